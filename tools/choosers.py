@@ -3,8 +3,8 @@
     python -m tools.choosers             # runs the tests of kernels and operators under coverage.py: an hour
     python -m tools.choosers --report    # reports the last run
 
-This code is `workbench/kernels/choosing` and `workbench/kernels/instances`, and in other files of
-`workbench/kernels` the functions whose names match `PLANNING`. A branch that no test can reach is in `EXCLUDED`,
+This code is `workbench/kernels/choosing` and `workbench/kernels/instances`, and in other files of `kernels`
+the functions whose names match `PLANNING`. A branch that no test can reach is in `EXCLUDED`,
 with the reason.
 """
 

@@ -42,7 +42,7 @@ SOURCES = (
 )  # fmt: skip
 LADDERS = ("_ladder.py", "/ladder.py", "_unfused.py", "reduction_levels.py", "levels.py", "reference.py")
 
-# The tests of a file, by the end of its path; others are those of its own name.
+# The tests of a file, by the end of its path, or by its folder; others are those of its own name.
 TESTS: dict[str, tuple[str, ...]] = {
     "coords/lower.py": ("tests/coords/test_lower.py", "tests/kernels/test_view_transfer.py"),
     "instances/gemm.py": ("tests/kernels/test_gemm_instances.py", "tests/ops/test_gemm.py"),
@@ -63,7 +63,7 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/ops/test_reduction.py",
     ),
     "kernels/gemm/grouped.py": ("tests/kernels/test_grouped_gemm.py", "tests/ops/test_fused.py"),
-    "kernels/movement/transfer.py": ("tests/kernels/test_permute.py", "tests/ops/test_rearrange.py"),
+    "kernels/movement/transfer/": ("tests/kernels/test_permute.py", "tests/ops/test_rearrange.py"),
     **{
         f"kernels/attention/backward/{name}.py": (
             "tests/kernels/test_attention_backward.py",
@@ -94,24 +94,26 @@ TESTS: dict[str, tuple[str, ...]] = {
         )
         for name in ("geometry", "windows", "images", "products", "invoker")
     },
-    "kernels/rows/normalization.py": (
+    "kernels/rows/normalization/": (
         "tests/kernels/test_norm_accuracy.py",
         "tests/ops/test_normalization.py",
     ),
-    "kernels/rows/batch_norm.py": ("tests/ops/test_group_norm.py", "tests/kernels/test_norm_accuracy.py"),
+    "kernels/rows/batch_norm/": ("tests/ops/test_group_norm.py", "tests/kernels/test_norm_accuracy.py"),
     "kernels/channels.py": ("tests/ops/test_group_norm.py",),
-    "kernels/rows/group_norm.py": ("tests/ops/test_group_norm.py", "tests/kernels/test_norm_accuracy.py"),
-    "kernels/rows/softmax.py": ("tests/ops/test_softmax.py", "tests/kernels/test_rowwise.py"),
-    "kernels/rows/rowwise.py": (
+    "kernels/rows/group_norm/": ("tests/ops/test_group_norm.py", "tests/kernels/test_norm_accuracy.py"),
+    "kernels/rows/softmax/": ("tests/ops/test_softmax.py", "tests/kernels/test_rowwise.py"),
+    "kernels/rows/rowwise/": (
         "tests/kernels/test_rowwise.py",
         "tests/ops/test_softmax.py",
         "tests/kernels/test_norm_accuracy.py",
         "tests/kernels/test_fused_templates.py",
     ),
     "kernels/convolution/pooling.py": ("tests/ops/test_pooling.py",),
-    "kernels/rows/cross_entropy.py": ("tests/ops/test_cross_entropy.py",),
-    "kernels/movement/rearrangement.py": ("tests/ops/test_rearrange.py", "tests/ops/test_pixel_shuffle.py"),
-    "kernels/rows/reduction.py": ("tests/kernels/test_reduction.py", "tests/ops/test_reduction.py"),
+    "kernels/rows/cross_entropy/": ("tests/ops/test_cross_entropy.py",),
+    "kernels/movement/rearrangement/": ("tests/ops/test_rearrange.py", "tests/ops/test_pixel_shuffle.py"),
+    "kernels/rows/reduction/": ("tests/kernels/test_reduction.py", "tests/ops/test_reduction.py"),
+    "kernels/movement/view_transfer/": ("tests/kernels/test_view_transfer.py",),
+    "kernels/pointwise/elementwise/": ("tests/kernels/test_elementwise.py",),
     "kernels/attention/tiles.py": ("tests/kernels/test_attention.py",),
     "kernels/attention/states.py": ("tests/kernels/test_attention.py",),
     "kernels/layout.py": ("tests/kernels/test_described.py", "tests/kernels/test_rowwise.py"),
@@ -123,10 +125,11 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/kernels/test_attention_instances.py",
         "tests/kernels/test_implicit_gemm.py",
     ),
-    "instances/row_tiles.py": ("tests/profiler", "tests/kernels/test_rowwise.py"),
     "ops/arguments.py": ("tests/test_ops.py", "tests/ops/test_numbers.py"),
     "ops/profiled.py": ("tests/profiler",),
     "ops/elementwise.py": ("tests/kernels/test_elementwise.py", "tests/test_ops.py"),
+    "ops/softmax.py": ("tests/ops/test_softmax.py", "tests/ops/test_cross_entropy.py"),
+    "ops/transfer.py": ("tests/kernels/test_permute.py", "tests/ops/test_pixel_shuffle.py"),
     "ops/gradients.py": ("tests/ops/test_gradients.py", "tests/ops/test_differentiable.py"),
     "ops/gemm.py": ("tests/ops/test_gemm.py", "tests/runtime/test_warm_calls.py"),
     "ops/kept.py": ("tests/runtime", "tests/ops/test_fused.py"),
@@ -138,7 +141,6 @@ OF_GRADIENTS = ("tests/ops/test_differentiable.py",)
 
 # Places at which a fault changes nothing, and why: "file: line's text" -> sentence.
 _LIKENESS = "What is kept asks `likeness` too, which compares it of every tensor."
-_OF_SHAPE = "Operators give 1, or 0 of a tensor of one dimension: the shape of the scores says which."
 _OWN_FORM = "No other key of these launches has the same number of parts."
 EQUIVALENT: dict[str, str] = {
     **{
@@ -146,10 +148,9 @@ EQUIVALENT: dict[str, str] = {
         for part in ("dtype", "first.shape", "tensors[1].shape", "first.get_device()")
     },
     **{
-        f'workbench/kernels/rows/softmax.py: "{name}" -> *()': _OWN_FORM
+        f'workbench/ops/softmax.py: "{name}" -> *()': _OWN_FORM
         for name in ("log_sum_exp", "log_sum_exp_backward")
     },
-    "workbench/kernels/rows/cross_entropy.py: dim -> *()": _OF_SHAPE,
     "workbench/ops/gemm.py: a.stride() -> b.stride()": "A key with the same parts in another order.",
     "workbench/ops/attention.py: torch.zeros(bias.shape, dtype=bias.dtype, device=bias.device) -> "
     "torch.zeros(bias.shape, dtype=bias.dtype, device=bias.device).fill_(1)": (
@@ -439,7 +440,8 @@ def planted(source: bytes, place: Place) -> bytes:
 
 def tests_of(file: str) -> tuple[str, ...]:
     """Return the tests of a file."""
-    found = next((tests for end, tests in TESTS.items() if file.endswith(end)), ())
+    folder = f"{Path(file).parent.as_posix()}/"
+    found = next((tests for end, tests in TESTS.items() if file.endswith(end) or folder.endswith(end)), ())
     name = Path(file).stem
     own = [f"tests/{folder}/test_{name}.py" for folder in ("kernels", "ops")]
     found = found or tuple(test for test in own if (ROOT / test).exists())

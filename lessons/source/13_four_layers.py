@@ -115,8 +115,8 @@ of_sum = [operator.fn.__name__ for operator in reduction.REDUCTIONS["sum"][:4]]
 stops = (
     ("you", "ops.sum(x, 1)"),
     ("4  ops/reduction.py", "checks arguments as torch does"),
-    ("3  kernels/instances/reduction.py", "which configurations there are"),
-    ("2  kernels/reduction.py", "chooses tiles and a grid, starts reduction_kernel"),
+    ("3  kernels/instances/rows.py", "which configurations there are"),
+    ("2  kernels/rows/reduction/", "chooses tiles and a grid, starts reduction_kernel"),
     ("1  kernels/tile/reduce.py", ", ".join(of_sum)),
 )
 with viz.figure_style():

@@ -581,21 +581,14 @@ def _matmul_matmul(draw: Draw) -> Call:
         "mat1": draw.tensor(k, n, values=_scaled(draw, k, "normal")),
         "mat2": draw.tensor(n, last, values=_scaled(draw, n, "normal")),
     }
-    activations = ("identity", "relu", "sigmoid", "silu", "gelu", "gelu_tanh")
-    return Call(tensors, {"activation": draw.one(*activations)} if draw.chance(0.8) else {})
-
-
-_ACTIVATIONS: dict[str, Function] = {
-    "identity": lambda x: x, "relu": F.relu, "sigmoid": torch.sigmoid, "silu": F.silu, "gelu": F.gelu,
-    "gelu_tanh": partial(F.gelu, approximate="tanh"),
-}  # fmt: skip
+    return Call(tensors, {"activation": draw.one(*reference.ACTIVATIONS)} if draw.chance(0.8) else {})
 
 
 def matmul_matmul(
     input: torch.Tensor, mat1: torch.Tensor, mat2: torch.Tensor, activation: str = "identity"
 ) -> torch.Tensor:
     """activation(input @ mat1) @ mat2"""
-    return torch.matmul(_ACTIVATIONS[activation](torch.matmul(input, mat1)), mat2)
+    return torch.matmul(reference.ACTIVATIONS[activation](torch.matmul(input, mat1)), mat2)
 
 
 def _gated(name: str, draw: Draw) -> Call:

@@ -16,8 +16,8 @@ from tests.gpu.test_ops_gpu import numbers
 from workbench import device, ops, suites
 from workbench.bench import baseline, ceilings, data, recording, timing
 from workbench.bench.timing import launch_overhead, measure, measure_together
-from workbench.kernels.movement import transfer
 from workbench.kernels.pointwise import elementwise
+from workbench.ops.transfer import run_transfer
 from workbench.suites import Case, Suite
 
 pytestmark = pytest.mark.gpu
@@ -250,7 +250,7 @@ def test_copies_as_fast_as_torchs(shape: tuple[int, ...], dims: tuple[int, ...])
         output = torch.empty(view.shape, dtype=dtype, device="cuda")
         calls: dict[str, Callable[[], object]] = {
             "torch": partial(output.copy_, view),
-            "ours": partial(transfer.run, view, output),
+            "ours": partial(run_transfer, view, output),
         }
         times = measure_together(calls)
         assert times["ours"].median_ms <= 1.1 * times["torch"].median_ms, (dtype, times)

@@ -25,8 +25,10 @@ from workbench.errors import (
     UnsupportedDtypeError,
     WorkbenchError,
 )
-from workbench.kernels import epilogues, gemm
+from workbench.kernels import epilogues, gemm, reference
 from workbench.kernels.epilogues import Epilogue, Frame
+from workbench.kernels.pointwise import elementwise
+from workbench.kernels.tile import activations
 from workbench.launch import Launch
 
 pytestmark = pytest.mark.usefixtures("pretended")
@@ -623,3 +625,15 @@ def test_a_functor_gives_a_tile_of_the_same_shape(function: Any, words: str) -> 
     """Its row sums had been laid along the columns."""
     with pytest.raises(KernelError, match=words):
         fused(A, B, epilogues.own(function))
+
+
+def test_each_activation_is_in_each_table() -> None:
+    """What cannot be derived from the table: constructors, forms of other templates, and the references."""
+    made = {name: make().functors[0] for name, make in epilogues.ACTIVATIONS.items()}
+    functors = {each.functor for each in activations.ACTIVATIONS.values()} - {None}
+    assert {one.function for one in made.values()} == functors
+    assert [one.name for one in made.values()] == list(made)
+    gated = [f"{name}_gated" for name in activations.ACTIVATIONS if name != "identity"]
+    assert list(elementwise.GATED) == gated
+    assert list(reference.ACTIVATIONS) == list(activations.ACTIVATIONS)
+    assert made.keys() <= FUNCTORS.keys() & UNARY.keys()

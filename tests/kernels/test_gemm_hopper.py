@@ -21,6 +21,7 @@ from workbench import device, ops
 from workbench.errors import ArgumentTypeError, InvalidArgumentError, WorkbenchError
 from workbench.kernels import gemm
 from workbench.kernels.epilogues import (
+    ACTIVATIONS,
     NARROW,
     Epilogue,
     add,
@@ -38,6 +39,7 @@ from workbench.kernels.epilogues import (
 from workbench.kernels.gemm import hopper_pairs as gemm_hopper_pairs
 from workbench.kernels.gemm import hopper_wide as gemm_hopper_wide
 from workbench.kernels.instances import gemm as instances
+from workbench.kernels.tile.activations import COARSE
 from workbench.launch import Launch
 from workbench.lens.compile import compile_all
 
@@ -121,7 +123,8 @@ def test_each_functor_that_ships_compiles_in_gluon() -> None:
     ]
     whole = functools.reduce(operator.or_, [*chains, dropout(0.5, seed=1)])
     launches = [ping_pong(chain=whole, tile=(64, 32, 64), output=torch.zeros(512, 512))]
-    alone = gelu(), sigmoid(), *map(cast, NARROW)
+    coarse = [make() for make in ACTIVATIONS.values() if make().functors[0].function in COARSE]
+    alone = *coarse, *map(cast, NARROW)
     launches += [ping_pong(chain=chain, tile=(64, 32, 64)) for chain in (whole, *alone)]
     assert "exact" not in str([launch.steps[0].meta["EPILOGUE"] for launch in launches[2:]])
     assert {launch.steps[0].name for launch in launches} == {"gemm_ping_pong_kernel"}

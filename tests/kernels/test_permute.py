@@ -23,6 +23,7 @@ from workbench.kernels.movement.transfer import default_tile, is_supported, laun
 from workbench.launch import Launch, Work
 from workbench.lens.compile import KINDS
 from workbench.lens.compile import compile as compile_for
+from workbench.ops.transfer import run_transfer
 from workbench.runtime import interpret
 
 DTYPES = [
@@ -420,14 +421,14 @@ def test_a_run_refuses_what_a_launch_refuses() -> None:
     with pytest.raises(
         TensorMismatchError, match=r"dtypes differ: source torch.float32, destination torch.int32"
     ):
-        transfer.run(x, result := torch.zeros(4, 6, dtype=torch.int32))
+        run_transfer(x, result := torch.zeros(4, 6, dtype=torch.int32))
     assert not result.any()
     pairs = torch.ones(4, 6, dtype=torch.complex128)
     with pytest.raises(TensorMismatchError, match=r"dtypes differ: source torch.complex128"):
-        transfer.run(pairs, torch.zeros(4, 6, 2, dtype=torch.float64))
+        run_transfer(pairs, torch.zeros(4, 6, 2, dtype=torch.float64))
     with pytest.raises(TensorMismatchError, match="shapes differ"):
-        transfer.run(x, torch.zeros(6, 4))
-    transfer.run(x.t(), result := torch.zeros(6, 4))
+        run_transfer(x, torch.zeros(6, 4))
+    run_transfer(x.t(), result := torch.zeros(6, 4))
     assert torch.equal(result, x.t())
 
 

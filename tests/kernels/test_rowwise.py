@@ -18,11 +18,11 @@ from workbench.errors import (
     TensorMismatchError,
     UnknownNameError,
 )
-from workbench.kernels.instances.row_tiles import row_tiles
 from workbench.kernels.layout import rows_of
 from workbench.kernels.rows import batch_norm, group_norm, normalization, rowwise, softmax
 from workbench.launch import Launch
 from workbench.lens.compile import compile
+from workbench.operators.row_tiles import row_tiles
 from workbench.runtime import interpret
 
 pytestmark = pytest.mark.usefixtures("pretended")

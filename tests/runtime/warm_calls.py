@@ -785,7 +785,7 @@ CASES = (
 def forget() -> None:
     """As in a process that has called nothing."""
     for kept in (
-        elementwise._flat._kept, elementwise._launches._kept, gemm_kernels._launches._kept,
+        ops.elementwise._flat._kept, ops.elementwise._launches._kept, gemm_kernels._launches._kept,
         ops.elementwise._kept, ops.gemm._kept,
     ):  # fmt: skip
         kept.clear()

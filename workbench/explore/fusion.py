@@ -74,11 +74,7 @@ FUNCTORS: Mapping[str, tuple[str, _EpilogueFactory]] = {
     "row_scale": ("m", epilogues.row_scale),
     "column_scale": ("n", epilogues.column_scale),
     "scale": ("", partial(epilogues.scale, 0.5)),
-    "relu": ("", epilogues.relu),
-    "gelu": ("", epilogues.gelu),
-    "fast_gelu": ("", epilogues.fast_gelu),
-    "silu": ("", epilogues.silu),
-    "sigmoid": ("", epilogues.sigmoid),
+    **{name: ("", make) for name, make in epilogues.ACTIVATIONS.items()},
     "clamp": ("", partial(epilogues.clamp, -1.0, 1.0)),
 }
 

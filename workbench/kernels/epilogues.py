@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import operator
 import struct
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from numbers import Integral, Real
@@ -28,7 +28,7 @@ from workbench.errors import (
     in_brief,
 )
 from workbench.kernels.layout import ACCESS_BYTES, distinct_elements, merged
-from workbench.kernels.tile import activation, epilogue
+from workbench.kernels.tile import activation, activations, epilogue
 from workbench.launch import Work
 
 FP8 = (torch.float8_e4m3fn, torch.float8_e5m2)
@@ -101,8 +101,6 @@ class Functor:
         function = self.function.fn
         return self.name, function, self.makes_floats, self.uses_place, self.dtype, tuple(operands)
 
-
-_EXPONENTIALS = epilogue.fast_gelu, epilogue.silu, epilogue.sigmoid
 
 # Functors whose gradients depend on no element.
 _SUMS = epilogue.add, epilogue.add_scaled
@@ -201,7 +199,7 @@ class Epilogue:
     @property
     def takes_long(self) -> bool:
         """Whether it computes fast_gelu, silu or a sigmoid, which take long, and less by `gemm_hopper`."""
-        return any(one.function in _EXPONENTIALS for one in self.functors)
+        return any(one.function in activations.LONG for one in self.functors)
 
     def added_by_wide_tiles(self, shape: tuple[int, ...]) -> tuple[torch.Tensor, ...]:
         """The two matrices of fp16 that it begins with adding to a product of that shape, or none.
@@ -640,8 +638,10 @@ def lowered(
     for number, one in enumerate(chain.functors):
         behind = {each.function for each in chain.functors[number + 1 :]}
         is_wide = stored.itemsize >= activation.EXACT_FROM
-        is_shown = is_wide or (one.function in epilogue.COARSE and not behind <= epilogue.HIDING)
-        constants: list[Any] = [epilogue.EXACT.get(one.function, one.function) if is_shown else one.function]
+        is_shown = is_wide or (one.function in activations.COARSE and not behind <= epilogue.HIDING)
+        constants: list[Any] = [
+            activations.EXACT.get(one.function, one.function) if is_shown else one.function
+        ]
         given: list[Any] = []
         for each in one.operands:
             value = each.value
@@ -729,31 +729,37 @@ def column_scale(vector: torch.Tensor) -> Epilogue:
 @cache
 def relu() -> Epilogue:
     """max(product, 0)"""
-    return _of(Functor("relu", epilogue.relu, (), lambda x, operands, place: functional.relu(x)))
+    return _activation("relu")
 
 
 @cache
 def gelu() -> Epilogue:
     """x * (1 + erf(x / sqrt(2))) / 2 (Hendrycks and Gimpel, 2016)"""
-    return _of(Functor("gelu", epilogue.gelu, (), _gelu, flops=5, makes_floats=True))
+    return _activation("gelu")
 
 
 @cache
 def fast_gelu() -> Epilogue:
     """x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3))) / 2, which is gelu within 0.0005"""
-    return _of(Functor("fast_gelu", epilogue.fast_gelu, (), _fast_gelu, flops=8, makes_floats=True))
+    return _activation("gelu_tanh")
 
 
 @cache
 def silu() -> Epilogue:
     """x * sigmoid(x)"""
-    return _of(Functor("silu", epilogue.silu, (), _silu, flops=4, makes_floats=True))
+    return _activation("silu")
 
 
 @cache
 def sigmoid() -> Epilogue:
     """1 / (1 + exp(-x))"""
-    return _of(Functor("sigmoid", epilogue.sigmoid, (), _sigmoid, flops=4, makes_floats=True))
+    return _activation("sigmoid")
+
+
+# Activations, by the names of their functors.
+ACTIVATIONS: Mapping[str, Callable[[], Epilogue]] = {
+    "relu": relu, "sigmoid": sigmoid, "silu": silu, "gelu": gelu, "fast_gelu": fast_gelu,
+}  # fmt: skip
 
 
 def clamp(min: float | None = None, max: float | None = None) -> Epilogue:
@@ -869,6 +875,18 @@ def _of(functor: Functor) -> Epilogue:
     return Epilogue((functor,))
 
 
+def _activation(name: str) -> Epilogue:
+    """Return an activation of the table as a chain, called as its functor is."""
+    one = activations.ACTIVATIONS[name]
+
+    def meaning(x: torch.Tensor, operands: Sequence[Any], place: Place) -> torch.Tensor:
+        return one.meaning(_floats(x) if one.makes_floats else x)
+
+    function = one.functor
+    made = Functor(function.fn.__name__, function, (), meaning, one.flops, makes_floats=one.makes_floats)
+    return _of(made)
+
+
 def _tensor(name: str, value: object, along: str = "all") -> Operand:
     check_type(name, value, torch.Tensor, "Give a torch.Tensor.")
     found = Operand(value, along)
@@ -929,22 +947,6 @@ def _multiply(x: torch.Tensor, operands: Sequence[Any], place: Place) -> torch.T
 def _add_scaled(x: torch.Tensor, operands: Sequence[Any], place: Place) -> torch.Tensor:
     addend: torch.Tensor = operands[0]
     return torch.add(x * operands[1], addend * operands[2])
-
-
-def _gelu(x: torch.Tensor, operands: Sequence[Any], place: Place) -> torch.Tensor:
-    return functional.gelu(_floats(x))
-
-
-def _fast_gelu(x: torch.Tensor, operands: Sequence[Any], place: Place) -> torch.Tensor:
-    return functional.gelu(_floats(x), approximate="tanh")
-
-
-def _silu(x: torch.Tensor, operands: Sequence[Any], place: Place) -> torch.Tensor:
-    return functional.silu(_floats(x))
-
-
-def _sigmoid(x: torch.Tensor, operands: Sequence[Any], place: Place) -> torch.Tensor:
-    return torch.sigmoid(_floats(x))
 
 
 def _dropout(x: torch.Tensor, operands: Sequence[Any], place: Place) -> torch.Tensor:

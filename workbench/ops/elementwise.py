@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import torch
 
 from workbench.errors import TensorMismatchError
 from workbench.kernels.pointwise import elementwise
+from workbench.kernels.pointwise.elementwise import TILES
 from workbench.ops.arguments import (
     TORCHS_ERRORS,
     Number,
@@ -23,7 +25,7 @@ from workbench.ops.arguments import (
     kind_of,
 )
 from workbench.ops.profiled import profiled
-from workbench.runtime.cache import MOST_KEPT
+from workbench.runtime.cache import MOST_KEPT, BucketCache, LaunchCache
 from workbench.runtime.replay import OfTwo
 
 _PLAIN_DTYPES = frozenset(
@@ -61,7 +63,7 @@ def add(
     ):
         result = torch.empty_like(input)
         operation = "add" if alpha == 1 else "axpy"
-        if elementwise.run_alike(other, input, result, operation, alpha):  # type: ignore[arg-type]  # not complex
+        if _run_alike(other, input, result, operation, alpha):  # type: ignore[arg-type]  # not complex
             _keep(input, other, operation)
         return result
     other = other.item() if isinstance(other, np.generic) else other
@@ -81,6 +83,11 @@ _kept: dict[Hashable, tuple[OfTwo, ...]] = {}
 _MOST_LIKES = 4  # of one key: they differ in strides of sizes of 1, modes of inference, autocast
 
 _ONE, _Tensor = 1, torch.Tensor
+
+_launches, _flat = LaunchCache(), BucketCache(leading=5)
+
+# Elements of less than 2 GiB: up to there neither offsets nor, for AMD GPUs, addresses are compiled anew.
+_MOST_FLAT = 2**27
 
 
 def _kept_sum(x: Any, y: Any, alpha: Any) -> torch.Tensor | None:
@@ -102,7 +109,59 @@ def _keep(x: torch.Tensor, y: torch.Tensor, operation: str) -> None:
     if len(likes) < _MOST_LIKES and not (x.requires_grad or y.requires_grad):
         if len(_kept) >= MOST_KEPT:
             _kept.clear()
-        _kept[key] = (*likes, elementwise.alike(y, x, operation))
+        _kept[key] = (*likes, _alike(y, x, operation))
+
+
+def _run_alike(x: torch.Tensor, y: torch.Tensor, output: torch.Tensor, operation: str, alpha: float) -> bool:
+    """:func:`run_of_two` of contiguous tensors of one shape, dtype and device, which the caller has seen.
+
+    Where all begin at multiples of 16 bytes, no size is part of what is kept: the compiled kernel depends on
+    whether 16 divides the number of elements, and a grid and that number are all that is computed.
+
+    Args:
+        alpha: 1, or, for floating dtypes, any.
+
+    Returns:
+        whether it was such a kernel, so that there is :func:`_alike` for them.
+    """
+    length = output.numel()
+    first, second, third = x.data_ptr(), y.data_ptr(), output.data_ptr()
+    if not (first | second | third) & 15 and 1 < length <= _MOST_FLAT:
+        key = _kind_of(output, operation)
+        bucket = _flat.get(key)
+        if bucket is None:
+            bucket = _flat.make(
+                key, partial(elementwise.launch, x, y, output, operation=operation, alpha=alpha)
+            )
+        if bucket is not None:
+            bucket(-(-length // TILES[output.dtype]), first, second, third, length, alpha)
+            return True
+    run_of_two(x, y, output, operation, alpha)
+    return False
+
+
+def _alike(x: torch.Tensor, y: torch.Tensor, operation: str) -> OfTwo:
+    """Return what adds two tensors like these and an alpha, of which :func:`_run_alike` has made one.
+
+    See :meth:`Bucket.of_two`.
+    """
+    length, bucket = x.numel(), _flat.get(_kind_of(x, operation))
+    assert bucket is not None  # which that call has made
+    return bucket.of_two(x, y, -(-length // TILES[x.dtype]), length)
+
+
+def _kind_of(tensor: torch.Tensor, operation: str) -> Hashable:
+    """What of tensors like this one, contiguous ones, the kernel is compiled for."""
+    return operation, tensor.dtype, tensor.get_device(), tensor.numel() & 15 == 0
+
+
+def run_of_two(
+    x: torch.Tensor, y: torch.Tensor, output: torch.Tensor, operation: str, alpha: float = 1
+) -> None:
+    """`elementwise.launch(x, y, output, ...).run()`, kept ready for tensors that lie alike."""
+    layouts = tuple((tensor.shape, tensor.stride(), tensor.dtype, tensor.device) for tensor in (x, y, output))
+    key = (layouts, operation, repr(alpha))  # not alpha itself: 0.0 and -0.0 are equal
+    _launches.run(key, partial(elementwise.launch, operation=operation, alpha=alpha), x, y, output)
 
 
 class _Add(torch.autograd.Function):
@@ -194,7 +253,7 @@ def _run_axpy(x: torch.Tensor, y: torch.Tensor, result: torch.Tensor, alpha: Num
         return
     if result.dtype == torch.bool:
         x = x if alpha else torch.zeros_like(x)
-        elementwise.run(x.to(torch.bool), y.to(torch.bool), result, "logical_or")
+        run_of_two(x.to(torch.bool), y.to(torch.bool), result, "logical_or")
     elif result.is_complex():
         if isinstance(alpha, complex) and alpha.imag:
             raise TensorMismatchError(
@@ -209,7 +268,7 @@ def _run_axpy(x: torch.Tensor, y: torch.Tensor, result: torch.Tensor, alpha: Num
         if in_64_bits and abs(alpha) > elementwise.MOST_WHOLE_IN_A_DOUBLE:
             x, alpha = x * alpha, 1
         operation = "add" if alpha == 1 else "axpy"
-        elementwise.run(x, y, result, operation, alpha)
+        run_of_two(x, y, result, operation, alpha)
 
 
 def _is_plain(x: torch.Tensor, y: torch.Tensor, alpha: Number) -> bool:

@@ -18,6 +18,7 @@ from workbench.kernels.layout import format_of_batch_norm, suggested_format
 from workbench.kernels.rows import batch_norm as by_channel
 from workbench.kernels.rows import group_norm as by_group
 from workbench.kernels.rows import normalization
+from workbench.launch import Launch
 from workbench.ops.arguments import (
     as_real,
     as_whole,
@@ -31,6 +32,11 @@ from workbench.ops.arguments import (
 from workbench.ops.gradients import Function, follow_the_first, once
 from workbench.ops.profiled import profiled
 from workbench.ops.reduction import sum_of_gradient
+from workbench.runtime.cache import LaunchCache
+
+_launches, _backward_launches = LaunchCache(), LaunchCache()
+_group_launches, _group_backward_launches = LaunchCache(), LaunchCache()
+_channel_launches, _known_launches, _channel_backward_launches = LaunchCache(), LaunchCache(), LaunchCache()
 
 
 @profiled
@@ -318,8 +324,20 @@ def _run_groups(
     results = by_group.statistics(input, groups) if with_statistics else []
     if input.numel() and not input.is_meta:
         columns = [t for t in (weight, bias) if t is not None]
-        by_group.run(input, groups, columns, epsilon, output, results)
+        dtypes = tuple([t.dtype for t in columns])
+        layouts = (input.shape, input.stride(), input.dtype, input.device, output.stride(), output.dtype)
+        key = (groups, dtypes, epsilon or repr(epsilon), len(results), layouts)
+        make = partial(_launch_groups, groups, len(columns), epsilon)
+        _group_launches.run(key, make, input, *columns, output, *results)
     return output, *results
+
+
+def _launch_groups(
+    groups: int, count: int, epsilon: float, input: torch.Tensor, *tensors: torch.Tensor
+) -> Launch:
+    """Return the launch on the input, `count` values by channel, the output, and results by group."""
+    columns, output, results = tensors[:count], tensors[count], tensors[count + 1 :]
+    return by_group.launch_checked(input, groups, columns, output, results, epsilon)
 
 
 def _run_groups_backward(
@@ -333,11 +351,24 @@ def _run_groups_backward(
 ) -> tuple[torch.Tensor | None, ...]:
     """The gradients of input, and in `dtype` of weight and bias; None for those beyond `vectors`."""
     if input.numel() and not input.is_meta:
-        outputs = by_group.run_backward(grad, input, groups, weight, results, vectors)
+        outputs = by_group.gradients(input, vectors)
+        layouts = (input.shape, input.stride(), input.dtype, input.device, grad.stride(), grad.dtype)
+        columns = () if weight is None else (weight,)
+        key = (groups, tuple([t.dtype for t in columns]), vectors, layouts)
+        make = partial(_launch_groups_backward, groups, len(columns))
+        _group_backward_launches.run(key, make, input, grad, *results, *columns, *outputs)
     else:
         outputs = (_like(input), *(input.new_zeros(input.shape[1]) for _ in range(vectors)))
     of_input, *sums = outputs
     return of_input, *[each.to(dtype) for each in sums], *[None] * (2 - vectors)
+
+
+def _launch_groups_backward(
+    groups: int, count: int, input: torch.Tensor, grad: torch.Tensor, *tensors: torch.Tensor
+) -> Launch:
+    """Return the launch on input and grad; mean and scale; `count` weights; and the gradients."""
+    results, columns, outputs = tensors[:2], tensors[2 : 2 + count], tensors[2 + count :]
+    return by_group.backward_checked(groups, None, input, grad, results, columns, outputs)
 
 
 def _keep(
@@ -406,8 +437,18 @@ def _run_channels(
     results = by_channel.statistics(input)[:needed]
     if not input.is_meta:
         columns = [t for t in (weight, bias) if t is not None]
-        by_channel.run(input, columns, epsilon, output, results)
+        dtypes = tuple([t.dtype for t in columns])
+        layouts = (input.shape, input.stride(), input.dtype, input.device, output.stride())
+        key = (dtypes, epsilon, len(results), layouts)
+        make = partial(_launch_channels, len(columns), epsilon)
+        _channel_launches.run(key, make, input, *columns, output, *results)
     return output, *results
+
+
+def _launch_channels(count: int, epsilon: float, input: torch.Tensor, *tensors: torch.Tensor) -> Launch:
+    """Return the launch on the input, `count` values by channel, the output, and results by channel."""
+    columns, output, results = tensors[:count], tensors[count], tensors[count + 1 :]
+    return by_channel.launch_checked(input, columns, output, results, epsilon)
 
 
 def _run_known(
@@ -421,8 +462,17 @@ def _run_known(
     output = _like_a_batch(input)
     if input.numel() and not input.is_meta:
         columns = [t for t in (mean, variance, weight, bias) if t is not None]
-        by_channel.run_known(input, columns, epsilon, output)
+        dtypes = tuple([t.dtype for t in columns])
+        layouts = (input.shape, input.stride(), input.dtype, input.device, output.stride())
+        key = (dtypes, epsilon or repr(epsilon), layouts)
+        _known_launches.run(key, partial(_launch_known, epsilon), input, output, *columns)
     return output
+
+
+def _launch_known(
+    epsilon: float, input: torch.Tensor, output: torch.Tensor, *columns: torch.Tensor
+) -> Launch:
+    return by_channel.launch_known_checked(input, columns, output, epsilon)
 
 
 def _run_channels_backward(
@@ -438,8 +488,20 @@ def _run_channels_backward(
     if not input.numel() or input.is_meta:
         channels = input.shape[1:2].numel()
         return _like_a_batch(input, is_gradient=True), input.new_zeros(channels), input.new_zeros(channels)
-    of_input, *sums = by_channel.run_backward(grad, input, mean, scale, weight, are_known=are_known)
+    of_input, *sums = outputs = by_channel.gradients(input)
+    columns = () if weight is None else (weight,)
+    layouts = (input.shape, input.stride(), input.dtype, input.device, grad.stride(), grad.dtype)
+    key = (are_known, tuple([t.dtype for t in columns]), layouts)
+    make = partial(_launch_channels_backward, are_known)
+    _channel_backward_launches.run(key, make, input, grad, *outputs, mean, scale, *columns)
     return of_input, *(each if dtype is None else each.to(dtype) for each in sums)
+
+
+def _launch_channels_backward(
+    are_known: bool, input: torch.Tensor, grad: torch.Tensor, *tensors: torch.Tensor
+) -> Launch:
+    """Return the launch on input and grad; three gradients; mean, scale and perhaps the weight."""
+    return by_channel.backward_checked(are_known, None, input, grad, tensors[:3], tensors[3:])
 
 
 class _BatchNorm(Function):
@@ -573,8 +635,20 @@ def _run(
     results = normalization.statistics(norm, input, rows) if with_statistics else []
     if input.numel() and not input.is_meta:
         columns = [t for t in (weight, bias) if t is not None]
-        normalization.run(norm, input, rank, columns, epsilon, output, results)
+        dtypes = tuple([t.dtype for t in columns])
+        layouts = (input.shape, input.stride(), input.dtype, input.device, output.stride(), output.dtype)
+        key = (norm, rank, dtypes, epsilon or repr(epsilon), len(results), layouts)
+        make = partial(_launch, norm, rank, len(columns), epsilon)
+        _launches.run(key, make, input, *columns, output, *results)
     return output, *results
+
+
+def _launch(
+    norm: str, rank: int, count: int, epsilon: float, input: torch.Tensor, *tensors: torch.Tensor
+) -> Launch:
+    """Return the launch on the input, `count` tensors by column, the output, and results by row."""
+    columns, output, results = tensors[:count], tensors[count], tensors[count + 1 :]
+    return normalization.launch_checked(norm, input, rank, columns, output, results, epsilon)
 
 
 def _run_backward(
@@ -597,12 +671,33 @@ def _run_backward(
     input, grad = input.to(wide), grad.to(wide)
     weight = None if weight is None else weight.to(wide)
     if input.numel() and not input.is_meta:
-        of_input, *outputs = normalization.run_backward(norm, grad, input, rank, weight, results, vectors)
+        gradients = normalization.gradients(norm, input, grad, shape.numel(), vectors)
+        layouts = (input.shape, input.stride(), input.dtype, input.device, grad.stride(), grad.dtype)
+        key = (norm, rank, None if weight is None else weight.dtype, vectors, layouts)
+        make = partial(_launch_backward, norm, rank, len(results), vectors)
+        columns = () if weight is None else (weight,)
+        _backward_launches.run(key, make, input, grad, *results, *columns, *gradients)
+        of_input, *outputs = gradients
     else:
         of_input = torch.empty_like(input, memory_format=torch.contiguous_format)
         outputs = [input.new_zeros(shape.numel()) for _ in range(vectors)]
     of_columns = [(each if rank == 1 else each.view(shape)).to(dtype) for each in outputs]
     return of_input.to(narrow), *of_columns, *[None] * (2 - vectors)
+
+
+def _launch_backward(
+    norm: str,
+    rank: int,
+    count: int,
+    vectors: int,
+    input: torch.Tensor,
+    grad: torch.Tensor,
+    *tensors: torch.Tensor,
+) -> Launch:
+    """Return the launch on input and grad; `count` statistics; the weight, if any; and the gradients."""
+    first = len(tensors) - 1 - vectors
+    results, columns, outputs = tensors[:count], tensors[count:first], tensors[first:]
+    return normalization.backward_checked(norm, rank, input, grad, results, columns, outputs)
 
 
 class _Norm(Function):

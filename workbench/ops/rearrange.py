@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from typing import Any
 
 import torch
@@ -21,7 +21,9 @@ from workbench.errors import (
 from workbench.kernels.layout import suggested_format
 from workbench.kernels.movement import rearrangement
 from workbench.kernels.movement.rearrangement import Flattened, How, Windows
+from workbench.kernels.movement.transfer import in_words
 from workbench.kernels.movement.view_transfer import bits_of
+from workbench.launch import Launch
 from workbench.ops.arguments import (
     TORCHS_ERRORS,
     Number,
@@ -34,6 +36,9 @@ from workbench.ops.arguments import (
 from workbench.ops.gradients import batches, one_of
 from workbench.ops.profiled import profiled
 from workbench.ops.reduction import sum_of_gradient
+from workbench.runtime.cache import LaunchCache
+
+_launches = LaunchCache()
 
 # Of these a fill can be told to fit by its range.
 _INTEGERS = (
@@ -326,7 +331,10 @@ class _Fold(_Move):
         n, channels = input.shape[0], input.shape[1] // math.prod(self.windows.taps)
         output = input.new_empty((n, channels, *self.sizes))
         if output.numel() and not output.is_meta:
-            rearrangement.run_fold(self.windows, input.resolve_neg(), output)
+            windows = input.resolve_neg()
+            places = tuple([(t.shape, t.stride(), t.device) for t in (windows, output)])
+            make = partial(rearrangement.fold, self.windows)
+            _launches.run(("fold", self.windows, places, windows.dtype), make, windows, output)
         return output
 
     def gradient(self, grad: torch.Tensor, shape: torch.Size) -> torch.Tensor:
@@ -467,8 +475,15 @@ class _Moved(torch.autograd.Function):
 def _rearranged(how: How, input: torch.Tensor, output: torch.Tensor, fill: int = 0) -> torch.Tensor:
     """`output`, which now has the elements of the input, where there is memory for any."""
     if output.numel() and not output.is_meta:
-        rearrangement.run(how, input.resolve_conj().resolve_neg(), output, fill)
+        # Complex numbers of 16 bytes are moved as pairs: their fill is 0.
+        tensors = in_words(input.resolve_conj().resolve_neg()), in_words(output)
+        places = tuple([(t.shape, t.stride(), t.device) for t in tensors])
+        _launches.run((how, fill, places, tensors[0].dtype), partial(_launch, how, fill), *tensors)
     return output
+
+
+def _launch(how: How, fill: int, source: torch.Tensor, output: torch.Tensor) -> Launch:
+    return rearrangement.launch(how, source, output, fill=fill)
 
 
 def _numbers(given: int | Sequence[int]) -> tuple[int, ...]:

@@ -19,8 +19,8 @@ from workbench.errors import (
     check_type,
     in_brief,
 )
-from workbench.kernels.pointwise import elementwise
 from workbench.kernels.rows import reduction
+from workbench.launch import Launch
 from workbench.ops.arguments import (
     TORCHS_ERRORS,
     as_real,
@@ -34,9 +34,10 @@ from workbench.ops.arguments import (
     is_followed,
     kind_of,
 )
-from workbench.ops.elementwise import on_one_device
+from workbench.ops.elementwise import on_one_device, run_of_two
 from workbench.ops.gradients import Function, batches, follow_the_first, once, one_of
 from workbench.ops.profiled import profiled
+from workbench.runtime.cache import LaunchCache
 
 Dims = int | Sequence[int] | None
 Pair = tuple[torch.Tensor, torch.Tensor]
@@ -485,7 +486,7 @@ def _extreme(
 def _pair(input: torch.Tensor, name: str, dims: frozenset[int], keepdim: bool) -> tuple[torch.Tensor, ...]:
     """The extreme along a dimension, and its index."""
     results = _outputs(input, name, dims, keepdim, input.dtype)
-    reduction.run(input.resolve_neg(), dims, results, name)
+    run_reduction(input.resolve_neg(), dims, results, name)
     return tuple(results)
 
 
@@ -512,7 +513,7 @@ def _of_two(name: str, input: torch.Tensor, other: torch.Tensor, out: object) ->
 def _run_of_two(x: torch.Tensor, y: torch.Tensor, name: str, like: torch.Tensor) -> torch.Tensor:
     result = torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=x.device)
     if result.numel() and not result.is_meta:
-        elementwise.run(x.resolve_neg(), y.resolve_neg(), result, name)
+        run_of_two(x.resolve_neg(), y.resolve_neg(), result, name)
     return result
 
 
@@ -827,8 +828,25 @@ def _reduce(
         elements = _converted(input.resolve_neg(), dtype)
     outputs = _outputs(input, name, dims, keepdim, dtype)
     if outputs[0].numel():  # 0 of no batch, as vmap's rule has it
-        reduction.run(elements, dims, outputs, name, exponent)
+        run_reduction(elements, dims, outputs, name, exponent)
     return outputs[0]
+
+
+_launches = LaunchCache()
+
+
+def run_reduction(
+    x: torch.Tensor, dims: frozenset[int], outputs: Sequence[torch.Tensor], name: str, exponent: float = 2
+) -> None:
+    """Reduce `x`, which has elements, over `dims` into outputs that fit; kept ready for tensors alike."""
+    key = (x.shape, x.stride(), x.dtype, x.device, dims, outputs[0].dtype, name, exponent)
+    _launches.run(key, partial(_launch, dims, name, exponent), x, *outputs)
+
+
+def _launch(
+    dims: frozenset[int], name: str, exponent: float, x: torch.Tensor, *outputs: torch.Tensor
+) -> Launch:
+    return reduction.launch_checked(x, dims, outputs, name, exponent)
 
 
 def _converted(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

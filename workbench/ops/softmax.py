@@ -16,8 +16,8 @@ from workbench.errors import (
     UnsupportedDtypeError,
 )
 from workbench.kernels.rows import cross_entropy as losses
-from workbench.kernels.rows import reduction as reductions
 from workbench.kernels.rows import softmax as rows
+from workbench.launch import Launch
 from workbench.ops.arguments import (
     TORCHS_ERRORS,
     as_real,
@@ -36,10 +36,14 @@ from workbench.ops.arguments import (
 )
 from workbench.ops.gradients import Function, follow_the_first, once
 from workbench.ops.profiled import profiled
+from workbench.ops.reduction import run_reduction
+from workbench.runtime.cache import LaunchCache
 
 _SUPPORTED = frozenset(rows.SUPPORTED)
 _HALVES = (torch.float16, torch.bfloat16)
 _REDUCTIONS = ("none", "mean", "sum")
+
+_launches, _loss_launches = LaunchCache(), LaunchCache()
 
 
 @profiled
@@ -119,8 +123,15 @@ def _along_into(
 def _run_along(operator: str, *sources: torch.Tensor, dim: int, dtype: torch.dtype) -> torch.Tensor:
     output = torch.empty(sources[0].shape, dtype=dtype, device=sources[0].device)
     if output.numel() and not output.is_meta:
-        rows.run(operator, *sources, dim=dim, output=output)
+        layouts = tuple([(t.shape, t.stride(), t.dtype) for t in (*sources, output)])
+        key = (operator, dim, output.device, layouts)
+        _launches.run(key, partial(_launch_along, operator, dim), *sources, output)
     return output
+
+
+def _launch_along(operator: str, dim: int, *tensors: torch.Tensor) -> Launch:
+    *sources, output = tensors
+    return rows.launch(operator, *sources, dim=dim, output=output)
 
 
 class _Along(Function):
@@ -195,8 +206,18 @@ def _run_log_sum_exp(input: torch.Tensor, dims: frozenset[int]) -> torch.Tensor:
     if not input.numel():
         return output.fill_(float("-inf"))  # the logarithm of an empty sum
     if not input.is_meta:
-        rows.run_log_sum_exp(input, dims, output)
+        run_log_sum_exp(input, dims, output)
     return output
+
+
+def run_log_sum_exp(x: torch.Tensor, dims: frozenset[int], output: torch.Tensor) -> None:
+    """output = log of the sum of exp(x) over `dims`, kept ready for tensors that lie alike."""
+    key = ("log_sum_exp", dims, x.shape, x.stride(), x.dtype, x.device, output.dtype)
+    _launches.run(key, partial(_launch_log_sum_exp, dims), x, output)
+
+
+def _launch_log_sum_exp(dims: frozenset[int], input: torch.Tensor, output: torch.Tensor) -> Launch:
+    return rows.launch_log_sum_exp(input, tuple(dims), output)
 
 
 def _run_log_sum_exp_backward(
@@ -204,7 +225,10 @@ def _run_log_sum_exp_backward(
 ) -> torch.Tensor:
     output = torch.empty_like(input)  # as of an elementwise operator, which it is to torch
     if output.numel() and not output.is_meta:
-        rows.run_log_sum_exp_backward(input, result, grad.contiguous(), dims, output)
+        tensors = (input, result, grad.contiguous(), output)
+        layouts = tuple((t.shape, t.stride(), t.dtype) for t in tensors)
+        key = ("log_sum_exp_backward", dims, input.device, layouts)
+        _launches.run(key, partial(rows.launch_log_sum_exp_backward, dims=dims), *tensors)
     return output
 
 
@@ -326,7 +350,10 @@ def _run_cross_entropy(
         torch.empty(shape, dtype=dtype, device=input.device)
         for dtype in dtypes[: losses.ALL if is_followed else count]
     ]
-    losses.run(input, target, weight, dim, results, ignore_index, smoothing)
+    weights = () if weight is None else (weight,)
+    tensors = (input, target, *weights, *results)
+    make = partial(_launch_losses, len(weights), dim, ignore_index, smoothing)
+    _loss_launches.run((_layouts(tensors, len(weights)), ignore_index, smoothing), make, *tensors)
     if reduction == "none":
         return (results[0], results[0].new_ones((), dtype=wide), *results[1:])
     total = _sum(results[0])
@@ -334,9 +361,23 @@ def _run_cross_entropy(
     return ((total / divisor).to(input.dtype), divisor, *results[1:])
 
 
+def _launch_losses(weights: int, dim: int, ignored: int, smoothing: float, *tensors: torch.Tensor) -> Launch:
+    """Return the launch on scores, targets, `weights` tensors of class weights, and results."""
+    scores, targets, *rest = tensors
+    return losses.launch(
+        scores, targets, *rest[:weights], dim=dim, results=rest[weights:], ignored=ignored,
+        smoothing=smoothing,
+    )  # fmt: skip
+
+
+def _layouts(tensors: Sequence[torch.Tensor], weights: int) -> tuple[object, ...]:
+    """Return how they lie, which says also which dimension is that of the classes."""
+    return (weights, tensors[0].device, tuple((t.shape, t.stride(), t.dtype) for t in tensors))
+
+
 def _sum(values: torch.Tensor) -> torch.Tensor:
     result = values.new_empty(())
-    reductions.run(values, frozenset(range(values.dim())), [result], "sum")
+    run_reduction(values, frozenset(range(values.dim())), [result], "sum")
     return result
 
 
@@ -354,9 +395,22 @@ def _run_cross_entropy_backward(
     output = torch.empty(input.shape, dtype=input.dtype, device=input.device)
     if grad.dim() == 0:
         grad = grad.to(divisor.dtype) / divisor
-    grad = grad.contiguous()
-    losses.run_backward(input, target, weight, dim, known, grad, output, ignore_index, smoothing)
+    weights = () if weight is None else (weight,)
+    tensors = (input, target, *weights, *known, grad.contiguous(), output)
+    make = partial(_launch_losses_backward, len(weights), dim, ignore_index, smoothing)
+    key = ("backward", _layouts(tensors, len(weights)), ignore_index, smoothing)
+    _loss_launches.run(key, make, *tensors)
     return output
+
+
+def _launch_losses_backward(
+    weights: int, dim: int, ignored: int, smoothing: float, *tensors: torch.Tensor
+) -> Launch:
+    scores, targets, *rest, gradient, output = tensors
+    return losses.launch_backward(
+        scores, targets, rest[:weights], rest[weights:], gradient, output, dim=dim, ignored=ignored,
+        smoothing=smoothing,
+    )  # fmt: skip
 
 
 class _CrossEntropy(Function):

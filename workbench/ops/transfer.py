@@ -25,6 +25,7 @@ from workbench.ops.arguments import (
 )
 from workbench.ops.gradients import batches, one_of
 from workbench.ops.profiled import profiled
+from workbench.runtime.cache import LaunchCache
 
 
 @profiled
@@ -269,7 +270,22 @@ def _copy_into(result: torch.Tensor, view: torch.Tensor) -> None:
     if not view.is_meta:
         if view.numel() and (reason := _refusal(view.dtype)):
             raise UnsupportedDtypeError("input", view.dtype, f"torch says: {reason}")
-        transfer.run(view.resolve_conj().resolve_neg(), result)
+        run_transfer(view.resolve_conj().resolve_neg(), result)
+
+
+_launches = LaunchCache()
+
+
+def run_transfer(source: torch.Tensor, destination: torch.Tensor) -> None:
+    """destination = source, kept ready for tensors that lie alike; they share no memory.
+
+    Neither is a view that negates or conjugates what lies in memory.
+    """
+    if source.dtype != destination.dtype:  # as words, those of one width would pass
+        transfer.check(source, destination)
+    source, destination = transfer.in_words(source), transfer.in_words(destination)
+    places = tuple((tensor.shape, tensor.stride(), tensor.device) for tensor in (source, destination))
+    _launches.run((places, source.dtype), transfer.launch, source, destination)
 
 
 @cache

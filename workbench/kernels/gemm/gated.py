@@ -18,9 +18,8 @@ from workbench.errors import check_name, check_positive
 from workbench.kernels import gemm
 from workbench.kernels.gemm import products
 from workbench.kernels.layout import ACCESS_BYTES, distinct_elements
-from workbench.kernels.tile import activation as activations
+from workbench.kernels.tile import activations, order, transfer
 from workbench.kernels.tile import gemm as tile_gemm
-from workbench.kernels.tile import order, transfer
 from workbench.launch import Launch, Step, Work
 from workbench.runtime.cache import LaunchCache
 from workbench.runtime.replay import Replay

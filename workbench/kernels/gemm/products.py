@@ -17,8 +17,9 @@ from workbench.errors import (
 )
 from workbench.kernels import gemm
 from workbench.kernels.layout import MOST_OFFSETS_IN_32_BITS, may_share
-from workbench.kernels.tile import activation, transfer
 from workbench.kernels.tile import gemm as tile_gemm
+from workbench.kernels.tile import transfer
+from workbench.kernels.tile.activations import ACTIVATIONS
 
 SUPPORTED = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
@@ -195,10 +196,9 @@ def accumulator_of(dtype: torch.dtype) -> tuple[tl.dtype, torch.dtype]:
     return gemm.ACCUMULATORS.get(dtype, (tl.float32, torch.float32))
 
 
-def activation_of(name: str, dtype: torch.dtype) -> triton.JITFunction:
+def activation_of(name: str, dtype: torch.dtype) -> Any:
     """The activation of that name, for results of a dtype."""
-    is_exact = dtype.itemsize >= activation.EXACT_FROM
-    return (activation.EXACT if is_exact else activation.ACTIVATIONS)[name]
+    return ACTIVATIONS[name].for_results_of(dtype)
 
 
 def options_of(precision: str, num_warps: int, num_stages: int) -> dict[str, Any]:

@@ -25,8 +25,7 @@ from workbench.kernels.gemm import gated as gemm_gated
 from workbench.kernels.gemm import pair as gemm_pair
 from workbench.kernels.gemm import products
 from workbench.kernels.gemm import rows as gemm_rows
-from workbench.kernels.instances import normalization
-from workbench.operators import operation
+from workbench.operators import normalization, operation
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Activations: functions of each element of a tile in registers, in the type of the arithmetic.
 
-Those of `ACTIVATIONS` are for results of 16 bits or fewer: in fp32, an exponential there is off by as many
-rounding steps as its exponent is large. Those of `EXACT` are for results of `EXACT_FROM` bytes and more.
+Those called `exact_` are for results of `EXACT_FROM` bytes and more. In others an exponential of fp32 is off
+by as many rounding steps as its exponent is large. :mod:`workbench.kernels.tile.activations` is their table.
 """
 
 import math
@@ -99,12 +99,6 @@ def exact_gelu_tanh(x):
     """:func:`gelu_tanh`"""
     return quotient(x, 1.0 + exponential(-1.5957691216057308 * (x + 0.044715 * x * x * x)))
 
-
-ACTIVATIONS = {
-    "identity": identity, "relu": relu, "sigmoid": sigmoid, "silu": silu, "gelu": gelu,
-    "gelu_tanh": gelu_tanh,
-}  # fmt: skip
-EXACT = ACTIVATIONS | {"sigmoid": exact_sigmoid, "silu": exact_silu, "gelu_tanh": exact_gelu_tanh}
 
 # Bytes of a result that shows rounding steps of fp32.
 EXACT_FROM = 4

@@ -292,7 +292,7 @@ def to_whole(tile, operands, place):
         return clamp(tile, operands, place)
 
 
-# For results of `activation.EXACT_FROM` bytes and more; of `COARSE` also by what follows.
+# For results of `activation.EXACT_FROM` bytes and more; of coarse activations also by what follows.
 
 
 @triton.jit
@@ -319,11 +319,5 @@ def exact_sigmoid(tile, operands, place):
     return activation.exact_sigmoid(floats(tile))
 
 
-EXACT = {gelu: exact_gelu, fast_gelu: exact_fast_gelu, silu: exact_silu, sigmoid: exact_sigmoid}
-
-# Of these a narrow result may show more, by what follows. gelu is a polynomial, and a sum may leave nothing
-# but what that is off by; sigmoid's half is a rounding step less, and what compares may take the other side.
-COARSE = frozenset({gelu, sigmoid})
-
-# Behind these it shows no more than by itself.
+# Behind these a coarse activation shows no more than by itself.
 HIDING = frozenset({multiply, dropout, to_fp8})

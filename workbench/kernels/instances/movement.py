@@ -1,0 +1,22 @@
+"""Instances of what only moves elements."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Moved(NamedTuple):
+    """Rows and columns of a program, and its warps."""
+
+    tile: tuple[int, int]
+    num_warps: int
+
+
+REARRANGEMENTS = tuple(
+    Moved(tile, warps)
+    for tile in ((1, 1024), (4, 256), (16, 64), (32, 64), (64, 64), (64, 128))
+    for warps in (4, 8)
+)
+
+# Of a copy, whose tiles follow from its dimensions.
+COPY_WARPS = (4, 8)

@@ -1,0 +1,72 @@
+"""Invoker of operators that only move data: flips, shifts, padding, windows; by kernels of others."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Unpack
+
+import torch
+
+from workbench.errors import check_type
+from workbench.kernels.movement import view_transfer
+from workbench.kernels.movement.rearrangement.chains import How, Windows
+from workbench.kernels.movement.rearrangement.plan import as_matrices, spread
+from workbench.kernels.movement.view_transfer import IMAGES_NAME
+from workbench.kernels.rows import reduction
+from workbench.kernels.rows.rowwise import Options
+from workbench.kernels.views import View
+from workbench.launch import Launch
+
+# Windows of so many taps are summed up tap by tap, of so many elements a program: a column for each tap would
+# leave lanes idle, as of 9 taps in 16 columns. Reasoned, not measured yet.
+MOST_TAPS, FOLD_ROWS = 64, 512
+
+
+def fold(how: Windows, windows: torch.Tensor, output: torch.Tensor, **options: Unpack[Options]) -> Launch:
+    """output = for each element that windows were taken of, the sum of what is in its places.
+
+    The gradient of unfold, given that of the windows. Sums are in fp32, of fp64 in fp64.
+
+    Args:
+        how: the windows.
+        windows: (n, c and taps, windows), of any strides.
+        output: (n, c, sizes...), contiguous.
+        options: see :class:`rowwise.Options`; without any, few taps are gone over one by one.
+
+    Raises:
+        as `reduction.launch_view`.
+    """
+    if math.prod(how.taps) <= MOST_TAPS and not options:
+        options = {"tile": (FOLD_ROWS, 1), "splits": 1, "num_warps": 4}
+    described = spread(how, tuple(output.shape), windows.stride())
+    view = View(windows, described, {IMAGES_NAME: output.shape[0]})
+    total = reduction.REDUCTIONS["sum"]
+    return reduction.launch_view(view, (output,), total, are_cols_neighbors=False, **options)
+
+
+def launch(how: How, source: torch.Tensor, output: torch.Tensor, *, fill: int = 0, **chosen: Any) -> Launch:
+    """output = the source's elements, rearranged.
+
+    FLOPs: 0. Least bytes: see `view_transfer.launch`.
+
+    Args:
+        how: what :func:`flip`, :func:`roll` and :func:`pad` return for the source's shape; such a chain for
+            a flattened tensor; or windows.
+        source: a tensor of any strides, of elements of 1, 2, 4 or 8 bytes. It may have dimensions behind
+            those that `how` knows of, which stay as they are.
+        output: of the same dtype, apart from the source: of the shape that follows.
+        fill: the bits of what the source has not, as a signed integer.
+        chosen: tile and num_warps, as `view_transfer.launch` takes them.
+
+    Raises:
+        as `view_transfer.launch`; TensorMismatchError where the output is of another shape.
+    """
+    for name, tensor in (("source", source), ("output", output)):
+        check_type(name, tensor, torch.Tensor, "Give a torch.Tensor.")
+    described, stored, is_batched = as_matrices(
+        how, tuple(source.shape), source.stride(), tuple(output.shape), output.stride(), source.element_size()
+    )
+    batch = {IMAGES_NAME: source.shape[0]} if is_batched else {}
+    return view_transfer.launch(
+        View(source, described, batch), View(output, stored, batch), fill=fill, **chosen
+    )

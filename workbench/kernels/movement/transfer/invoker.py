@@ -1,0 +1,176 @@
+"""Tensor transfer: a copy from any layout to any other, of which transpose and permute are cases.
+
+Dimensions that follow one another in both tensors are merged first. If one flat run of elements is left,
+`copy_kernel` moves it; else `permute_kernel` moves tiles, so chosen that both what it loads and what it
+stores are long runs of memory. Elements are moved as integers of their width, so all dtypes are alike.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import triton
+
+from workbench.errors import TensorMismatchError, check_power_of_two
+from workbench.kernels.layout import ACCESS_BYTES, MOST_OFFSETS_IN_32_BITS, may_share
+from workbench.kernels.movement.transfer.kernel import copy_kernel, permute_kernel
+from workbench.kernels.movement.transfer.plan import (
+    COPY_ACCESSES,
+    MOST_WARPS,
+    TILE_ACCESSES,
+    arranged,
+    checked_tile,
+    default_tile,
+    layout_of,
+)
+from workbench.launch import Launch, Work
+
+_WORDS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64, 16: torch.int64}
+
+
+def is_supported(source: torch.Tensor, destination: torch.Tensor) -> str:
+    """Why the templates cannot take these tensors, in words; empty when they can."""
+    for name, tensor in (("source", source), ("destination", destination)):
+        if not isinstance(tensor, torch.Tensor):
+            return f"{name} is a {type(tensor).__name__}, not a tensor"
+        if tensor.is_nested:
+            return f"{name} is nested"
+        if tensor.layout != torch.strided:
+            return f"the layout of {name} is {tensor.layout}"
+        if tensor.is_quantized:
+            return f"{name} is quantized: {tensor.dtype}"
+        if tensor.is_conj() or tensor.is_neg():
+            return f"{name} is a view that negates or conjugates what lies in memory"
+    if source.dtype != destination.dtype:
+        return f"dtypes differ: source {source.dtype}, destination {destination.dtype}"
+    if source.shape != destination.shape:
+        return f"shapes differ: source {tuple(source.shape)}, destination {tuple(destination.shape)}"
+    if source.numel() == 0:
+        return ""
+    if may_share(destination.shape, destination.stride()):
+        return (
+            f"several elements of destination may share one address: its strides are {destination.stride()}"
+        )
+    if _overlap(source, destination):
+        return "source and destination overlap in memory"
+    return ""
+
+
+def launch(
+    source: torch.Tensor,
+    destination: torch.Tensor,
+    *,
+    tile: Sequence[int] | None = None,
+    num_warps: int | None = None,
+) -> Launch:
+    """destination = source, element by element, from any strides to any strides.
+
+    Permuting is in the strides: `launch(x.permute(dims), y)`. FLOPs: 0. Least bytes: source read once (what
+    is expanded counts once), destination written once.
+
+    Args:
+        source: a tensor of any shape, dtype and strides, expanded ones too.
+        destination: a tensor of the same shape and dtype on the same device, of any strides in which no two
+            elements share memory: each steps over all that the shorter ones reach.
+        tile: a program's elements along each of the :func:`merged` dimensions, powers of two of which at most
+            three are over 1; where fewer are given, those of the last dimensions. None: see
+            :func:`default_tile`.
+        num_warps: warps a program, a power of two. None: one for each 512 bytes of a flat copy's tile, for
+            each 2048 of others, at most 8.
+
+    Raises:
+        TensorMismatchError: shapes, dtypes, layouts or devices do not fit; the message says which.
+        InvalidArgumentError, ArgumentTypeError: `tile` or `num_warps`.
+    """
+    check(source, destination)
+    source_words, destination_words = in_words(source), in_words(destination)
+    layout = layout_of(source_words.shape, source_words.stride(), destination_words.stride())
+    word_bytes = source_words.element_size()
+    work = Work(flops=0, bytes=(layout.distinct + source_words.numel()) * word_bytes)
+    if source.numel() == 0:
+        return Launch((), (destination,), work=work)
+    if tile is None:
+        lengths = default_tile(layout.sizes, layout.source_strides, layout.destination_strides, word_bytes)
+    else:
+        lengths = checked_tile(tile, layout.sizes)
+    if num_warps is None:
+        accesses = COPY_ACCESSES if layout.is_flat else TILE_ACCESSES
+        wanted = math.prod(lengths) * word_bytes // (32 * accesses * ACCESS_BYTES)
+        num_warps = min(max(wanted, 1), MOST_WARPS)
+    check_power_of_two("num_warps", num_warps)
+
+    tiles = [triton.cdiv(n, length) for n, length in zip(layout.sizes, lengths, strict=True)]
+    padded = max(count * length for count, length in zip(tiles, lengths, strict=True))
+    wide = max(layout.reach, padded) > MOST_OFFSETS_IN_32_BITS
+    meta: dict[str, Any] = {"WIDE": wide, "num_warps": num_warps}
+    if layout.is_flat:
+        return Launch.of(
+            copy_kernel, (tiles[0],), source_words, destination_words, layout.sizes[0],
+            outputs=destination, work=work, BLOCK_SIZE=lengths[0], **meta,
+        )  # fmt: skip
+    args, arrangement = arranged(layout, lengths, word_bytes)
+    return Launch.of(
+        permute_kernel, (math.prod(tiles),), source_words, destination_words, *args,
+        outputs=destination, work=work, **arrangement, **meta,
+    )  # fmt: skip
+
+
+def merged(source: torch.Tensor, destination: torch.Tensor) -> tuple[int, ...]:
+    """The lengths of the fewest dimensions that describe the transfer, in the order of destination's memory.
+
+    Elements of 16 bytes are moved as two words, which count as one more dimension.
+
+    Raises:
+        TensorMismatchError: as :func:`launch`.
+    """
+    check(source, destination)
+    source, destination = in_words(source), in_words(destination)
+    return layout_of(source.shape, source.stride(), destination.stride()).sizes
+
+
+def chosen_tile(source: torch.Tensor, destination: torch.Tensor) -> tuple[int, ...]:
+    """:func:`default_tile` of these tensors."""
+    check(source, destination)
+    words = [in_words(tensor) for tensor in (source, destination)]
+    layout = layout_of(words[0].shape, *[each.stride() for each in words])
+    return default_tile(
+        layout.sizes, layout.source_strides, layout.destination_strides, words[0].element_size()
+    )
+
+
+def in_words(tensor: torch.Tensor) -> torch.Tensor:
+    """The same memory as integers of the elements' width; of complex128, as pairs of them."""
+    if tensor.element_size() == 16:
+        tensor = torch.view_as_real(tensor)
+    word = _WORDS[tensor.element_size()]
+    return tensor if tensor.dtype == word else tensor.view(word)
+
+
+def check(source: torch.Tensor, destination: torch.Tensor) -> None:
+    """Raise where the templates cannot take these tensors."""
+    if reason := is_supported(source, destination):
+        raise TensorMismatchError(
+            "source, destination", reason, "Give two plain tensors of one shape and dtype that lie apart."
+        )
+
+
+def _overlap(source: torch.Tensor, destination: torch.Tensor) -> bool:
+    """Whether an element of destination lies where another element of source does.
+
+    Found as torch finds it: where there are gaps between a tensor's elements the other may lie in them, and
+    to find out would cost more than the copy.
+    """
+    ranges = []
+    for tensor in (source, destination):
+        steps = [(n, step) for n, step in zip(tensor.shape, tensor.stride(), strict=True) if step]
+        reach = sum((n - 1) * step for n, step in steps)
+        if math.prod(n for n, _ in steps) != reach + 1:
+            return False
+        first = tensor.data_ptr()
+        ranges.append((first, first + reach * tensor.element_size()))
+    (first, last), (other_first, other_last) = ranges
+    is_same = first == other_first and source.stride() == destination.stride()
+    return source.device.type != "meta" and not is_same and first <= other_last and other_first <= last

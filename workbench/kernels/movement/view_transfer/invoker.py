@@ -1,0 +1,170 @@
+"""Transfer of what descriptors see: operators that only move data, as one kernel.
+
+Elements of the output are those of the source that an access function names, or a fill where it names none.
+Flips, shifts, padding, windows and added channels differ in their descriptors alone. Elements are moved as
+integers of their width, so all dtypes are alike and a fill is a bit pattern.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+from workbench.coords import vector_of
+from workbench.errors import (
+    InvalidArgumentError,
+    TensorMismatchError,
+    check_power_of_two,
+    check_type,
+)
+from workbench.kernels.layout import ACCESS_BYTES, MOST_OFFSETS_IN_32_BITS, distinct_elements, may_share
+from workbench.kernels.movement.transfer import MOST_WARPS, TILE_ACCESSES, in_words
+from workbench.kernels.movement.view_transfer.kernel import view_kernel
+from workbench.kernels.movement.view_transfer.plan import (
+    BESIDE_ELEMENTS,
+    checked_tile,
+    default_tile,
+    divisor_of_rows,
+    loaded,
+    pace,
+    stored,
+    turned,
+)
+from workbench.kernels.views import View
+from workbench.launch import Launch, Work
+
+_WORDS = {1: tl.int8, 2: tl.int16, 4: tl.int32, 8: tl.int64}
+
+
+def is_supported(source: View, output: View) -> str:
+    """Why the template cannot take these, in words; empty when it can."""
+    for name, view in (("source", source), ("output", output)):
+        tensor = view.tensor
+        if tensor.layout != torch.strided or tensor.is_quantized:
+            return f"{name} is no plain strided tensor"
+        if tensor.is_conj() or tensor.is_neg():
+            return f"{name} is a view that negates or conjugates what lies in memory"
+        if tensor.element_size() not in _WORDS:
+            return (
+                f"elements of {name} are of {tensor.element_size()} bytes; as torch.view_as_real they are not"
+            )
+        if len(view.descriptor.top) != 2:
+            return f"{name} is seen as {', '.join(view.descriptor.names)}, not as rows and columns"
+    if source.tensor.dtype != output.tensor.dtype:
+        return f"dtypes differ: source {source.tensor.dtype}, output {output.tensor.dtype}"
+    if source.tensor.device != output.tensor.device:
+        return f"source is on {source.tensor.device}, output on {output.tensor.device}"
+    if source.lengths != output.lengths:
+        return f"lengths are {source.lengths} of the source and {output.lengths} of the output"
+    strides = output.strides
+    if strides is not None and may_share(output.lengths, strides):
+        return f"several elements of output may share one address: its strides are {strides}"
+    if _overlap(source, output):
+        return "source and output overlap in memory"
+    return ""
+
+
+def launch(
+    source: View,
+    output: View,
+    *,
+    fill: int = 0,
+    tile: tuple[int, int] | None = None,
+    num_warps: int | None = None,
+    work: Work | None = None,
+) -> Launch:
+    """output[row, col] = source[row, col], or `fill` where the source's descriptor has no such element.
+
+    FLOPs: 0. Least bytes: the output written once, and as much of the source read, but no element twice.
+
+    Args:
+        source: a view of [rows, cols] of a tensor of any dtype whose elements are of 1, 2, 4 or 8 bytes.
+        output: a view of [rows, cols] of another tensor of this dtype on the same device, in which no two
+            elements share memory. What is invalid in it is not stored. It is stored fastest where its columns
+            follow one another; see :func:`matrices`.
+        fill: the bits of an element, as a signed integer of its width.
+        tile: a program's rows and columns, powers of two. None: see :func:`default_tile`.
+        num_warps: warps a program, a power of two. None: one for each 2048 bytes of a tile, at most 8.
+        work: FLOPs and bytes, if not as above.
+
+    Raises:
+        TensorMismatchError: the views do not fit; the message says which. InvalidArgumentError,
+        ArgumentTypeError: another argument.
+    """
+    for name, view in (("source", source), ("output", output)):
+        check_type(name, view, View, "Give a View.")
+    if reason := is_supported(source, output):
+        raise TensorMismatchError("source, output", reason, "Give two views of one shape that lie apart.")
+    itemsize = output.tensor.element_size()
+    check_type("fill", fill, int, "Give the bits of an element as a whole number.")
+    if not -(1 << 8 * itemsize - 1) <= fill < 1 << 8 * itemsize - 1:
+        raise InvalidArgumentError(
+            "fill", f"got {fill}", f"Give a signed integer of {8 * itemsize} bits: see bits_of."
+        )
+    rows, cols = output.lengths
+    if work is None:
+        read = min(distinct_elements(source.tensor), rows * cols)
+        work = Work(flops=0, bytes=(read + rows * cols) * itemsize)
+    if not rows * cols:
+        return Launch((), (output.tensor,), work=work)
+    paces = (pace(source.descriptor, 0), pace(source.descriptor, 1))
+    is_transposed = bool(paces[0]) and paces[0] < paces[1]
+    if tile is None:
+        is_known = isinstance(source.descriptor.lengths[0], int)
+        tile = default_tile(rows if is_known else None, cols, itemsize, is_transposed=is_transposed)
+    block_rows, block_cols = tile = checked_tile(tile)
+    if num_warps is None:
+        wanted = block_rows * block_cols * itemsize // (32 * TILE_ACCESSES * ACCESS_BYTES)
+        num_warps = min(max(wanted, 1), MOST_WARPS)
+    check_power_of_two("num_warps", num_warps)
+    described, run = turned(source.descriptor, output.descriptor, min(ACCESS_BYTES // itemsize, block_cols))
+    of_source, of_output = loaded(described, tile), stored(output.descriptor, tile)
+    is_by_row = bool(paces[1]) and not is_transposed
+    is_by_element = is_by_row and run == 1 and vector_of(source.descriptor, 1).contiguous == 1
+    divisor = divisor_of_rows(output.descriptor.lengths[0], block_rows)
+    col_tiles = triton.cdiv(cols, block_cols)
+    programs = triton.cdiv(rows, block_rows) * col_tiles
+    hangs_over = (rows + block_rows) * (cols + block_cols)
+    device = output.tensor.device
+    return Launch.of(
+        view_kernel, (programs,),
+        _known(source.tensor), _known(output.tensor), fill, rows // max(divisor, 1), col_tiles,
+        of_source.params(source.symbols, device), of_output.params(output.symbols, device), 0,
+        outputs=output.tensor, work=work,
+        WORD=_WORDS[itemsize], ROWS=block_rows, COLS=block_cols,
+        DIVISOR=divisor,
+        SOURCE=of_source.function, OUTPUT=of_output.function, REVERSED=run,
+        STORED=BESIDE_ELEMENTS // itemsize if is_by_element else 0,
+        WIDE=max(_reach(source), _reach(output), hangs_over) > MOST_OFFSETS_IN_32_BITS, num_warps=num_warps,
+    )  # fmt: skip
+
+
+def bits_of(value: complex, dtype: torch.dtype) -> int:
+    """The bits of a number in a dtype of at most 8 bytes, as a signed integer of its width."""
+    return int(in_words(torch.full((1,), value, dtype=dtype, device="cpu")).item())
+
+
+def _reach(view: View) -> int:
+    """Elements of the memory that offsets go through, tiles that hang over included, roughly."""
+    reach = view.descriptor.bind(**view.symbols).reach
+    return 2 * max(abs(reach.low or 0), abs(reach.high or 0))
+
+
+def _overlap(source: View, output: View) -> bool:
+    """Whether the views lie in one memory, and one begins before the other ends."""
+    ranges = []
+    for view in (source, output):
+        reach = view.descriptor.bind(**view.symbols).reach
+        first = view.tensor.data_ptr()
+        itemsize = view.tensor.element_size()
+        ranges.append((first + (reach.low or 0) * itemsize, first + (reach.high or 0) * itemsize))
+    (first, last), (other_first, other_last) = ranges
+    is_same = source.tensor.untyped_storage().data_ptr() == output.tensor.untyped_storage().data_ptr()
+    return is_same and not source.tensor.is_meta and first <= other_last and other_first <= last
+
+
+def _known(tensor: torch.Tensor) -> torch.Tensor:
+    """The same memory as numbers that Triton has for every GPU: complex ones and fp8 as integers."""
+    is_fp8 = tensor.is_floating_point() and tensor.element_size() == 1
+    return in_words(tensor) if tensor.is_complex() or is_fp8 else tensor

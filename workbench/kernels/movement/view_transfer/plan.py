@@ -1,0 +1,210 @@
+"""Plan of a transfer of views: rows and columns, the tile, and runs that lie in reverse."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+
+import triton
+import triton.language as tl
+
+from workbench.coords import Access, Descriptor, lower, naive, symbol, transform, vector_of
+from workbench.coords.expression import Number, divisor_of, evaluate
+from workbench.coords.transforms import (
+    embed,
+    insert,
+    merge,
+    offset,
+    pass_through,
+    unmerge,
+)
+from workbench.errors import (
+    InvalidArgumentError,
+    check_each,
+    check_power_of_two,
+)
+from workbench.kernels.layout import ACCESS_BYTES
+from workbench.kernels.movement.transfer import RUN, TILE_BYTES
+from workbench.kernels.views import affine
+
+# Bytes of a row that are enough for it not to be joined with the next one, and the most of it that a program
+# takes: a warp's accesses of 16 bytes, and four of them. (H200, 8192 x 8192 rolled along
+# rows by 1001: halves 72.7 us, with tiles of half as many columns 93; fp32 132 and 157.)
+LEAST_ROW_BYTES = 512
+ROW_BYTES = 2048
+
+# Bytes that a lane stores at once where it loads element by element. H200, unfold of 8 x 64 x 56 x 56 halves
+# by 3 x 3: 10.1 us, with 16 bytes 11.8 and with 4 12.9.
+BESIDE_ELEMENTS = 8
+
+# One lane of so many may hang over the end of a row before narrower tiles are taken; but they have lines.
+SPARE = 8
+LINE_BYTES = 128
+IMAGES_NAME = "images"
+IMAGES = symbol(IMAGES_NAME, least=1)
+_NAMES = ("row", "col")
+
+
+def default_tile(rows: int | None, cols: int, itemsize: int, *, is_transposed: bool) -> tuple[int, int]:
+    """A program's rows and columns: together :data:`transfer.TILE_BYTES`, or less of a small matrix.
+
+    Where the source is contiguous along rows, both are long runs of memory: :data:`transfer.RUN` columns, and
+    as many rows or more. Else :data:`ROW_BYTES` of a row, more where there are too few rows, and less, but
+    :data:`LINE_BYTES`, where more than one lane of :data:`SPARE` would be beyond its end.
+
+    Args:
+        rows: None where another number of them is to compile nothing.
+        cols, itemsize: columns, and bytes of an element.
+        is_transposed: whether the source is contiguous along rows.
+    """
+    elements = TILE_BYTES // itemsize
+    if is_transposed:
+        wide = min(triton.next_power_of_2(cols), RUN[itemsize])
+    else:
+        most = max(ROW_BYTES // itemsize, elements // triton.next_power_of_2(rows or elements))
+        widest = min(triton.next_power_of_2(cols), most)
+        narrowest = min(widest, LINE_BYTES // itemsize)
+        widths = [widest >> i for i in range((widest // narrowest).bit_length())]
+        wide = next((w for w in widths if -cols % w * SPARE <= cols), min(widths, key=lambda w: -cols % w))
+    high = max(elements // wide, RUN[itemsize] if is_transposed else 1)
+    return high if rows is None else min(triton.next_power_of_2(rows), high), wide
+
+
+@lru_cache(maxsize=1024)
+def matrices(source: Descriptor, output: Descriptor, itemsize: int) -> tuple[Descriptor, Descriptor]:
+    """Descriptors of the same dimensions as [rows, cols], merged so that both are moved in long runs.
+
+    Columns are the dimensions that are innermost in the output's memory, as few as make
+    :data:`LEAST_ROW_BYTES` bytes; but the one that is innermost in the source's memory, if another, is the
+    last one of the rows, where neighbors of a tile's transpose are neighbors there. A length that is not
+    known is no column's, for then the compiler would not see whether a mask covers whole accesses.
+
+    Args:
+        source, output: of the same lengths; the output's offset grows along each of its dimensions.
+        itemsize: bytes of an element.
+
+    Raises:
+        InvalidArgumentError: lengths differ.
+    """
+    lengths = output.lengths
+    if source.lengths != lengths:
+        raise InvalidArgumentError(
+            "source", f"its lengths are {source.lengths}", f"Give one of {lengths}, as the output."
+        )
+    dims = [d for d, length in enumerate(lengths) if length != 1]
+    outermost_first = sorted(dims, key=lambda d: -pace(output, d))
+    inner_first = outermost_first[::-1]
+    paces = {d: pace(source, d) for d in inner_first}
+    in_source = min((d for d in inner_first if paces[d]), key=paces.__getitem__, default=None)
+    cols: list[int] = []
+    count = 1
+    for d in inner_first:
+        length = lengths[d]
+        is_apart = d == in_source and bool(cols)
+        if not isinstance(length, int) or count * itemsize >= LEAST_ROW_BYTES or (is_apart and d != cols[0]):
+            break
+        cols.insert(0, d)
+        count *= length
+    rows = [d for d in outermost_first if d not in cols and d != in_source]
+    rows += [d for d in (in_source,) if d is not None and d not in cols]
+    # Lengths of one come last: x % 1 is 0, while x // images is not known to be.
+    rows += [d for d in range(len(lengths)) if d not in dims]
+    return _matrix(source, rows, cols), _matrix(output, rows, cols)
+
+
+def _matrix(base: Descriptor, rows: Sequence[int], cols: Sequence[int]) -> Descriptor:
+    """[rows, cols], each merged of dimensions of `base`, or of one element where there are none."""
+    merged = [merge([base.lengths[d] for d in dims]) if dims else insert(1) for dims in (rows, cols)]
+    made = transform(base, merged, [rows, cols], [(0,), (1,)], names=_NAMES)
+    found = affine(made)
+    if found is None or found.offset != 0:
+        return made
+    # Of strides more is known than of the digits that they were.
+    return naive(made.lengths, found.strides, names=_NAMES)
+
+
+@lru_cache(maxsize=1024)
+def pace(descriptor: Descriptor, dim: int) -> int:
+    """How far apart neighbors along a dimension are in memory, or most of them: the least of some places."""
+    least = {
+        s.name: s.multiple_of * -(-max(s.interval.low or 0, 8) // s.multiple_of) for s in descriptor.symbols
+    }
+    bound = descriptor.bind(**least)
+    lengths = [evaluate(length, {}) for length in bound.lengths]
+    if lengths[dim] < 2 or 0 in lengths:
+        return 0
+    found = []
+    for part in (1, 2, 3):
+        index = [length // 2 for length in lengths]
+        index[dim] = (lengths[dim] - 2) * part // 4
+        here = bound.offset(index)
+        index[dim] += 1
+        found.append(abs(bound.offset(index) - here))
+    return min((step for step in found if step), default=0)
+
+
+def turned(source: Descriptor, output: Descriptor, most: int) -> tuple[Descriptor, int]:
+    """A source whose neighbors lie in reverse, with runs of them turned around; and how long the runs are.
+
+    Args:
+        most: the longest run, a power of two.
+
+    Returns:
+        the source as it is, and 1, where its neighbors do not lie so.
+    """
+    rows, cols = source.lengths
+    run = vector_of(source, 1, most)
+    if run.stride != -1 or not isinstance(cols, int):
+        return source, 1
+    longest = min(run.length, cols & -cols)
+    while longest > 1:
+        turned = _in_reverse(source, rows, cols, longest)
+        if vector_of(turned, 1, longest).contiguous == longest:
+            return turned, longest
+        longest //= 2
+    return source, 1
+
+
+def _in_reverse(source: Descriptor, rows: Number, cols: int, run: int) -> Descriptor:
+    """The source with every `run` columns in reverse."""
+    runs = (cols // run, run)
+    for one, lower_dims, upper_dims in (
+        ([unmerge(runs)], [(1,)], [(1, 2)]),
+        ([pass_through(runs[0]), offset(run, run - 1)], [(1,), (2,)], [(1,), (2,)]),
+        ([pass_through(runs[0]), embed((run,), (-1,))], [(1,), (2,)], [(1,), (2,)]),
+        ([merge(runs)], [(1, 2)], [(1,)]),
+    ):
+        source = transform(source, [pass_through(rows), *one], [(0,), *lower_dims], [(0,), *upper_dims])
+    return source
+
+
+def loaded(source: Descriptor, tile: tuple[int, int]) -> Access:
+    """The access function of the source, which leaves the ends to that of the output."""
+    return lower(source, checked=(False, False), tile=tile)
+
+
+def stored(output: Descriptor, tile: tuple[int, int]) -> Access:
+    """The access function of the output, which checks the ends of rows where a tile can hang over."""
+    return lower(output, checked=(False, _hangs_over(output.lengths[1], tile[1])), tile=tile)
+
+
+def _hangs_over(length: Number, block: int) -> bool:
+    return not isinstance(length, int) or length % block != 0
+
+
+def divisor_of_rows(length: Number, block: int) -> int:
+    """What an access can be a multiple of and divides a length; 0 where no tile hangs over its end."""
+    return math.gcd(divisor_of(length), ACCESS_BYTES) if _hangs_over(length, block) else 0
+
+
+def checked_tile(tile: tuple[int, int]) -> tuple[int, int]:
+    """Return `tile`, rows and columns; raise where they are no powers of two or too many."""
+    rows, cols = check_each("tile", tile, int, "Give rows and columns: (16, 256).")
+    for d, length in enumerate((rows, cols)):
+        check_power_of_two(f"tile[{d}]", length)
+    if rows * cols > tl.TRITON_MAX_TENSOR_NUMEL:
+        raise InvalidArgumentError(
+            "tile", f"got {tile}", f"Triton's tiles have at most {tl.TRITON_MAX_TENSOR_NUMEL} elements."
+        )
+    return rows, cols

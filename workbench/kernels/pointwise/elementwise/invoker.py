@@ -1,0 +1,121 @@
+"""Elementwise operators of two tensors: the invoker.
+
+Tensors are taken as they lie in memory: dimensions that follow one another in all three are merged first, so
+that most calls become one flat run of elements.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+
+from workbench.errors import TensorMismatchError, UnknownNameError, check_power_of_two
+from workbench.kernels.layout import MOST_OFFSETS_IN_32_BITS, may_share
+from workbench.kernels.pointwise.elementwise.kernel import (
+    EXACT,
+    GATED,
+    OPERATIONS,
+    binary_kernel,
+    binary_strided_kernel,
+)
+from workbench.kernels.pointwise.elementwise.plan import COMPUTE_TYPES, TILES, layout_of
+from workbench.kernels.tile import activation
+from workbench.launch import Launch, Work
+
+MOST_WHOLE_IN_A_DOUBLE = 2**53
+
+
+def is_supported(x: torch.Tensor, y: torch.Tensor, output: torch.Tensor | None = None) -> str:
+    """Why the template cannot take these tensors, in words; empty when it can."""
+    tensors = {"x": x, "y": y} if output is None else {"x": x, "y": y, "output": output}
+    for name, tensor in tensors.items():
+        if not isinstance(tensor, torch.Tensor):
+            return f"{name} is a {type(tensor).__name__}, not a tensor"
+        if tensor.dtype not in COMPUTE_TYPES:
+            return f"{name} is {tensor.dtype}; supported: {', '.join(str(d)[6:] for d in COMPUTE_TYPES)}"
+        if tensor.shape != x.shape:
+            return f"shapes differ: x {tuple(x.shape)}, {name} {tuple(tensor.shape)}"
+    if output is not None and output.numel() and may_share(output.shape, output.stride()):
+        return f"several elements of output may share one address: its strides are {output.stride()}"
+    return ""
+
+
+def launch(
+    x: torch.Tensor,
+    y: torch.Tensor,
+    output: torch.Tensor | None = None,
+    *,
+    operation: str = "add",
+    alpha: float = 1,
+    tile: int | None = None,
+    num_warps: int = 8,
+) -> Launch:
+    """output = operation(x, y): "add" is x + y, "axpy" is alpha * x + y, "logical_or" is x | y.
+
+    "maximum" and "minimum" give NaN where either is NaN. "silu_gated" and its like are silu(x) * y.
+
+    FLOPs: 1 an element, 2 for axpy and with an activation, counted as one. Least bytes: x and y read once
+    (what is broadcast counts once), output written once.
+
+    Args:
+        x, y: tensors of one shape, any strides (expanded ones too), on one device.
+        output: where the result goes, of the same shape and any strides in which no two elements share
+            memory: each steps over all that the shorter ones reach. None for a new tensor of the promoted
+            dtype.
+        operation: a name in `OPERATIONS`.
+        alpha: the scalar of axpy; for integer dtypes a whole number that the dtype and a double can hold.
+        tile: elements a program, a power of two. None: one 16-byte access a lane at 8 warps of 32 lanes, the
+            best of 512 to 8192 elements and 2 to 16 warps on an H200 at 2^26 and 2^28 fp32 elements.
+        num_warps: warps a program, a power of two.
+
+    Raises:
+        TensorMismatchError: shapes, dtypes, devices or `alpha` do not fit; the message says which.
+        UnknownNameError: `operation`. InvalidArgumentError: `tile` or `num_warps`.
+    """
+    if operation not in OPERATIONS:
+        raise UnknownNameError("operation", operation, OPERATIONS)
+    if reason := is_supported(x, y, output):
+        raise TensorMismatchError("x, y, output", reason, "Bring them to one shape and a supported dtype.")
+    if output is None:
+        output = torch.empty(x.shape, dtype=torch.result_type(x, y), device=x.device)
+    if operation in GATED and not output.is_floating_point():
+        raise TensorMismatchError("output", f"{output.dtype}, of {operation}", "Give floats.")
+    alpha = _scalar_for(output.dtype, alpha)
+    tile = check_power_of_two("tile", TILES[output.dtype] if tile is None else tile)
+    check_power_of_two("num_warps", num_warps)
+
+    length = output.numel()
+    flops = length * (2 if operation in ("axpy", *GATED) else 1)
+    layout = layout_of(output.shape, (x.stride(), y.stride(), output.stride()))
+    moved = zip(layout.distinct, (x, y, output), strict=True)
+    work = Work(flops=flops, bytes=sum(n * tensor.element_size() for n, tensor in moved))
+    if length == 0:
+        return Launch((), (output,), work=work)
+    is_exact = output.element_size() >= activation.EXACT_FROM
+    meta = {
+        "OPERATION": (EXACT if is_exact else {}).get(operation, OPERATIONS[operation]),
+        "COMPUTE_TYPE": COMPUTE_TYPES[output.dtype],
+        "BLOCK_SIZE": tile,
+        "WIDE": layout.reach + tile > MOST_OFFSETS_IN_32_BITS,
+        "num_warps": num_warps,
+    }
+    grid = (triton.cdiv(length, tile),)
+    if layout.is_flat:
+        return Launch.of(binary_kernel, grid, x, y, output, length, alpha, outputs=output, work=work, **meta)
+    return Launch.of(
+        binary_strided_kernel, grid, x, y, output, length, layout.sizes, *layout.strides, alpha,
+        outputs=output, work=work, **meta,
+    )  # fmt: skip
+
+
+def _scalar_for(dtype: torch.dtype, alpha: float) -> float:
+    """`alpha` as the kernel can take it, in a double, for arithmetic in `dtype`."""
+    if dtype.is_floating_point or dtype == torch.bool:
+        return alpha
+    most = min(torch.iinfo(dtype).max, MOST_WHOLE_IN_A_DOUBLE)
+    least = max(torch.iinfo(dtype).min, -MOST_WHOLE_IN_A_DOUBLE) if dtype.is_signed else -most
+    if not isinstance(alpha, int) or not least <= alpha <= most:
+        raise TensorMismatchError(
+            "alpha", f"got {alpha!r} for {dtype}", f"Give a whole number from {least} to {most}."
+        )
+    return alpha if dtype.is_signed else alpha % (most + 1)

@@ -1,0 +1,94 @@
+"""Invoker of the gradients of batch norm."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from workbench.errors import TensorMismatchError, check_each, check_type
+from workbench.kernels.channels import Channels
+from workbench.kernels.layout import distinct_elements, format_of_batch_norm
+from workbench.kernels.rows import rowwise
+from workbench.kernels.rows.batch_norm.invoker import FLOPS_BACKWARD, is_supported, statistics
+from workbench.kernels.rows.batch_norm.kernel import BACKWARD, gradient_of_rows, known_gradient_of_rows
+from workbench.kernels.rows.batch_norm.plan import by_channel, described_each, planned
+from workbench.kernels.rows.normalization import SUPPORTED
+from workbench.kernels.rows.rowwise import Fixed
+from workbench.launch import Launch, Work
+
+
+def launch_backward(
+    gradient: torch.Tensor,
+    x: torch.Tensor,
+    mean: torch.Tensor,
+    scale: torch.Tensor,
+    weight: torch.Tensor | None = None,
+    *,
+    are_known: bool = False,
+    compute_units: int | None = None,
+) -> Launch:
+    """The gradients of x, of weight and of bias, the latter two in the type of the arithmetic.
+
+    FLOPs: 14 an element. Least bytes: gradient, x and vectors read once, the gradients written once.
+
+    Args:
+        gradient: of the output, of the shape of x, any strides.
+        x: what was normalized, any strides.
+        mean, scale: of each channel, contiguous, in the type of the arithmetic.
+        weight: as in the forward pass; None for none.
+        are_known: whether mean and scale were known, and so do not depend on x.
+        compute_units: of the device to plan for; None for this one.
+
+    Returns:
+        a launch with the outputs (gradient of x, of the weight, of the bias).
+
+    Raises:
+        TensorMismatchError: tensors do not fit. ArgumentTypeError: another argument.
+    """
+    check_type("are_known", are_known, bool, "Give True or False.")
+    check_each("mean, scale", (mean, scale), torch.Tensor, "Give tensors.")
+    if reason := is_supported(x, weight, mean, scale):
+        raise TensorMismatchError("x, weight, mean, scale", reason, "Give what the forward pass was given.")
+    check_type("gradient", gradient, torch.Tensor, "Give a torch.Tensor.")
+    if gradient.shape != x.shape or gradient.dtype not in SUPPORTED or gradient.device != x.device:
+        given = f"{gradient.dtype}, shape {tuple(gradient.shape)} on {gradient.device}"
+        raise TensorMismatchError("gradient", given, f"Give floats of shape {tuple(x.shape)} on {x.device}.")
+    outputs = gradients(x)
+    if x.numel() == 0:
+        return Launch((), outputs, outputs[1:], work=Work(0, 0))
+    columns = () if weight is None else (weight,)
+    return backward_checked(are_known, compute_units, x, gradient, outputs, (mean, scale, *columns))
+
+
+def gradients(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Where the gradients of x, weight and bias go."""
+    of_weight, of_bias, _ = statistics(x)
+    return torch.empty_like(x, memory_format=format_of_batch_norm(x, is_gradient=True)), of_weight, of_bias
+
+
+def backward_checked(
+    are_known: bool,
+    compute_units: int | None,
+    x: torch.Tensor,
+    gradient: torch.Tensor,
+    outputs: Sequence[torch.Tensor],
+    given: Sequence[torch.Tensor],
+) -> Launch:
+    """Return the launch of the gradients on tensors that are known to fit, and have elements.
+
+    Args:
+        are_known, compute_units, x, gradient: as of :func:`launch_backward`.
+        outputs: where the gradients of x, weight and bias go. given: mean, scale and perhaps the weight.
+    """
+    output, of_weight, of_bias = outputs
+    channels = Channels.of(1, output, gradient, x)
+    of_output, of_gradient, of_x = described_each(channels, (output, gradient, x), *by_channel(channels))
+    tensors = (x, gradient, *outputs, *given)
+    work = Work(FLOPS_BACKWARD * x.numel(), sum(distinct_elements(t) * t.element_size() for t in tensors))
+    apply = known_gradient_of_rows if are_known else gradient_of_rows
+    return rowwise.launch_views(
+        BACKWARD._replace(apply=apply), (of_x.view, of_gradient.view), of_output.view,
+        planned(of_x, Fixed(compute_units=compute_units)),
+        given=given, results=(of_weight, of_bias), work=work,
+    )  # fmt: skip

@@ -1,0 +1,190 @@
+"""Invoker of batch norm, in training and with known statistics."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Unpack
+
+import torch
+
+from workbench.errors import TensorMismatchError, check_type
+from workbench.kernels.channels import CHANNEL, GROUP, IMAGE, Channels, Lengths
+from workbench.kernels.layout import distinct_elements
+from workbench.kernels.rows import normalization, rowwise
+from workbench.kernels.rows.batch_norm.kernel import FORWARD, KNOWN
+from workbench.kernels.rows.batch_norm.plan import FEWEST_COLS, MOST_COLS, by_channel, described_each, planned
+from workbench.kernels.rows.rowwise import FREE, Fixed, Options
+from workbench.kernels.views import Described
+from workbench.launch import Launch, Work
+
+FLOPS, FLOPS_KNOWN, FLOPS_BACKWARD = 8, 4, 14
+
+# Where nothing is reduced, nothing is left for a second step.
+_UNSPLIT = Fixed(splits=1)
+
+
+def is_supported(x: torch.Tensor, *others: torch.Tensor | None) -> str:
+    """Why the templates cannot take these tensors, in words; empty when they can.
+
+    Args:
+        x: what is normalized.
+        others: of a value a channel, or None.
+    """
+    if not isinstance(x, torch.Tensor):
+        return f"x is a {type(x).__name__}, not a tensor"
+    if x.dim() < 2:
+        return f"x has {x.dim()} dimensions, not images and channels"
+    found = (normalization.is_supported("layer_norm", x, x.shape[1], each) for each in (None, *others))
+    return next((reason for reason in found if reason), "")
+
+
+def launch(
+    x: torch.Tensor,
+    weight: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    *,
+    epsilon: float,
+    output: torch.Tensor | None = None,
+    **options: Unpack[Options],
+) -> Launch:
+    """(x - mean) / sqrt(variance + epsilon) * weight + bias, of each channel over all images and pixels.
+
+    Mean and variance are Welford's, in fp32, of fp64 in fp64.
+
+    FLOPs: 8 an element. Least bytes: x, weight and bias read once, the outputs written once.
+
+    Args:
+        x: (n, channels, sizes...), of any strides.
+        weight, bias: contiguous, of a value a channel, or None; a bias needs a weight.
+        epsilon: added to the variance.
+        output: where the result goes, of the shape of x and any strides in which no two elements share
+            memory; None for a new tensor like x.
+        options: see :class:`rowwise.Options`.
+
+    Returns:
+        a launch with the outputs (result, mean, scale, variance), of which the last is the unbiased one.
+
+    Raises:
+        TensorMismatchError: tensors do not fit. InvalidArgumentError, ArgumentTypeError: another argument.
+    """
+    fixed = Fixed(**options)
+    check_type("epsilon", epsilon, float | int, "Give a number.")
+    output = _checked(x, output, weight, bias)
+    if bias is not None and weight is None:
+        raise TensorMismatchError("bias", "given without a weight", "Give a weight of ones.")
+    results = statistics(x)
+    columns = [t for t in (weight, bias) if t is not None]
+    return launch_checked(x, columns, output, results, epsilon, fixed)
+
+
+def launch_known(
+    x: torch.Tensor,
+    mean: torch.Tensor,
+    variance: torch.Tensor,
+    weight: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    *,
+    epsilon: float,
+    output: torch.Tensor | None = None,
+    tile: Sequence[int] | None = None,
+    programs: int | None = None,
+    num_warps: int | None = None,
+    compute_units: int | None = None,
+) -> Launch:
+    """(x - mean) / sqrt(variance + epsilon) * weight + bias, with mean and variance of each channel known.
+
+    FLOPs: 4 an element. Least bytes: all read once, the output written once.
+
+    Args:
+        mean, variance: contiguous, of a value a channel.
+        others: as of :func:`launch`.
+
+    Raises:
+        as :func:`launch`.
+    """
+    check_type("epsilon", epsilon, float | int, "Give a number.")
+    output = _checked(x, output, weight, bias, mean, variance)
+    if bias is not None and weight is None:
+        raise TensorMismatchError("bias", "given without a weight", "Give a weight of ones.")
+    columns = [mean, variance, *(t for t in (weight, bias) if t is not None)]
+    fixed = Fixed(tile, 1, programs, num_warps, compute_units)
+    return launch_known_checked(x, columns, output, epsilon, fixed)
+
+
+def statistics(x: torch.Tensor) -> list[torch.Tensor]:
+    """Where mean, scale and unbiased variance of each channel go: in the type of the arithmetic."""
+    dtype = torch.float64 if x.dtype == torch.float64 else torch.float32
+    return [torch.empty(x.shape[1], dtype=dtype, device=x.device) for _ in range(3)]
+
+
+def _checked(x: torch.Tensor, output: torch.Tensor | None, *others: torch.Tensor | None) -> torch.Tensor:
+    """The output, where all tensors fit."""
+    if reason := is_supported(x, *others):
+        raise TensorMismatchError("x, weight, bias", reason, "Give (n, channels, sizes...) and vectors.")
+    return normalization.checked_output(x, output)
+
+
+def launch_checked(
+    x: torch.Tensor,
+    columns: Sequence[torch.Tensor],
+    output: torch.Tensor,
+    results: Sequence[torch.Tensor],
+    epsilon: float,
+    fixed: Fixed = FREE,
+) -> Launch:
+    """Return the launch of :func:`launch` on tensors that are known to fit.
+
+    Args:
+        x, output, epsilon: as there.
+        columns: the weight and the bias, or the weight, or neither.
+        results: where mean, scale and unbiased variance go, or the first so many of them.
+        fixed: what the plan does not choose.
+    """
+    if x.numel() == 0:
+        return Launch((), (output, *results), work=Work(0, 0))
+    channels = Channels.of(1, output, x)
+    of_output, of_x = described_each(channels, (output, x), *by_channel(channels))
+    work = Work(
+        FLOPS * x.numel(),
+        sum(distinct_elements(t) * t.element_size() for t in (x, *columns, output, *results)),
+    )
+    return rowwise.launch_views(
+        FORWARD, (of_x.view,), of_output.view, planned(of_x, fixed),
+        given=columns, results=results, parameter=float(epsilon), work=work,
+    )  # fmt: skip
+
+
+def launch_known_checked(
+    x: torch.Tensor,
+    columns: Sequence[torch.Tensor],
+    output: torch.Tensor,
+    epsilon: float,
+    fixed: Fixed = _UNSPLIT,
+) -> Launch:
+    """Return the launch of :func:`launch_known` on tensors that are known to fit.
+
+    Args:
+        x, output, epsilon: as there.
+        columns: mean and variance, then the weight and the bias, or the weight, or neither.
+        fixed: what the plan does not choose; rows are not split.
+    """
+    if x.numel() == 0:
+        return Launch((), (output,), work=Work(0, 0))
+    channels = Channels.of(1, output, x)
+    rows: Lengths = (IMAGE, *channels.sizes)
+    cols: Lengths = (GROUP, CHANNEL)
+    if channels.pace(cols, 1) != 1 and math.prod(channels.lengths[2:]) > 1:  # pixels are neighbors
+        channels = channels.split(MOST_COLS, FEWEST_COLS)
+        rows, cols = (IMAGE, GROUP, CHANNEL, *channels.sizes[:-1]), channels.sizes[-1:]
+    of_output, of_x = described_each(channels, (output, x), rows, cols)
+    work = Work(
+        FLOPS_KNOWN * x.numel(), sum(distinct_elements(t) * t.element_size() for t in (x, *columns, output))
+    )
+    matrix = Described(of_x.view)
+    return rowwise.launch_views(
+        KNOWN._replace(fills=(0.0,) * (1 + len(columns))), (of_x.view,), of_output.view,
+        planned(matrix, fixed),
+        vectors=[channels.view(t, channels.of_channels, rows, cols) for t in columns],
+        parameter=float(epsilon), work=work,
+    )  # fmt: skip

@@ -1,0 +1,37 @@
+"""Plans of batch norm and its gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from workbench.kernels.channels import CHANNEL, GROUP, IMAGE, Channels, Lengths, described
+from workbench.kernels.rows import normalization
+from workbench.kernels.rows.rowwise import FREE, Fixed, Plan
+from workbench.kernels.views import Described
+
+# With known statistics, pixels that are neighbors are taken in tiles of so many, if their number has a
+# divisor from the fewest on.
+MOST_COLS, FEWEST_COLS = 4096, 128
+
+
+def by_channel(channels: Channels) -> tuple[Lengths, Lengths]:
+    """Rows and columns, where a row is a channel; images come first, whose number no text depends on."""
+    return (GROUP, CHANNEL), (IMAGE, *channels.sizes)
+
+
+def described_each(
+    channels: Channels, tensors: Sequence[torch.Tensor], rows: Lengths, cols: Lengths
+) -> list[Described]:
+    """Tensors as matrices, with what is known of the last one's neighbors."""
+    alike = channels._replace(strides=channels.strides[-1:])
+    views = [
+        channels.view(t, strides, rows, cols) for t, strides in zip(tensors, channels.strides, strict=True)
+    ]
+    return [described(view, alike, rows, cols) for view in views]
+
+
+def planned(matrix: Described, fixed: Fixed = FREE) -> Plan:
+    """Return how programs share `matrix`, as layer norm's do."""
+    return normalization.planned("layer_norm", matrix, matrix.view.tensor.element_size(), fixed)

@@ -1,0 +1,14 @@
+"""Cross entropy of class indices, and its gradient."""
+
+from workbench.kernels.rows.cross_entropy.invoker import (
+    ALL,
+    FLOPS,
+    LOSS,
+    LOSS_AND_WEIGHT,
+    TARGETS,
+    launch,
+    launch_backward,
+)
+from workbench.kernels.rows.cross_entropy.plan import planned
+
+__all__ = ["ALL", "FLOPS", "LOSS", "LOSS_AND_WEIGHT", "TARGETS", "launch", "launch_backward", "planned"]

@@ -1,0 +1,210 @@
+"""Invoker of cross entropy and its gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Unpack
+
+import torch
+import triton
+import triton.language as tl
+
+from workbench.errors import (
+    DimensionError,
+    InvalidArgumentError,
+    TensorMismatchError,
+    check_each,
+    check_type,
+)
+from workbench.kernels.layout import Rows, distinct_elements, rows_of
+from workbench.kernels.rows import rowwise, softmax
+from workbench.kernels.rows.cross_entropy.kernel import (
+    PLAIN,
+    SMOOTHED,
+    cross_entropy_backward_kernel,
+    cross_entropy_kernel,
+    cross_entropy_of_states_kernel,
+)
+from workbench.kernels.rows.cross_entropy.plan import planned
+from workbench.kernels.rows.rowwise import Fixed, Options
+from workbench.kernels.tile import transfer
+from workbench.launch import Launch, Step, Work
+
+# Of a kernel's results, those that a loss alone needs, a mean too, and a gradient too.
+LOSS, LOSS_AND_WEIGHT, ALL = 1, 2, 5
+TARGETS = (torch.int64, torch.uint8)
+FLOPS, FLOPS_BACKWARD = 5, 5
+
+
+def launch(
+    scores: torch.Tensor,
+    targets: torch.Tensor,
+    class_weights: torch.Tensor | None = None,
+    *,
+    dim: int,
+    results: Sequence[torch.Tensor],
+    ignored: int = -100,
+    smoothing: float = 0.0,
+    **options: Unpack[Options],
+) -> Launch:
+    """The loss of each row of `scores`, and what the gradient needs of it.
+
+    Few rows are split over programs, as those of :func:`softmax.launch`; a second step joins their states.
+
+    FLOPs: 5 an element. Least bytes: scores, targets and weights read once, results written once.
+
+    Args:
+        scores: of any strides, with elements.
+        targets: the class of each row, contiguous, int64 or uint8, in the order of the dimensions but `dim`.
+            One that is neither a class nor `ignored` makes its row's loss NaN.
+        class_weights: contiguous, one a class; None for 1 each.
+        dim: the dimension of the classes, from 0.
+        results: contiguous tensors of one value a row: :data:`LOSS` of them, :data:`LOSS_AND_WEIGHT` or
+            :data:`ALL`.
+        ignored: the target that is passed over.
+        smoothing: label smoothing, from 0 to 1.
+        options: see :class:`rowwise.Options`.
+
+    Raises:
+        TensorMismatchError: tensors do not fit. DimensionError: `dim`. InvalidArgumentError,
+        ArgumentTypeError: another argument.
+    """
+    fixed = Fixed(**options)
+    if reason := softmax.is_supported("softmax", scores):
+        raise TensorMismatchError("scores", reason, "Give a tensor of a supported dtype.")
+    if not scores.numel():
+        raise TensorMismatchError("scores", "it has no elements", "There is nothing to launch.")
+    check_type("dim", dim, int, "Give the number of a dimension.")
+    if not 0 <= dim < scores.dim():
+        raise DimensionError("dim", f"got {dim}", f"Count from 0: scores has {scores.dim()} dimensions.")
+    weights = () if class_weights is None else (class_weights,)
+    results = _checked_results(results)
+    _check_vectors(scores, scores.shape[dim], targets, weights, results)
+    _check_numbers(ignored, smoothing)
+    view = rows_of(scores.shape, (scores.stride(),), frozenset((dim,)))[0]
+    plan = planned(view, scores.element_size(), fixed)
+    work = Work(FLOPS * scores.numel(), _bytes(scores, targets, *weights, *results))
+    sizes = (view.rows, view.cols, (view.layout,))
+    finished = (scores, targets, weights, results, *sizes, ignored, float(smoothing))
+    meta = _meta(scores, (view,), plan.rows, plan.cols, plan.splits)
+    is_smooth, begin = {"SMOOTH": smoothing > 0}, SMOOTHED if smoothing > 0 else PLAIN
+    by_tile = meta | begin.meta | {"FILLS": (float("-inf"),), "num_warps": plan.num_warps}
+    if plan.splits == 1:
+        step = Step(cross_entropy_kernel, (plan.programs,), finished, by_tile | is_smooth)
+        return Launch((step,), results, work=work)
+    states = rowwise.workspaces(begin.parts, scores, view.rows, plan)
+    first = Step(
+        rowwise.row_states_kernel,
+        (triton.cdiv(view.rows, plan.rows) * plan.splits,),
+        ((scores,), weights if smoothing > 0 else (), (), states, *sizes),
+        by_tile | {"SPLITS": plan.splits},
+    )
+    by_row = {name: meta[name] for name in ("ACCESS", "DIVISORS", "TYPE", "WIDE")}
+    second = Step(
+        cross_entropy_of_states_kernel,
+        (triton.cdiv(view.rows, softmax.JOINED_ROWS),),
+        (states, *finished),
+        by_row
+        | is_smooth
+        | {"MERGE": begin.merge, "ROWS": softmax.JOINED_ROWS, "SPLITS": plan.splits, "num_warps": 1},
+    )
+    return Launch((first, second), results, work=work, workspaces=states)
+
+
+def _checked_results(results: object) -> tuple[torch.Tensor, ...]:
+    fix = f"Give a sequence of {LOSS}, {LOSS_AND_WEIGHT} or {ALL} tensors."
+    checked = tuple(check_each("results", results, torch.Tensor, fix))
+    if len(checked) not in (LOSS, LOSS_AND_WEIGHT, ALL):
+        raise InvalidArgumentError("results", f"got {len(checked)} of them", fix)
+    return checked
+
+
+def _check_vectors(
+    scores: torch.Tensor,
+    cols: int,
+    targets: torch.Tensor,
+    weights: Sequence[torch.Tensor],
+    results: Sequence[torch.Tensor],
+) -> None:
+    rows = scores.numel() // cols
+    floats = softmax.SUPPORTED
+    vectors: list[tuple[str, torch.Tensor, int, Sequence[torch.dtype]]] = [
+        ("targets", targets, rows, TARGETS)
+    ]
+    vectors += [("class_weights", each, cols, floats) for each in weights]
+    vectors += [(f"results[{i}]", each, rows, floats) for i, each in enumerate(results)]
+    for name, tensor, count, dtypes in vectors:
+        softmax.check_tensor(name, tensor, scores.device, dtypes)
+        if tensor.numel() != count or not tensor.is_contiguous():
+            raise TensorMismatchError(
+                name,
+                f"shape {tuple(tensor.shape)}, strides {tensor.stride()}",
+                f"Give {count} elements, contiguous.",
+            )
+
+
+def _check_numbers(ignored: int, smoothing: float) -> None:
+    fix = "Give a whole number of 64 bits."
+    check_type("ignored", ignored, int, fix)
+    if not -(2**63) <= ignored < 2**63:
+        raise InvalidArgumentError("ignored", f"got {ignored}", fix)
+    check_type("smoothing", smoothing, float | int, "Give a number from 0 to 1.")
+    if not 0 <= smoothing <= 1:
+        raise InvalidArgumentError("smoothing", f"got {smoothing}", "Give a number from 0 to 1.")
+
+
+def launch_backward(
+    scores: torch.Tensor,
+    targets: torch.Tensor,
+    weights: Sequence[torch.Tensor],
+    known: Sequence[torch.Tensor],
+    gradient: torch.Tensor,
+    output: torch.Tensor,
+    *,
+    dim: int,
+    ignored: int,
+    smoothing: float,
+) -> Launch:
+    """output = the gradient of the scores; tensors are known to fit.
+
+    FLOPs: 5 an element. Least bytes: all read once, the output written once.
+
+    Args:
+        scores, targets, dim, ignored, smoothing: as :func:`launch` was given.
+        weights: the classes' weights, if there are any.
+        known: the results of :func:`launch` but the loss.
+        gradient: of the loss: contiguous, one value a row, or one for all.
+        output: of the shape of the scores, of any strides in which no two elements share memory.
+    """
+    views = rows_of(scores.shape, (scores.stride(), output.stride()), frozenset((dim,)))
+    rows, cols = softmax.gradient_tile(views[0])
+    programs = triton.cdiv(views[0].rows, rows) * triton.cdiv(views[0].cols, cols)
+    arguments = (
+        scores, targets, tuple(weights), tuple(known), gradient, output,
+        views[0].rows, views[0].cols, int(gradient.numel() > 1), tuple(view.layout for view in views),
+        ignored, float(smoothing),
+    )  # fmt: skip
+    meta = _meta(scores, views, rows, cols) | {"SMOOTH": smoothing > 0}
+    step = Step(cross_entropy_backward_kernel, (programs,), arguments, meta)
+    tensors = (scores, targets, *weights, *known, gradient, output)
+    return Launch((step,), (output,), work=Work(FLOPS_BACKWARD * scores.numel(), _bytes(*tensors)))
+
+
+def _meta(
+    scores: torch.Tensor, views: Sequence[Rows], rows: int, cols: int, splits: int = 1
+) -> dict[str, object]:
+    view = views[0]
+    padded = max(view.rows + max(rows, softmax.JOINED_ROWS), view.cols + splits * cols, view.rows * splits)
+    return {
+        "ACCESS": transfer.strided,
+        "DIVISORS": sum((each.divisors(scores.element_size()) for each in views), ()),
+        "TYPE": tl.float64 if scores.dtype == torch.float64 else tl.float32,
+        "ROWS": rows,
+        "COLS": cols,
+        "EXACT": view.rows % rows == 0 and view.cols % cols == 0,
+        "WIDE": any(each.is_wide(padded) for each in views),
+    }
+
+
+def _bytes(*tensors: torch.Tensor) -> int:
+    return sum(distinct_elements(t) * t.element_size() for t in tensors)

@@ -1,0 +1,167 @@
+"""Invoker of the gradients of group norm."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import triton
+
+from workbench.errors import InvalidArgumentError, TensorMismatchError, check_each, check_positive, check_type
+from workbench.kernels.channels import CHANNEL, GROUP, IMAGE, Channels, described
+from workbench.kernels.layout import distinct_elements, suggested_format
+from workbench.kernels.rows import normalization, reduction, rowwise
+from workbench.kernels.rows.group_norm.invoker import FLOPS_BACKWARD, is_supported, statistics
+from workbench.kernels.rows.group_norm.kernel import BACKWARD, OF_CHANNEL
+from workbench.kernels.rows.group_norm.plan import VECTOR_COLS, VECTOR_PER_WARP, grouped, planned
+from workbench.kernels.rows.normalization import (
+    SUPPORTED,
+)
+from workbench.kernels.rows.rowwise import Fixed
+from workbench.launch import Launch, Step, Work
+
+
+def launch_backward(
+    gradient: torch.Tensor,
+    x: torch.Tensor,
+    groups: int,
+    weight: torch.Tensor | None,
+    results: Sequence[torch.Tensor],
+    *,
+    vectors: int = 0,
+    compute_units: int | None = None,
+) -> Launch:
+    """The gradients of x, and of weight and bias, the latter in the type of the arithmetic.
+
+    That of x is one row operator, those of the others another and a reduction, which add up in an order that
+    depends on shapes alone.
+
+    FLOPs: 14 an element. Least bytes: gradient, x, statistics and weight read once, the gradients written
+    once.
+
+    Args:
+        gradient: of the output, of the shape of x, any strides.
+        x: what was normalized, any strides.
+        groups: of its channels.
+        weight: as in the forward pass; None for none.
+        results: the statistics that :func:`launch` gave.
+        vectors: how many of weight and bias want a gradient: 0, 1 or 2.
+        compute_units: of the device to plan for; None for this one.
+
+    Returns:
+        a launch with the outputs (gradient of x, of the weight, of the bias), of the last two as many as
+        `vectors`.
+
+    Raises:
+        TensorMismatchError: tensors do not fit. InvalidArgumentError, ArgumentTypeError: another argument.
+    """
+    if reason := is_supported(x, check_positive("groups", groups), weight):
+        raise TensorMismatchError("x, weight", reason, "Give what the forward pass was given.")
+    results = check_each("results", results, torch.Tensor, "Give the statistics that launch gave.")
+    like = statistics(x, groups)
+    if [(t.shape, t.dtype, t.device) for t in results] != [(t.shape, t.dtype, t.device) for t in like]:
+        given = ", ".join(f"{t.dtype} {tuple(t.shape)}" for t in results)
+        raise TensorMismatchError(
+            "results", f"got {given}", f"Give two of {like[0].dtype} {(*like[0].shape,)}."
+        )
+    check_type("gradient", gradient, torch.Tensor, "Give a torch.Tensor.")
+    if gradient.shape != x.shape or gradient.dtype not in SUPPORTED or gradient.device != x.device:
+        given = f"{gradient.dtype}, shape {tuple(gradient.shape)} on {gradient.device}"
+        raise TensorMismatchError("gradient", given, f"Give floats of shape {tuple(x.shape)} on {x.device}.")
+    if vectors not in (0, 1, 2):
+        raise InvalidArgumentError("vectors", f"got {vectors!r}", "Give 0, 1 or 2.")
+    outputs = gradients(x, vectors)
+    if x.numel() == 0:
+        return Launch((), outputs, outputs[1:], work=Work(0, 0))
+    columns = () if weight is None else (weight,)
+    return backward_checked(groups, compute_units, x, gradient, results, columns, outputs)
+
+
+def gradients(x: torch.Tensor, vectors: int) -> tuple[torch.Tensor, ...]:
+    """Where the gradients of x, and of weight and bias, go."""
+    dtype = torch.float64 if x.dtype == torch.float64 else torch.float32
+    sums = [torch.empty(x.shape[1], dtype=dtype, device=x.device) for _ in range(vectors)]
+    return torch.empty_like(x, memory_format=suggested_format(x)), *sums
+
+
+def backward_checked(
+    groups: int,
+    compute_units: int | None,
+    x: torch.Tensor,
+    gradient: torch.Tensor,
+    results: Sequence[torch.Tensor],
+    columns: Sequence[torch.Tensor],
+    outputs: Sequence[torch.Tensor],
+) -> Launch:
+    """Return the launch of the gradients on tensors that are known to fit, and have elements.
+
+    Args:
+        groups, compute_units, x, gradient: as of :func:`launch_backward`.
+        results: mean and scale of each group. columns: the weight, if there is one.
+        outputs: where the gradients of x, and of weight and bias, go.
+    """
+    (mean, scale), (output, *sums) = results, outputs
+    channels = Channels.of(groups, output, gradient, x)
+    rows, cols = grouped(channels, 2)
+    whole = [
+        channels.view(t, strides, rows, cols)
+        for t, strides in zip((output, gradient, x), channels.strides, strict=True)
+    ]
+    plan = planned(whole[2], channels, cols, 2, Fixed(compute_units=compute_units))
+    work = Work(
+        FLOPS_BACKWARD * x.numel(),
+        sum(distinct_elements(t) * t.element_size() for t in (x, gradient, *results, *columns, *outputs)),
+    )
+    launch = rowwise.launch_views(
+        BACKWARD[len(columns)], (whole[2], whole[1]), whole[0], plan,
+        vectors=[channels.view(t, channels.of_channels, rows, cols) for t in columns],
+        given=(mean, scale), work=work,
+    )  # fmt: skip
+    if not sums:
+        return launch
+    more = _of_vectors(channels, x, gradient, mean, scale, sums, compute_units)
+    return Launch(
+        (*launch.steps, *more.steps), (output, *sums), work=work,
+        workspaces=(*launch.workspaces, *more.workspaces),
+    )  # fmt: skip
+
+
+def _of_vectors(
+    channels: Channels,
+    x: torch.Tensor,
+    gradient: torch.Tensor,
+    mean: torch.Tensor,
+    scale: torch.Tensor,
+    sums: Sequence[torch.Tensor],
+    compute_units: int | None,
+) -> Launch:
+    """sums = those of gradient * n, and of the gradient, over images and pixels of each channel.
+
+    The first step of a row operator whose rows are channels leaves both for each share of the columns; then
+    the states are summed.
+    """
+    rows, cols = (GROUP, CHANNEL), channels.in_order((IMAGE, *channels.sizes), 2)
+    cols = (IMAGE, *(d for d in cols if d != IMAGE))
+    of_gradient, of_x = (
+        channels.view(t, strides, rows, cols)
+        for t, strides in zip((gradient, x), channels.strides[1:], strict=True)
+    )
+    by_group = [channels.view(t, channels.of_groups, rows, cols) for t in (mean, scale)]
+    matrix = described(of_x, channels._replace(strides=channels.strides[2:]), rows, cols)
+    tile = (1, VECTOR_COLS) if matrix.are_cols_neighbors else normalization.ACROSS_TILE
+    high, wide = (
+        min(n, triton.next_power_of_2(m)) for n, m in zip(tile, (matrix.rows, matrix.cols), strict=True)
+    )
+    plan = rowwise.plan(
+        matrix, x.element_size(), (high, wide), num_warps=max(high * wide // VECTOR_PER_WARP, 1),
+        compute_units=compute_units,
+    )  # fmt: skip
+    call = rowwise.prepared_views(OF_CHANNEL, (of_x, of_gradient), of_x, plan, by_group)
+    states, first = rowwise.states_step(OF_CHANNEL, call, x, plan)
+    steps: list[Step] = [first]
+    spaces = list(states)
+    for state, total in zip(states, sums, strict=False):
+        added = reduction.launch(state, (1,), total, compute_units=compute_units)
+        steps += added.steps
+        spaces += added.workspaces
+    return Launch(tuple(steps), tuple(sums), workspaces=tuple(spaces))

@@ -1,0 +1,121 @@
+"""Invoker of group norm."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Unpack
+
+import torch
+
+from workbench.errors import TensorMismatchError, check_positive, check_type
+from workbench.kernels.channels import Channels
+from workbench.kernels.layout import distinct_elements
+from workbench.kernels.rows import normalization, rowwise
+from workbench.kernels.rows.group_norm.kernel import FORWARD
+from workbench.kernels.rows.group_norm.plan import grouped, planned
+from workbench.kernels.rows.rowwise import FREE, Fixed, Options
+from workbench.launch import Launch, Work
+
+FLOPS, FLOPS_BACKWARD = 8, 14
+
+
+def is_supported(x: torch.Tensor, groups: int, *others: torch.Tensor | None) -> str:
+    """Why the templates cannot take these tensors, in words; empty when they can.
+
+    Args:
+        x: what is normalized.
+        groups: into how many its channels fall.
+        others: weight and bias, each of a value a channel, or None.
+    """
+    if not isinstance(x, torch.Tensor):
+        return f"x is a {type(x).__name__}, not a tensor"
+    if x.dim() < 2:
+        return f"x has {x.dim()} dimensions, not images and channels"
+    if x.shape[1] % groups:
+        return f"{groups} groups do not divide {x.shape[1]} channels"
+    return normalization.is_supported("layer_norm", x, x.shape[1], *others)
+
+
+def launch(
+    x: torch.Tensor,
+    groups: int,
+    weight: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    *,
+    epsilon: float,
+    output: torch.Tensor | None = None,
+    with_statistics: bool = False,
+    **options: Unpack[Options],
+) -> Launch:
+    """(x - mean) / sqrt(variance + epsilon) * weight + bias, of each group of channels of each image.
+
+    Mean and variance are Welford's, in fp32, of fp64 in fp64.
+
+    FLOPs: 8 an element. Least bytes: x, weight and bias read once, the outputs written once.
+
+    Args:
+        x: (n, channels, sizes...), of any strides.
+        groups: into how many the channels fall, which it divides.
+        weight, bias: contiguous, of a value a channel, or None; a bias needs a weight.
+        epsilon: added to the variance.
+        output: where the result goes, of the shape of x and any strides in which no two elements share
+            memory; None for a new tensor like x.
+        with_statistics: also give mean and scale of each group, [n * groups], for the gradients.
+        options: see :class:`rowwise.Options`.
+
+    Returns:
+        a launch with the outputs (result,), and with statistics (result, mean, scale).
+
+    Raises:
+        TensorMismatchError: tensors do not fit. InvalidArgumentError, ArgumentTypeError: another argument.
+    """
+    fixed = Fixed(**options)
+    check_type("epsilon", epsilon, float | int, "Give a number.")
+    if reason := is_supported(x, check_positive("groups", groups), weight, bias):
+        raise TensorMismatchError("x, weight, bias", reason, "Give (n, channels, sizes...) and vectors.")
+    if bias is not None and weight is None:
+        raise TensorMismatchError("bias", "given without a weight", "Give a weight of ones.")
+    output = normalization.checked_output(x, output)
+    results = statistics(x, groups) if with_statistics else []
+    columns = [t for t in (weight, bias) if t is not None]
+    return launch_checked(x, groups, columns, output, results, epsilon, fixed)
+
+
+def statistics(x: torch.Tensor, groups: int) -> list[torch.Tensor]:
+    """Where mean and scale of each group of each image go."""
+    return normalization.statistics("layer_norm", x, x.shape[0] * groups)
+
+
+def launch_checked(
+    x: torch.Tensor,
+    groups: int,
+    columns: Sequence[torch.Tensor],
+    output: torch.Tensor,
+    results: Sequence[torch.Tensor],
+    epsilon: float,
+    fixed: Fixed = FREE,
+) -> Launch:
+    """Return the launch on tensors that are known to fit.
+
+    Args:
+        x, groups, output, epsilon: as of :func:`launch`.
+        columns: the weight and the bias, or the weight, or neither.
+        results: where mean and scale of each group go; none for no statistics.
+        fixed: what the plan does not choose.
+    """
+    if x.numel() == 0:
+        return Launch((), (output, *results), work=Work(0, 0))
+    channels = Channels.of(groups, output, x)
+    (out_strides, x_strides), (rows, cols) = channels.strides, grouped(channels, 1)
+    of_x, of_output = (
+        channels.view(t, strides, rows, cols) for t, strides in ((x, x_strides), (output, out_strides))
+    )
+    vectors = [channels.view(t, channels.of_channels, rows, cols) for t in columns]
+    work = Work(
+        FLOPS * x.numel(),
+        sum(distinct_elements(t) * t.element_size() for t in (x, *columns, output, *results)),
+    )
+    return rowwise.launch_views(
+        FORWARD[len(columns)], (of_x,), of_output, planned(of_x, channels, cols, 1, fixed),
+        vectors=vectors, results=results, parameter=float(epsilon), work=work,
+    )  # fmt: skip

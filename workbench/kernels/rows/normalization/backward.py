@@ -1,0 +1,271 @@
+"""Invoker of the gradients of layer norm and RMS norm."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import triton
+
+from workbench.errors import (
+    InvalidArgumentError,
+    TensorMismatchError,
+    check_each,
+    check_name,
+    check_type,
+)
+from workbench.kernels.layout import Rows, distinct_elements, rows_of
+from workbench.kernels.rows import rowwise
+from workbench.kernels.rows.normalization.invoker import (
+    FLOPS,
+    STATISTICS,
+    check_floating,
+    check_place,
+    is_supported,
+    rows_and_cols,
+    statistics_dtype,
+)
+from workbench.kernels.rows.normalization.kernel import (
+    NORMS,
+    Norm,
+    norm_backward_kernel,
+    norm_columns_backward_kernel,
+    sum_of_parts_kernel,
+)
+from workbench.kernels.rows.normalization.plan import (
+    BACKWARD_AHEAD,
+    BACKWARD_AHEAD_BYTES,
+    COLUMNS_AHEAD,
+    COLUMNS_AHEAD_BYTES,
+    PARTS_TILE,
+    PARTS_WARPS,
+    is_fused,
+    plan_columns,
+    plan_fused,
+    plan_sums,
+    planned,
+    stages,
+)
+from workbench.kernels.rows.rowwise import Fixed, Operator, Plan, Prepared
+from workbench.launch import Launch, Step, Work
+
+
+def launch_backward(
+    norm: str,
+    gradient: torch.Tensor,
+    x: torch.Tensor,
+    rank: int,
+    weight: torch.Tensor | None,
+    results: Sequence[torch.Tensor],
+    *,
+    vectors: int | None = None,
+    fused: bool | None = None,
+    compute_units: int | None = None,
+) -> Launch:
+    """The gradients of x, and of weight and bias.
+
+    FLOPs: 14 an element for layer_norm, 11 for rms_norm. Least bytes: gradient, x, statistics and weight read
+    once, the gradients written once.
+
+    Args:
+        norm: a name in `NORMS`.
+        gradient: of the output, of the shape of x, any strides.
+        x: what was normalized, any strides.
+        rank: how many dimensions were normalized together.
+        weight: as in the forward pass; None for none.
+        results: the statistics that :func:`launch` gave, contiguous.
+        vectors: how many of weight and bias want a gradient: 0, 1 or 2; None for 1 where there is a weight.
+        fused: all in one pass over the rows; or in two, of which the first finds the sums of each row. None:
+            fused for rows of up to :data:`MOST_FUSED` columns and :data:`MOST_FUSED_BYTES`, neighbors in
+            memory. Of no use for the gradient of x alone.
+        compute_units: of the device to plan for; None for this one.
+
+    Returns:
+        a launch with the outputs (gradient of x, of the weight [cols], of the bias [cols]), of the last two
+        as many as `vectors`.
+
+    Raises:
+        UnknownNameError: `norm`. DimensionError: x has fewer dimensions than `rank`. TensorMismatchError:
+        tensors do not fit. InvalidArgumentError, ArgumentTypeError: another argument.
+    """
+    check_name("norm", norm, NORMS)
+    rows, cols = rows_and_cols(x, rank)
+    if reason := is_supported(norm, x, cols, weight):
+        raise TensorMismatchError("x, weight", reason, "Give what the forward pass was given.")
+    check_floating("gradient", gradient)
+    check_each("results", results, torch.Tensor, "Give the statistics that launch gave.")
+    if len(results) != STATISTICS[norm]:
+        fix = f"Give the {STATISTICS[norm]} that launch(..., with_statistics=True) gave."
+        raise TensorMismatchError("results", f"{len(results)} tensors", fix)
+    check_place("gradient", gradient, x.shape, x.device)
+    for i, each in enumerate(results):
+        check_place(f"results[{i}]", each, (rows,), x.device)
+        if not each.is_contiguous() or each.dtype != statistics_dtype(x):
+            given = f"{each.dtype}, strides {each.stride()}"
+            raise TensorMismatchError(
+                f"results[{i}]", given, f"Give a contiguous tensor of {statistics_dtype(x)}."
+            )
+    check_type("vectors", vectors, int | None, "Give 0, 1 or 2, or None.")
+    if vectors not in (None, 0, 1, 2):
+        raise InvalidArgumentError("vectors", f"got {vectors!r}", "Give 0, 1 or 2.")
+    check_type("fused", fused, bool | None, "Give True, False or None.")
+    vectors = int(weight is not None) if vectors is None else vectors
+    outputs = gradients(norm, x, gradient, cols, vectors)
+    if x.numel() == 0:
+        written = sum(t.numel() * t.element_size() for t in outputs)
+        return Launch((), outputs, outputs[1:], work=Work(0, written))
+    columns = () if weight is None else (weight,)
+    return backward_checked(
+        norm, rank, x, gradient, results, columns, outputs, fused=fused, compute_units=compute_units
+    )
+
+
+def gradients(
+    norm: str, x: torch.Tensor, gradient: torch.Tensor, cols: int, vectors: int
+) -> tuple[torch.Tensor, ...]:
+    """Where the gradients of x, and of weight and bias, go.
+
+    The first is contiguous as torch's is; but on the CPU, where torch composes the RMS norm of elementwise
+    operators, it lies as the gradient that it is made from.
+    """
+    if norm == "rms_norm" and not x.is_cuda:
+        of_x = torch.empty_like(gradient, dtype=x.dtype)
+    else:
+        of_x = torch.empty_like(x, memory_format=torch.contiguous_format)
+    return of_x, *[torch.empty(cols, dtype=x.dtype, device=x.device) for _ in range(vectors)]
+
+
+@dataclass(frozen=True)
+class _Call:
+    """The gradients to compute.
+
+    Attributes:
+        norm: its name. operator: of the gradient of x.
+        x, gradient: what was normalized, and the gradient of the output.
+        given: what the forward pass found out of each row. columns: the weight, if there is one.
+        outputs: where the gradients of x, and of weight and bias, go.
+        dims: the dimensions that are the columns. view: x as rows and columns.
+        units: of the device.
+    """
+
+    norm: Norm
+    operator: Operator
+    x: torch.Tensor
+    gradient: torch.Tensor
+    given: Sequence[torch.Tensor]
+    columns: Sequence[torch.Tensor]
+    outputs: Sequence[torch.Tensor]
+    dims: frozenset[int]
+    view: Rows
+    units: int
+
+    @property
+    def vectors(self) -> int:
+        """How many of weight and bias want a gradient."""
+        return len(self.outputs) - 1
+
+    def prepared(self, plan: Plan) -> Prepared:
+        """Return what every kernel is given."""
+        sources = (self.x, self.gradient)
+        return rowwise.prepared(
+            self.operator, sources, self.outputs[0], self.dims, plan, self.columns, self.given
+        )
+
+    def meta(self, given: Prepared, plan: Plan, ahead: int, most_bytes: int) -> dict[str, Any]:
+        """Return the meta-parameters of both kernels that add up over rows; see :func:`stages`."""
+        return {
+            "FINISH": self.operator.finish,
+            "APPLY": self.operator.apply,
+            "NORMALIZED": self.norm.normalized,
+            "VECTORS": self.vectors,
+            **given.meta,
+            "STAGES": stages(plan, self.x.element_size(), ahead, most_bytes),
+        }
+
+
+def backward_checked(
+    norm: str,
+    rank: int,
+    x: torch.Tensor,
+    gradient: torch.Tensor,
+    results: Sequence[torch.Tensor],
+    columns: Sequence[torch.Tensor],
+    outputs: Sequence[torch.Tensor],
+    *,
+    fused: bool | None = None,
+    compute_units: int | None = None,
+) -> Launch:
+    """Return the launch of the gradients on tensors that are known to fit, and have elements.
+
+    Args:
+        norm, rank, x, gradient, results, fused, compute_units: as of :func:`launch_backward`.
+        columns: the weight, if there is one. outputs: where the gradients of x, and of weight and bias, go.
+    """
+    dims = frozenset(range(x.dim() - rank, x.dim()))
+    view = rows_of(x.shape, (x.stride(),), dims)[0]
+    work = Work(
+        FLOPS[f"{norm}_backward"] * x.numel(),
+        sum(distinct_elements(t) * t.element_size() for t in (x, gradient, *results, *columns, *outputs)),
+    )
+    operator = NORMS[norm].backward
+    if len(outputs) == 1:
+        plan = planned(norm, view, x.element_size(), Fixed(compute_units=compute_units))
+        return rowwise.launch(
+            operator, (x, gradient), outputs[0], dims, plan, columns=columns, given=results, work=work
+        )
+    units = rowwise.units_of(compute_units)
+    call = _Call(NORMS[norm], operator, x, gradient, results, columns, outputs, dims, view, units)
+    if fused is None:
+        fused = is_fused(norm, view, x.element_size())
+    steps, spaces = (_in_one_pass if fused else _in_two_passes)(call)
+    return Launch(tuple(steps), tuple(outputs), work=work, workspaces=tuple(spaces))
+
+
+def _in_one_pass(call: _Call) -> tuple[list[Step], list[torch.Tensor]]:
+    """Return the steps for rows that fit into a tile, and their workspaces."""
+    plan = plan_fused(call.view, call.x.element_size(), call.units)
+    given = call.prepared(plan)
+    parts = _parts(plan.programs, call)
+    meta = call.meta(given, plan, BACKWARD_AHEAD, BACKWARD_AHEAD_BYTES) | {"WHOLE": call.operator.whole}
+    arguments = (*given.read, call.outputs[0], parts, *given.sizes)
+    step = Step(norm_backward_kernel, (plan.programs,), arguments, meta)
+    return [step, _sum_of_parts(parts, call.outputs[1:])], [parts]
+
+
+def _in_two_passes(call: _Call) -> tuple[list[Step], list[torch.Tensor]]:
+    """Return the steps for longer rows, the first of which finds their sums; and the workspaces."""
+    sums = plan_sums(call.view, call.x.element_size(), call.units)
+    states, first = rowwise.states_step(call.operator, call.prepared(sums), call.x, sums)
+    plan, shares = plan_columns(call.view, sums, call.units)
+    given = call.prepared(plan)
+    parts = _parts(shares, call)
+    meta = call.meta(given, plan, COLUMNS_AHEAD, COLUMNS_AHEAD_BYTES)
+    meta |= {"MERGE": call.operator.merge, "SPLITS": sums.splits, "SHARES": shares}
+    arguments = (*given.read, states, call.outputs[0], parts, *given.sizes)
+    second = Step(norm_columns_backward_kernel, (plan.programs,), arguments, meta)
+    return [first, second, _sum_of_parts(parts, call.outputs[1:])], [*states, parts]
+
+
+def _parts(programs: int, call: _Call) -> torch.Tensor:
+    """Where programs leave what they add to the gradients of weight and bias."""
+    shape = (programs, call.vectors, call.view.cols)
+    return torch.empty(shape, dtype=statistics_dtype(call.x), device=call.x.device)
+
+
+def _sum_of_parts(parts: torch.Tensor, outputs: Sequence[torch.Tensor]) -> Step:
+    """What the programs found of the gradients of weight and bias, added up."""
+    programs, vectors, cols = parts.shape
+    rows = min(triton.next_power_of_2(programs), PARTS_TILE[0])
+    beside = math.prod(PARTS_TILE) // rows
+    meta = {
+        "ROWS": rows,
+        "COLS": beside,
+        "VECTORS": vectors,
+        "WIDE": (programs + rows) * vectors * (cols + beside) >= 2**31,
+        "num_warps": PARTS_WARPS,
+    }
+    grid = (triton.cdiv(cols, beside), vectors)
+    return Step(sum_of_parts_kernel, grid, (parts, tuple(outputs), programs, cols), meta)

@@ -1,0 +1,194 @@
+"""Invoker of layer norm and RMS norm."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Unpack
+
+import torch
+
+from workbench.errors import (
+    DimensionError,
+    TensorMismatchError,
+    check_name,
+    check_positive,
+    check_type,
+)
+from workbench.kernels.layout import distinct_elements, may_share, rows_of
+from workbench.kernels.rows import rowwise
+from workbench.kernels.rows.normalization.kernel import NORMS
+from workbench.kernels.rows.normalization.plan import planned
+from workbench.kernels.rows.rowwise import FREE, Fixed, Options
+from workbench.launch import Launch, Work
+
+SUPPORTED = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
+
+# What the gradients need of each row: mean and scale, or the scale alone.
+STATISTICS = {"layer_norm": 2, "rms_norm": 1}
+FLOPS = {"layer_norm": 8, "rms_norm": 4, "layer_norm_backward": 14, "rms_norm_backward": 11}
+
+
+def is_supported(norm: str, x: torch.Tensor, cols: int, *others: torch.Tensor | None) -> str:
+    """Why the templates cannot take these tensors, in words; empty when they can.
+
+    Args:
+        norm: a name in `NORMS`.
+        x: what is normalized.
+        cols: the elements that are normalized together.
+        others: weight and bias, each of so many elements, or None.
+    """
+    for name, tensor in zip(("x", "weight", "bias"), (x, *others), strict=False):
+        if tensor is None:
+            continue
+        if not isinstance(tensor, torch.Tensor):
+            return f"{name} is a {type(tensor).__name__}, not a tensor"
+        if tensor.dtype not in SUPPORTED:
+            return f"{name} is {tensor.dtype}; supported: {', '.join(str(d)[6:] for d in SUPPORTED)}"
+        if tensor.layout != torch.strided or tensor.is_neg():
+            return f"{name} is no plain strided tensor"
+        if tensor.device != x.device:
+            return f"{name} is on {tensor.device}, x on {x.device}"
+        if tensor is not x and (tensor.numel() != cols or not tensor.is_contiguous()):
+            return (
+                f"{name} has shape {tuple(tensor.shape)}, strides {tensor.stride()}; {cols} elements in a row"
+            )
+    if norm == "rms_norm" and len(others) > 1 and others[1] is not None:
+        return "rms_norm has no bias"
+    return ""
+
+
+def launch(
+    norm: str,
+    x: torch.Tensor,
+    rank: int,
+    weight: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    *,
+    epsilon: float,
+    output: torch.Tensor | None = None,
+    with_statistics: bool = False,
+    **options: Unpack[Options],
+) -> Launch:
+    """Normalize `x` over its last `rank` dimensions.
+
+    layer_norm: (x - mean) / sqrt(variance + epsilon) * weight + bias; rms_norm: x / sqrt(mean of x^2 +
+    epsilon) * weight. The arithmetic is in fp32, for fp64 in fp64.
+
+    FLOPs: 8 an element for layer_norm, 4 for rms_norm. Least bytes: x, weight and bias read once, the outputs
+    written once.
+
+    Args:
+        norm: a name in `NORMS`.
+        x: a tensor of any strides.
+        rank: how many dimensions are normalized together.
+        weight, bias: contiguous, of the shape of these dimensions, or None; a bias needs a weight.
+        epsilon: added to the variance, or to the mean square.
+        output: where the result goes, of the shape of x and any strides in which no two elements share
+            memory; None for a new tensor like x.
+        with_statistics: also give what the gradients need of each row: mean and scale, or the scale alone.
+        options: see :class:`rowwise.Options`.
+
+    Returns:
+        a launch with the outputs (result,), and with statistics (result, mean, scale) or (result, scale).
+
+    Raises:
+        UnknownNameError: `norm`. DimensionError: x has fewer dimensions than `rank`. TensorMismatchError:
+        tensors do not fit. InvalidArgumentError, ArgumentTypeError: another argument.
+    """
+    fixed = Fixed(**options)
+    check_name("norm", norm, NORMS)
+    check_type("epsilon", epsilon, float | int, "Give a number.")
+    rows, cols = rows_and_cols(x, rank)
+    if reason := is_supported(norm, x, cols, weight, bias):
+        raise TensorMismatchError("x, weight, bias", reason, "Give contiguous weights of as many elements.")
+    if bias is not None and weight is None:
+        raise TensorMismatchError("bias", "given without a weight", "Give a weight of ones.")
+    output = checked_output(x, output)
+    results = statistics(norm, x, rows) if with_statistics else []
+    columns = [t for t in (weight, bias) if t is not None]
+    return launch_checked(norm, x, rank, columns, output, results, epsilon, fixed)
+
+
+def launch_checked(
+    norm: str,
+    x: torch.Tensor,
+    rank: int,
+    columns: Sequence[torch.Tensor],
+    output: torch.Tensor,
+    results: Sequence[torch.Tensor],
+    epsilon: float,
+    fixed: Fixed = FREE,
+) -> Launch:
+    """Return the launch on tensors that are known to fit.
+
+    Args:
+        norm, x, rank, output, epsilon: as of :func:`launch`.
+        columns: the weight and the bias, or the weight, or neither.
+        results: where what the gradients need of each row goes; none for no statistics.
+        fixed: what the plan does not choose.
+    """
+    work = Work(
+        FLOPS[norm] * x.numel(),
+        sum(distinct_elements(t) * t.element_size() for t in (x, *columns, output, *results)),
+    )
+    if x.numel() == 0:
+        return Launch((), (output, *results), work=work)
+    dims = frozenset(range(x.dim() - rank, x.dim()))
+    view = rows_of(x.shape, (x.stride(),), dims)[0]
+    return rowwise.launch(
+        NORMS[norm].forward[len(columns)], (x,), output, dims, planned(norm, view, x.element_size(), fixed),
+        columns=columns, results=results, parameter=float(epsilon), work=work,
+    )  # fmt: skip
+
+
+def rows_and_cols(x: torch.Tensor, rank: int) -> tuple[int, int]:
+    """How many rows `x` has, and how many elements each, if its last `rank` dimensions are the columns."""
+    check_type("x", x, torch.Tensor, "Give a torch.Tensor.")
+    first = x.dim() - check_positive("rank", rank)
+    if first < 0:
+        raise DimensionError("rank", f"got {rank}", f"x has {x.dim()} dimensions.")
+    return x.shape[:first].numel(), x.shape[first:].numel()
+
+
+def statistics(norm: str, x: torch.Tensor, rows: int) -> list[torch.Tensor]:
+    """Where mean and scale of each row go, or the scale alone: in the type of the arithmetic."""
+    dtype = statistics_dtype(x)
+    return [torch.empty(rows, dtype=dtype, device=x.device) for _ in range(STATISTICS[norm])]
+
+
+def checked_output(x: torch.Tensor, output: torch.Tensor | None) -> torch.Tensor:
+    """Where the result goes, a new tensor like x for None.
+
+    Raises:
+        TensorMismatchError, ArgumentTypeError: it does not fit.
+    """
+    output = torch.empty_like(x) if output is None else output
+    check_floating("output", output)
+    if output.shape != x.shape or output.device != x.device or may_share(output.shape, output.stride()):
+        raise TensorMismatchError(
+            "output",
+            f"shape {tuple(output.shape)}, strides {output.stride()}, on {output.device}",
+            f"Give a tensor of shape {tuple(x.shape)} on {x.device}, each element in its own place.",
+        )
+    return output
+
+
+def check_floating(name: str, tensor: object) -> None:
+    """Raise where an argument is no plain tensor of a supported dtype."""
+    check_type(name, tensor, torch.Tensor, "Give a torch.Tensor.")
+    assert isinstance(tensor, torch.Tensor)
+    if tensor.dtype not in SUPPORTED or tensor.layout != torch.strided or tensor.is_neg():
+        given = f"{tensor.dtype}, {tensor.layout}, is_neg {tensor.is_neg()}"
+        raise TensorMismatchError(name, given, "Give a plain strided tensor of a floating dtype.")
+
+
+def check_place(name: str, tensor: torch.Tensor, shape: Sequence[int], device: torch.device) -> None:
+    """Raise where a tensor is of another shape or on another device."""
+    if tuple(tensor.shape) != tuple(shape) or tensor.device != device:
+        given = f"shape {tuple(tensor.shape)} on {tensor.device}"
+        raise TensorMismatchError(name, given, f"Give {tuple(shape)} on {device}.")
+
+
+def statistics_dtype(x: torch.Tensor) -> torch.dtype:
+    """Return the dtype of the arithmetic, in which statistics are kept."""
+    return torch.float64 if x.dtype == torch.float64 else torch.float32

@@ -1,0 +1,154 @@
+"""Plans of layer norm, RMS norm and their gradients."""
+
+from __future__ import annotations
+
+import math
+
+import triton
+
+from workbench.kernels.layout import Rows
+from workbench.kernels.rows import rowwise
+from workbench.kernels.rows.rowwise import FREE, Fixed, Plan
+from workbench.kernels.views import Described
+
+# Rows of up to so many columns are taken as a whole; longer ones in tiles of fewer, by more warps.
+MOST_WHOLE = 16384
+TILE_COLS = {"layer_norm": 4096, "rms_norm": 8192}
+TILE_PER_WARP, TILE_WARPS = 512, 16
+SPLIT_COLS = 8192
+
+# The tile of rows that are neighbors in memory, and programs for each compute unit where they are split. With
+# 64 rows a program that joins states takes 254 registers (sm_90), with these 128.
+ACROSS_TILE, ACROSS_PER_UNIT = (32, 64), 8
+
+# A tile's elements where rows are shorter than that, as long as there are so many tiles for each compute
+# unit; and a warp's, but of up to four warps half as many. Tiles of the shortest rows are one warp's.
+FEWEST_ELEMENTS, FEWEST_TILES_PER_UNIT = 4096, 8
+ELEMENTS_PER_WARP, HALVED_WARPS = 1024, 4
+SHORT_COLS = 256
+
+# The gradients: rows of up to so many columns and bytes in one kernel, whose programs each add up the
+# gradients of weight and bias over several tiles of rows; a tile's elements, of the shortest rows fewer; so
+# many warps to a compute unit. H200, 4096 x 256, layer norm: 8 us, with a tile to each program 10.
+MOST_FUSED, MOST_FUSED_BYTES = {"layer_norm": 8192, "rms_norm": 16384}, 32768
+SHORT_BACKWARD_ELEMENTS, BACKWARD_ELEMENTS = 1024, 2048
+BACKWARD_ELEMENTS_PER_WARP = 512
+BACKWARD_WARPS_PER_UNIT, FEWEST_BACKWARD_TILES = 16, 3
+
+# Tiles that loads run ahead of the arithmetic, if what they bring fits into so many bytes of shared memory.
+# H200, 16384 x 4096, layer norm: 103 us, with none ahead 126; one ahead alone gains nothing.
+BACKWARD_AHEAD, BACKWARD_AHEAD_BYTES = 2, 65536
+
+# Longer rows are gone over twice: for their sums, in tiles of so many columns, and so many a warp; then by
+# columns, with so many programs for each compute unit.
+SUMS_COLS, SUMS_PER_WARP = 2048, 512
+COLUMNS_TILE, COLUMNS_WARPS, COLUMNS_PER_UNIT = (4, 512), 4, 8
+COLUMNS_AHEAD, COLUMNS_AHEAD_BYTES = 3, 32768
+
+# Adding up what the programs left: programs and columns of a tile, whose rows are two sectors each; of fewer
+# programs it has more columns.
+PARTS_TILE, PARTS_WARPS = (128, 16), 8
+
+
+def planned(norm: str, view: Rows | Described, itemsize: int, fixed: Fixed = FREE) -> Plan:
+    """Return how programs share `view`; what is fixed is taken, the rest is chosen.
+
+    As of :func:`rowwise.plan`. But rows that are split are split into their tiles, if columns are neighbors
+    in memory and there are at most :data:`rowwise.MOST_SPLITS` tiles: a program with one tile needs fewer
+    registers.
+    """
+    units = rowwise.units_of(fixed.compute_units)
+    tile = rowwise.checked_tile(default_tile(norm, view, units) if fixed.tile is None else fixed.tile)
+    num_warps, splits = fixed.num_warps, fixed.splits
+    is_whole = tile[1] >= view.cols
+    if num_warps is None:
+        elements = math.prod(tile)
+        each, most = (ELEMENTS_PER_WARP, rowwise.MOST_WARPS) if is_whole else (TILE_PER_WARP, TILE_WARPS)
+        halved = min(2 * elements // each, HALVED_WARPS if tile[1] > SHORT_COLS else 1)
+        num_warps = min(max(elements // each, halved, 1), most)
+    if splits is None and is_whole:
+        splits = 1
+    row_tiles, col_tiles = triton.cdiv(view.rows, tile[0]), triton.cdiv(view.cols, tile[1])
+    is_few = row_tiles < rowwise.FEWEST_PER_UNIT * units
+    if splits is None and is_few and view.are_cols_neighbors and col_tiles <= rowwise.MOST_SPLITS:
+        splits = col_tiles
+    return rowwise.plan(
+        view, itemsize, tile, splits=splits, programs=fixed.programs, num_warps=num_warps,
+        compute_units=fixed.compute_units,
+        split_per_unit=rowwise.SPLIT_PER_UNIT if view.are_cols_neighbors else ACROSS_PER_UNIT,
+    )  # fmt: skip
+
+
+def default_tile(norm: str, view: Rows | Described, compute_units: int) -> tuple[int, int]:
+    """A program's rows and columns.
+
+    Rows of up to :data:`MOST_WHOLE` columns: as a whole, several where they are short, so that a tile has
+    :data:`FEWEST_ELEMENTS`, or of the shortest one warp's share, if there are then enough tiles for each
+    compute unit. Longer ones: :data:`TILE_COLS` columns,
+    :data:`SPLIT_COLS` where rows are so few that they are split. Where rows, not columns, are neighbors in
+    memory: :data:`ACROSS_TILE`.
+    """
+    rows, cols = triton.next_power_of_2(view.rows), triton.next_power_of_2(view.cols)
+    if not view.are_cols_neighbors:
+        rows = min(rows, ACROSS_TILE[0])
+        return rows, min(cols, math.prod(ACROSS_TILE) // rows)
+    if cols <= MOST_WHOLE:
+        is_short = cols <= SHORT_COLS
+        rows = min(rows, max((ELEMENTS_PER_WARP if is_short else FEWEST_ELEMENTS) // cols, 1))
+        fewest = rowwise.FEWEST_PER_UNIT if is_short else FEWEST_TILES_PER_UNIT
+        return rowwise.enough_tiles(view, rows, fewest * compute_units), cols
+    is_split = view.rows < rowwise.FEWEST_PER_UNIT * compute_units and cols > 2 * SPLIT_COLS
+    return 1, SPLIT_COLS if is_split else TILE_COLS[norm]
+
+
+def is_fused(norm: str, view: Rows, itemsize: int) -> bool:
+    """Whether one pass over the rows makes all gradients: of up to :data:`MOST_FUSED` neighbors."""
+    cols = triton.next_power_of_2(view.cols)
+    return cols <= MOST_FUSED[norm] and cols * itemsize <= MOST_FUSED_BYTES and view.are_cols_neighbors
+
+
+def plan_fused(view: Rows, itemsize: int, compute_units: int) -> Plan:
+    """Programs that take several tiles of whole rows each."""
+    cols = triton.next_power_of_2(view.cols)
+    elements = SHORT_BACKWARD_ELEMENTS if cols <= SHORT_COLS else BACKWARD_ELEMENTS
+    rows = min(max(elements // cols, 1), triton.next_power_of_2(view.rows))
+    warps = min(max(rows * cols // BACKWARD_ELEMENTS_PER_WARP, 1), TILE_WARPS)
+    tiles = triton.cdiv(view.rows, rows)
+    most = max(BACKWARD_WARPS_PER_UNIT // warps, 1) * compute_units
+    programs = min(most, max(triton.cdiv(tiles, FEWEST_BACKWARD_TILES), compute_units), tiles)
+    return rowwise.plan(
+        view, itemsize, (rows, cols), splits=1, programs=programs, num_warps=warps,
+        compute_units=compute_units,
+    )  # fmt: skip
+
+
+def plan_sums(view: Rows, itemsize: int, compute_units: int) -> Plan:
+    """The plan of the first step, for the sums of each row."""
+    rows, cols = triton.next_power_of_2(view.rows), triton.next_power_of_2(view.cols)
+    if view.are_cols_neighbors:
+        tile, per_unit = (1, min(cols, SUMS_COLS)), rowwise.SPLIT_PER_UNIT
+    else:
+        rows = min(rows, ACROSS_TILE[0])
+        tile, per_unit = (rows, min(cols, math.prod(ACROSS_TILE) // rows)), ACROSS_PER_UNIT
+    warps = min(max(math.prod(tile) // SUMS_PER_WARP, 1), rowwise.MOST_WARPS)
+    return rowwise.plan(
+        view, itemsize, tile, num_warps=warps, compute_units=compute_units, split_per_unit=per_unit
+    )
+
+
+def plan_columns(view: Rows, plan: Plan, compute_units: int) -> tuple[Plan, int]:
+    """The plan of the second step, by columns, behind that of the sums; and shares of the rows."""
+    rows, cols = COLUMNS_TILE if view.are_cols_neighbors else ACROSS_TILE
+    beside = triton.cdiv(view.cols, cols)
+    shares = max(COLUMNS_PER_UNIT * compute_units // beside, 1)
+    shares = min(shares, triton.cdiv(view.rows, rows))
+    return plan._replace(rows=rows, cols=cols, programs=beside * shares, num_warps=COLUMNS_WARPS), shares
+
+
+def stages(plan: Plan, itemsize: int, ahead: int, most_bytes: int) -> int:
+    """Stages of a loop over tiles of x and the output's gradient: loads run `ahead` by so many, if that fits.
+
+    Where two tiles do not fit, none is loaded ahead.
+    """
+    fit = most_bytes // (2 * plan.rows * plan.cols * itemsize)
+    return 1 + min(ahead, fit) if fit >= 2 else 1

@@ -1,0 +1,346 @@
+"""Invoker of the reductions."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any, Unpack
+
+import torch
+
+from workbench.errors import (
+    InvalidArgumentError,
+    TensorMismatchError,
+    check_each,
+    check_name,
+    check_type,
+    in_brief,
+)
+from workbench.kernels.layout import Rows, rows_of
+from workbench.kernels.rows.reduction.dtypes import (
+    ATOMIC,
+    OF_FLOATS,
+    SUPPORTED,
+    element_dtype,
+    neutral_of,
+    result_dtype,
+    state_dtype,
+    triton_type,
+)
+from workbench.kernels.rows.reduction.kernel import NORM_OF_NEGATIVE, REDUCTIONS, Reduction, reduction_kernel
+from workbench.kernels.rows.reduction.plan import group_of, planned
+from workbench.kernels.rows.rowwise import Fixed, Options, Plan
+from workbench.kernels.tile import reduce
+from workbench.kernels.views import Described, View
+from workbench.launch import Launch, Step, Work
+
+
+def is_supported(x: torch.Tensor, reduction: str = "sum") -> str:
+    """Why the template cannot reduce `x`, in words; empty when it can."""
+    if not isinstance(x, torch.Tensor):
+        return f"x is a {type(x).__name__}, not a tensor"
+    if x.dtype not in SUPPORTED:
+        return f"x is {x.dtype}; supported: {', '.join(str(d)[6:] for d in SUPPORTED)}"
+    if x.layout != torch.strided or x.is_neg():
+        return "x is no plain strided tensor"
+    if reduction == "norm" and x.dtype != torch.float64:
+        return f"x is {x.dtype}; powers are taken in float64"
+    if reduction in OF_FLOATS and not x.dtype.is_floating_point:
+        return f"x is {x.dtype}; {reduction} is of floating point"
+    if not x.numel():
+        return "x has no elements, so there is nothing to reduce"
+    return ""
+
+
+def launch(
+    x: torch.Tensor,
+    dims: Sequence[int],
+    output: torch.Tensor | None = None,
+    *,
+    reduction: str = "sum",
+    exponent: float = 2,
+    atomic: bool = False,
+    **options: Unpack[Options],
+) -> Launch:
+    """Reduce `x` over `dims`; the outputs are contiguous, of the shape of the other dimensions.
+
+    FLOPs: one an element. Least bytes: x read once (what is expanded counts once), the outputs written once.
+    The sum is in fp32 for fp16, bf16 and fp32, in fp64 for fp64, in int64 for integers, and has one order for
+    one plan: the same bits in every run, unless `atomic`.
+
+    Args:
+        x: a tensor of any strides, with elements.
+        dims: the dimensions to reduce, from 0, each once.
+        output: where the value goes, contiguous, of the dtype that torch gives it or of that in which it is
+            computed; None for a new tensor. Indices always go to a new one, int64, counted in the order of
+            `dims`.
+        reduction: a name in `REDUCTIONS`.
+        exponent: of "norm", which is (sum of |x| ** exponent) ** (1 / exponent); finite and not 0.
+        options: see :class:`rowwise.Options`.
+        atomic: programs that share a row add to the result in memory, in any order, rather than leave states
+            for a second step; for the reductions in `ATOMIC` to an output of 4 bytes or more.
+
+    Returns:
+        a launch of one step or two, with one output, or two for "max" and "min": value and index.
+
+    Raises:
+        TensorMismatchError: x, its dtype or `output` do not fit. UnknownNameError: `reduction`.
+        InvalidArgumentError, ArgumentTypeError: another argument.
+    """
+    fixed = Fixed(**options)
+    check_name("reduction", reduction, REDUCTIONS)
+    if reason := is_supported(x, reduction):
+        raise TensorMismatchError("x", reason, "Give a tensor with elements, of a supported dtype.")
+    _check_exponent(reduction, exponent)
+    reduced = _checked_dims(dims, x.dim())
+    view = rows_of(x.shape, (x.stride(),), reduced, REDUCTIONS[reduction].has_index)[0]
+    plan = planned(view, x.element_size(), REDUCTIONS[reduction].has_index, fixed)
+    kept = torch.Size(n for d, n in enumerate(x.shape) if d not in reduced)
+    if output is None:
+        output = torch.empty(kept, dtype=result_dtype(reduction, x.dtype), device=x.device)
+    else:
+        _check_output(output, kept, x, reduction)
+    if atomic and (reduction not in ATOMIC or output.element_size() < 4):
+        raise InvalidArgumentError(
+            "atomic",
+            f"{reduction} to {output.dtype}",
+            f"Only {', '.join(ATOMIC)} to 4 bytes or more are added in memory.",
+        )
+    places = {"value": output}
+    if "index" in REDUCTIONS[reduction].gives:
+        places["index"] = torch.empty(kept, dtype=torch.int64, device=x.device)
+    outputs = [places[part] for part in REDUCTIONS[reduction].gives]
+    return _launch(x, outputs, view, plan, reduction, exponent, atomic=atomic)
+
+
+def launch_checked(
+    x: torch.Tensor,
+    dims: frozenset[int],
+    outputs: Sequence[torch.Tensor],
+    reduction: str,
+    exponent: float = 2,
+) -> Launch:
+    """Return the launch of :func:`launch` on tensors that are known to fit.
+
+    Args:
+        x, dims, reduction, exponent: as there.
+        outputs: what the reduction gives, contiguous; reduced dimensions may stay, with one element.
+    """
+    has_index = REDUCTIONS[reduction].has_index
+    view = rows_of(x.shape, (x.stride(),), dims, has_index)[0]
+    return _launch(x, outputs, view, planned(view, x.element_size(), has_index), reduction, exponent)
+
+
+def _launch(
+    x: torch.Tensor,
+    outputs: Sequence[torch.Tensor],
+    view: Rows,
+    plan: Plan,
+    reduction: str,
+    exponent: float,
+    *,
+    atomic: bool = False,
+) -> Launch:
+    """The launch that reduces `x` into `outputs`."""
+    is_of_negative = reduction == "norm" and exponent < 0
+    chosen, outputs = NORM_OF_NEGATIVE if is_of_negative else REDUCTIONS[reduction], tuple(outputs)
+    work = Work(
+        flops=view.rows * view.cols,
+        bytes=view.distinct * x.element_size() + sum(o.numel() * o.element_size() for o in outputs),
+    )
+    return _steps(
+        x, outputs, view, plan, chosen, element_dtype(reduction, x.dtype), state_dtype(reduction, x.dtype),
+        parameter=float(view.cols) if reduction == "mean" else float(exponent),
+        group=group_of(view, plan, x.element_size()) if chosen.has_index else 1,
+        atomic=atomic, work=work,
+    )  # fmt: skip
+
+
+def launch_view(
+    view: View,
+    outputs: Sequence[torch.Tensor],
+    chosen: Reduction,
+    *,
+    of_row: Any = None,
+    are_cols_neighbors: bool = True,
+    work: Work | None = None,
+    **options: Unpack[Options],
+) -> Launch:
+    """Reduce the rows of a matrix that a descriptor describes, into a value a row.
+
+    What the descriptor finds invalid, such as padding, changes no result. Sums and the like are in fp32, of
+    fp64 in fp64, of integers in int64.
+
+    Args:
+        view: [rows, cols], with elements.
+        outputs: what `chosen` gives, in the order of the rows in memory without gaps.
+        chosen: the reduction. An index is the number of a column.
+        of_row: a jit function from row numbers to what FINISH is given with the state; None: the number 0.
+        are_cols_neighbors: whether columns, rather than rows, lie closest together in memory.
+        options: see :class:`rowwise.Options`.
+        work: FLOPs and least bytes, if not one an element and the tensor once.
+
+    Raises:
+        TensorMismatchError: the tensor's dtype, or outputs of another number of elements.
+        InvalidArgumentError, ArgumentTypeError: another argument.
+    """
+    fixed = Fixed(**options)
+    check_type("view", view, View, "Give a View.")
+    x, outputs = view.tensor, tuple(check_each("outputs", outputs, torch.Tensor, "Give tensors."))
+    if reason := is_supported(x):
+        raise TensorMismatchError("view", reason, "Give a tensor with elements, of a supported dtype.")
+    matrix = Described(view, are_cols_neighbors)
+    for i, output in enumerate(outputs):
+        if output.numel() != matrix.rows:
+            given = f"{output.numel()} elements for {matrix.rows} rows"
+            raise TensorMismatchError(f"outputs[{i}]", given, "Give one element a row.")
+    plan = planned(matrix, x.element_size(), chosen.has_index, fixed)
+    if work is None:
+        read, written = (sum(t.numel() * t.element_size() for t in some) for some in ((x,), outputs))
+        work = Work(matrix.rows * matrix.cols, read + written)
+    element = element_dtype("sum", x.dtype)
+    return _steps(x, outputs, matrix, plan, chosen, element, element, work=work, of_row=of_row)
+
+
+def _steps(
+    x: torch.Tensor,
+    outputs: tuple[torch.Tensor, ...],
+    view: Rows | Described,
+    plan: Plan,
+    chosen: Reduction,
+    element: torch.dtype,
+    state: torch.dtype,
+    *,
+    parameter: float = 0.0,
+    group: int = 1,
+    atomic: bool = False,
+    work: Work | None = None,
+    of_row: Any = None,
+) -> Launch:
+    """One step, or two where programs share rows.
+
+    Args:
+        element: what elements are converted to before they are lifted. state: the dtype of a state's value.
+        group: how many neighboring columns one lane holds, of a reduction that keeps indices.
+    """
+    original = (x,) if group > 1 else ()
+    in_one_step = plan.splits == 1 or atomic
+    dtypes = [state] + [torch.int64] * chosen.has_index
+    # Where programs that share rows leave their states, one tensor for each part of one.
+    spaces = tuple(
+        torch.empty((view.rows, plan.splits), dtype=dtype, device=x.device)
+        for dtype in dtypes[: 0 if in_one_step else len(dtypes)]
+    )
+    first = _step(
+        (x,), outputs if in_one_step else spaces, original if in_one_step else (), view, view, plan,
+        parameter,
+        LIFT=chosen.lift,
+        FINISH=chosen.finish if in_one_step else reduce.finish_state,
+        FILLS=(neutral_of(chosen.neutral, x.dtype),),
+        TYPES=(triton_type(element),),
+        GROUP=group,
+        **_joining(chosen),
+        ATOMIC=atomic,
+        OF_ROW=of_row if in_one_step else None,
+    )  # fmt: skip
+    if in_one_step:
+        return Launch((first,), outputs, accumulators=outputs if atomic else (), work=work)
+    states = rows_of((view.rows, plan.splits), ((plan.splits, 1),), frozenset((1,)))[0]
+    fills = [neutral_of(chosen.neutral_state, spaces[0].dtype), torch.iinfo(torch.int64).max]
+    second = _step(
+        spaces, outputs, original, states, view, planned(states, 8, fixed=Fixed(splits=1)), parameter,
+        LIFT=None,
+        FINISH=chosen.finish,
+        FILLS=tuple(fills[: len(spaces)]),
+        TYPES=tuple(triton_type(space.dtype) for space in spaces),
+        GROUP=group,
+        **_joining(chosen),
+        ATOMIC=False,
+        OF_ROW=of_row,
+    )  # fmt: skip
+    return Launch((first, second), outputs, work=work, workspaces=spaces)
+
+
+def _joining(chosen: Reduction) -> dict[str, Any]:
+    return {"COMBINE": chosen.combine, "ACROSS": chosen.across}
+
+
+def _step(
+    sources: Sequence[torch.Tensor],
+    destinations: Sequence[torch.Tensor],
+    original: Sequence[torch.Tensor],
+    view: Rows | Described,
+    original_view: Rows | Described,
+    plan: Plan,
+    parameter: float,
+    **meta: Any,
+) -> Step:
+    padded = max(view.rows + plan.rows, view.cols + plan.splits * plan.cols, view.rows * plan.splits)
+    access, layout = view.access(plan.rows, plan.cols)
+    return Step(
+        reduction_kernel,
+        (plan.programs,),
+        (
+            tuple(sources),
+            tuple(destinations),
+            tuple(original),
+            view.rows,
+            view.cols,
+            layout,
+            original_view.access(plan.rows, plan.cols)[1],
+            parameter,
+        ),
+        {
+            "ACCESS": access,
+            "DIVISORS": view.divisors(sources[0].element_size()),
+            "ROWS": plan.rows,
+            "COLS": plan.cols,
+            "SPLITS": plan.splits,
+            "EXACT": view.are_whole(plan.rows, plan.cols),
+            "WIDE": view.is_wide(padded),
+            "num_warps": plan.num_warps,
+            **meta,
+        },
+    )
+
+
+def _check_exponent(reduction: str, exponent: float) -> None:
+    check_type("exponent", exponent, float | int, "Give a number, such as 3.0.")
+    if reduction == "norm" and not 0 < abs(exponent) <= sys.float_info.max:
+        raise InvalidArgumentError(
+            "exponent",
+            f"got {in_brief(exponent)}",
+            "Give a finite number but 0: for the others there are 'count_nonzero', 'largest_magnitude' and "
+            "'smallest_magnitude'.",
+        )
+
+
+def _check_output(output: torch.Tensor, kept: torch.Size, x: torch.Tensor, reduction: str) -> None:
+    if "value" not in REDUCTIONS[reduction].gives:
+        raise InvalidArgumentError(
+            "output",
+            f"given for {reduction}, which has no value",
+            "Leave it out: indices go to a new tensor.",
+        )
+    check_type("output", output, torch.Tensor, "Give a tensor, or None for a new one.")
+    if output.shape != kept or not output.is_contiguous() or output.is_neg() or output.device != x.device:
+        negated = ", a negated view" if output.is_neg() else ""
+        raise TensorMismatchError(
+            "output",
+            f"shape {tuple(output.shape)}, strides {output.stride()}, on {output.device}{negated}",
+            f"Give a contiguous tensor of shape {tuple(kept)} on {x.device}, not a negated view.",
+        )
+    dtypes = dict.fromkeys((result_dtype(reduction, x.dtype), state_dtype(reduction, x.dtype)))
+    if output.dtype not in dtypes:
+        raise TensorMismatchError(
+            "output", f"it is {output.dtype}", f"Give one of {' or '.join(map(str, dtypes))} for {x.dtype}."
+        )
+
+
+def _checked_dims(dims: Sequence[int], rank: int) -> frozenset[int]:
+    fix = "Give the dimensions to reduce: (0, 1)."
+    check_type("dims", dims, Sequence, fix)  # a tensor of no dimensions is an iterable, and cannot be one
+    whole = check_each("dims", dims, int, fix)
+    if len(set(whole)) < len(whole) or not all(0 <= d < rank for d in whole):
+        raise InvalidArgumentError("dims", f"got {dims}", f"Give dimensions from 0 to {rank - 1}, each once.")
+    return frozenset(whole)

@@ -1,0 +1,85 @@
+"""The table of activations: of each its forms, its meaning in torch, and what templates ask of it.
+
+The functions are those of :mod:`workbench.kernels.tile.activation`, of a tile, and of
+:mod:`workbench.kernels.tile.epilogue`, as functors of an epilogue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+from workbench.kernels.tile import activation, epilogue
+
+
+@dataclass(frozen=True)
+class Activation:
+    """An activation.
+
+    Attributes:
+        name: as operators and templates take it; epilogues call it as its functor is called.
+        function, exact: jit functions of a tile, for results of less than `activation.EXACT_FROM` bytes, and
+            for others.
+        functor, exact_functor: the same as functors; None where no epilogue has it.
+        meaning: in torch, from which gradients follow.
+        flops: floating-point operations for each element; an exponential or an error function counts as one.
+        makes_floats: whether it makes floats of whole numbers.
+        takes_long: whether its functor takes so long that products by ping-pong gain by it.
+        is_coarse: whether a narrow result of its functor may show more than a rounding step, by what follows.
+    """
+
+    name: str
+    function: Any
+    exact: Any
+    functor: Any
+    exact_functor: Any
+    meaning: Callable[[torch.Tensor], torch.Tensor]
+    flops: int
+    makes_floats: bool = True
+    takes_long: bool = False
+    is_coarse: bool = False
+
+    def for_results_of(self, dtype: torch.dtype) -> Any:
+        """Return the jit function for results of a dtype."""
+        return self.exact if dtype.itemsize >= activation.EXACT_FROM else self.function
+
+
+# gelu's functor is a polynomial, and a sum may leave nothing but what that is off by; sigmoid's half is a
+# rounding step less, and what compares may take the other side. So these two are coarse.
+_ALL = (
+    Activation(
+        "identity", activation.identity, activation.identity, None, None, lambda x: x, 0, makes_floats=False
+    ),
+    Activation(
+        "relu", activation.relu, activation.relu, epilogue.relu, epilogue.relu, functional.relu, 1,
+        makes_floats=False,
+    ),
+    Activation(
+        "sigmoid", activation.sigmoid, activation.exact_sigmoid, epilogue.sigmoid, epilogue.exact_sigmoid,
+        torch.sigmoid, 4, takes_long=True, is_coarse=True,
+    ),
+    Activation(
+        "silu", activation.silu, activation.exact_silu, epilogue.silu, epilogue.exact_silu, functional.silu,
+        4, takes_long=True,
+    ),
+    Activation(
+        "gelu", activation.gelu, activation.gelu, epilogue.gelu, epilogue.exact_gelu, functional.gelu, 5,
+        is_coarse=True,
+    ),
+    Activation(
+        "gelu_tanh", activation.gelu_tanh, activation.exact_gelu_tanh, epilogue.fast_gelu,
+        epilogue.exact_fast_gelu, partial(functional.gelu, approximate="tanh"), 8, takes_long=True,
+    ),
+)  # fmt: skip
+
+ACTIVATIONS = {each.name: each for each in _ALL}
+
+# Functors: the exact form of each; those that are coarse; and those that take long.
+EXACT = {each.functor: each.exact_functor for each in _ALL if each.exact_functor is not each.functor}
+COARSE = frozenset(each.functor for each in _ALL if each.is_coarse)
+LONG = tuple(each.functor for each in _ALL if each.takes_long)
