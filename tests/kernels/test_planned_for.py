@@ -17,9 +17,9 @@ from workbench.errors import ArgumentTypeError, UnknownNameError
 from workbench.kernels import attention, gemm
 from workbench.kernels.attention import CAUSAL, Scoring
 from workbench.kernels.attention import backward as attention_backward
+from workbench.kernels.choosing import gemm as of_gemm
 from workbench.kernels.convolution import implicit_gemm, pooling
 from workbench.kernels.instances import attention as of_attention
-from workbench.kernels.instances import gemm as of_gemm
 from workbench.kernels.rows import normalization, softmax
 from workbench.kernels.views import View
 from workbench.launch import Launch, Step
@@ -78,7 +78,7 @@ def halves(*shape: int) -> torch.Tensor:
 
 def shipped_product(m: int, n: int, k: int) -> Launch:
     a, b, output = halves(m, k), halves(k, n), halves(m, n)
-    return gemm.launch(a, b, output=output, **of_gemm.chosen(a, b, output, "ieee"))
+    return gemm.launch(a, b, output=output, **of_gemm.chosen(a, b, output, "ieee").keywords)
 
 
 def shipped_attention(*lengths: int, heads: int = 16, window: attention.Window = CAUSAL) -> Launch:
