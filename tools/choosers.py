@@ -3,7 +3,7 @@
     python -m tools.choosers             # runs the tests of kernels and operators under coverage.py: an hour
     python -m tools.choosers --report    # of the last run
 
-What chooses is `workbench/kernels/instances`, and in other files of `workbench/kernels` the functions that
+What chooses is `workbench/kernels/choosing`, and in other files of `workbench/kernels` the functions that
 `PLANNING` names. A branch that no test can reach is in `EXCLUDED`, with the reason.
 """
 
@@ -64,7 +64,7 @@ def unreached(report: Mapping[str, Any], root: Path = ROOT) -> list[str]:
     found = []
     for file, measured in sorted(report["files"].items()):
         lines = (root / file).read_text().splitlines()
-        is_chooser = "/instances/" in file
+        is_chooser = "/choosing/" in file
         for function, region in measured["functions"].items():
             if not is_chooser and not PLANNING.fullmatch(function):
                 continue
