@@ -75,7 +75,7 @@ def why_not_ping_pong(a: torch.Tensor, b: torch.Tensor, tile: tuple[int, int, in
         rows, cols, _ = tile
         if tile == gemm_hopper_wide.TILE:
             return ""
-        fewest, most = gemm_hopper.COLS
+        fewest, most = gemm_hopper.FEWEST_COLS, gemm_hopper.MOST_COLS
         is_power = len(powers_of_two(cols)) == 1 and fewest <= cols <= most
         if rows % gemm_hopper.ROWS.value or not is_power or rows * cols > gemm_hopper.MOST_ELEMENTS:
             return (

@@ -199,7 +199,7 @@ def _step(
         {
             "BLOCK_M": block_m, "BLOCK_N": block_n, "BLOCK_K": block_k, **schedule.numbering(),
             "ACTIVATION": products.activation_of(activation, output.dtype),
-            "ACCUMULATOR": gemm.accumulator_of(a.dtype)[0],
+            "ACCUMULATOR": gemm.accumulator_of(a.dtype).in_triton,
             "LOAD_A": side.loader, "LOAD_B": _BESIDE[first.loader],
             "DESCRIPTORS": (side.is_descriptor, first.is_descriptor),
             # Beyond an end, descriptors give zeros. Nothing along K is less than a tile.

@@ -197,7 +197,8 @@ def _call_of(request: Request, plan: Plan, placement: Placement) -> Call:
     m, n, k = problem[:3]
     a_described, b_described, _ = sources.are_described
     meta = numbering | {
-        "EPILOGUE": functors, "ACCUMULATOR": accumulator_of(a.dtype)[0], "PRECISION": request.precision,
+        "EPILOGUE": functors, "ACCUMULATOR": accumulator_of(a.dtype).in_triton,
+        "PRECISION": request.precision,
         "LOAD_A": sources.load_a, "LOAD_B": sources.load_b,
         "PLACE": place, "DESCRIPTORS": sources.are_described,
         # Beyond an end, descriptors give zeros. Nothing along K is less than a tile.
@@ -314,7 +315,7 @@ def _stream(request: Request, plan: Plan, placement: Placement, call: Call) -> L
     tiles, programs, output, work = plan.tiles, plan.programs, request.output, request.work
     alone = tiles if tiles % programs == 0 else max(tiles // programs - 1, 0) * programs
     rows, cols, _ = plan.tile
-    kept_as = accumulator_of(request.a.dtype)[1]
+    kept_as = accumulator_of(request.a.dtype).in_torch
     parts = torch.empty((programs, 2, rows, cols), dtype=kept_as, device=output.device)
     arguments = (call.extras, *call.sizes, call.strides, call.batch_strides, tiles, alone)
     first = Step(gemm_stream_kernel, (programs,), (*call.sources, parts, *arguments), call.meta)

@@ -56,6 +56,7 @@ def copies_of(a: torch.Tensor, b: torch.Tensor, pack: bool | Sequence[str]) -> d
 def pack_step(matrices: Mapping[str, torch.Tensor], copies: Mapping[str, torch.Tensor]) -> Step:
     """Return the step that copies matrices to where :func:`packed` made room."""
     sources = tuple([matrices[name] for name in copies])
+    rows, cols = PACK_TILE
     tiles = sum(
         math.prod(triton.cdiv(size, length) for size, length in zip(one.shape, PACK_TILE, strict=True))
         for one in sources
@@ -74,7 +75,7 @@ def pack_step(matrices: Mapping[str, torch.Tensor], copies: Mapping[str, torch.T
             tuple([one.stride() for one in sources]), tuple([one.stride() for one in copies.values()]),
         ),
         {
-            "ROWS": PACK_TILE[0], "COLS": PACK_TILE[1],
+            "ROWS": rows, "COLS": cols,
             "DIVISORS": tuple(
                 [
                     math.gcd(number, ACCESS_BYTES // one.element_size())

@@ -192,7 +192,7 @@ def _step(
             "BLOCK_M": block_m, "BLOCK_N": block_n, "BLOCK_K": block_k, "BLOCK_L": block_l,
             **schedule.numbering(),
             "ACTIVATION": products.activation_of(activation, a.dtype),
-            "ACCUMULATOR": gemm.accumulator_of(a.dtype)[0],
+            "ACCUMULATOR": gemm.accumulator_of(a.dtype).in_triton,
             "KEEP": k <= block_k, "LOAD_A": first.loader, "LOAD_B0": second.loader, "LOAD_B1": third.loader,
             "DESCRIPTORS": tuple([side.is_descriptor for side in sides]),
             # Beyond an end, descriptors give zeros. Nothing along K is less than a tile.

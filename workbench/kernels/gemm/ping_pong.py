@@ -58,7 +58,7 @@ class Sums(NamedTuple):
     @property
     def is_long(self) -> bool:
         """Whether what is read hides behind a tile's products."""
-        return self.tile[:2] == gemm_hopper.LARGE_TILE and self.steps >= gemm_hopper.LONG_STEPS[0]
+        return self.tile[:2] == gemm_hopper.LARGE_TILE and self.steps >= gemm_hopper.FEWEST_LONG_STEPS
 
     @property
     def begins(self) -> bool:
@@ -153,7 +153,7 @@ def _sums_of(request: Request, plan: Plan, brought: int, *, is_first: bool) -> S
         plan.tile, tiles_n, number, triton.cdiv(number, plan.programs), steps, plan.num_stages, plan.programs,
         brought,
         # What is added to something large loses: a wider output, or very many steps, would show it.
-        may_add=is_first and request.output.element_size() == 2 and steps <= gemm_hopper.LONG_STEPS[1],
+        may_add=is_first and request.output.element_size() == 2 and steps <= gemm_hopper.MOST_ADDED_STEPS,
         evict_first=brought > 0 and request.work.bytes <= gemm_hopper.L2_BYTES,
     )  # fmt: skip
 

@@ -64,7 +64,7 @@ def placement_of(request: Request, kept: int) -> Placement:
         as `epilogues.lowered`.
     """
     chain, output, shape = request.chain, request.output, request.shape
-    kept_as = accumulator_of(request.a.dtype)[1]
+    kept_as = accumulator_of(request.a.dtype).in_torch
     parts = torch.empty((kept, *shape), dtype=kept_as, device=request.a.device) if kept else None
     logical = output
     if chain.permuted is not None:  # where its elements lie, its own access function says

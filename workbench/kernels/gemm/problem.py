@@ -20,8 +20,17 @@ FP8 = (torch.float8_e4m3fn, torch.float8_e5m2)
 SUPPORTED = (torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.int8, *FP8)
 
 
-# What products are accumulated in, and kept as between two steps, if not in fp32.
-ACCUMULATORS = {torch.int8: (tl.int32, torch.int32), torch.float64: (tl.float64, torch.float64)}
+class Accumulator(NamedTuple):
+    """What products are accumulated in, and kept as between two steps: Triton's dtype, and torch's."""
+
+    in_triton: tl.dtype
+    in_torch: torch.dtype
+
+
+# Of dtypes whose products are not accumulated in fp32.
+ACCUMULATORS = {
+    torch.int8: Accumulator(tl.int32, torch.int32), torch.float64: Accumulator(tl.float64, torch.float64),
+}  # fmt: skip
 
 
 # How fp32 operands are multiplied: cut to tf32 by the matrix units (cuBLAS rounds them before), or exactly.
@@ -98,9 +107,9 @@ def problem_of(a: torch.Tensor, b: torch.Tensor, output: torch.Tensor, *others: 
     return Problem(a.shape[-2], b.shape[-1], a.shape[-1], sizes, (*found[:2], found[-1], *found[2:-1]))
 
 
-def accumulator_of(dtype: torch.dtype) -> tuple[tl.dtype, torch.dtype]:
-    """Return what products are accumulated in, Triton's name and torch's: fp32, of fp64 and int8 wider."""
-    return ACCUMULATORS.get(dtype, (tl.float32, torch.float32))
+def accumulator_of(dtype: torch.dtype) -> Accumulator:
+    """Return what products of this dtype are accumulated in: fp64 of fp64, int32 of int8, else fp32."""
+    return ACCUMULATORS.get(dtype, Accumulator(tl.float32, torch.float32))
 
 
 def result_dtype(dtype: torch.dtype) -> torch.dtype:

@@ -596,7 +596,7 @@ def _prepared(
     both = of_a.is_descriptor and of_b[0].is_descriptor
     meta = {
         "BLOCK_M": block_m, "BLOCK_N": block_n, "BLOCK_K": block_k,
-        "ACCUMULATOR": gemm.accumulator_of(a.dtype)[0],
+        "ACCUMULATOR": gemm.accumulator_of(a.dtype).in_triton,
         "LOAD_A": of_a.loader, "LOAD_B": of_b[0].loader,
         "DESCRIPTORS": (of_a.is_descriptor, of_b[0].is_descriptor),
         # Beyond an end, descriptors give zeros. Nothing along K is less than a tile.
@@ -674,7 +674,7 @@ def _bound(chain: Epilogue, problem: gemm.Problem, matrices: Sequence[gemm.Matri
         Placed(((problem.m,), (one.strides[0],)), one.strides[1], (problem.batch_sizes, one.batch))
         for one in matrices
     ]
-    return lowered(chain, places, gemm.accumulator_of(a.dtype)[1], a.dtype)
+    return lowered(chain, places, gemm.accumulator_of(a.dtype).in_torch, a.dtype)
 
 
 def _widths(block_n: int, n: int) -> tuple[int, ...]:
@@ -695,7 +695,7 @@ def _states(
     return tuple(
         torch.empty(
             (*shape[:-1], tiles), device=a.device,
-            dtype=torch.int64 if isinstance(fill, int) else gemm.accumulator_of(a.dtype)[1],
+            dtype=torch.int64 if isinstance(fill, int) else gemm.accumulator_of(a.dtype).in_torch,
         )
         for fill in fills
     )  # fmt: skip

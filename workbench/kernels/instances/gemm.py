@@ -145,7 +145,7 @@ CHAIN_NS = {"ping-pong": 100, "persistent": 600}
 # Two tiles of the second where there would be three of the first, if a chain begins with adding two tensors
 # of fp16, and K has this many steps. (H200, two and fast_gelu: 2048 x 3072 x 512 as long, x 768 0.94 times, x
 # 1024 0.95, x 4096 0.96; one addend, up to x 1024, 1.01 to 1.05; two and gelu 27.4 us instead of 24.1.)
-WIDE_STEPS = range(10, gemm_hopper.LONG_STEPS[1] + 1)
+WIDE_STEPS = range(10, gemm_hopper.MOST_ADDED_STEPS + 1)
 
 
 LITTLE, FLOPS_OF_LITTLE = Instance("simple_32x64", 32, 64, 128, 4, 4, "simple"), 2**23
