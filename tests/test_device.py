@@ -15,8 +15,10 @@ import triton
 from tests.machines import A100, H200, RTX_4060
 from workbench import device, ops
 from workbench.errors import ArgumentTypeError, UnknownNameError
-from workbench.kernels.instances import gemm as instances
+from workbench.kernels import gemm
+from workbench.kernels.choosing import gemm as choosing
 from workbench.kernels.rows import softmax
+from workbench.operators import gemm as operators
 from workbench.operators import operation
 
 ROOT = Path(__file__).parents[1]
@@ -213,17 +215,17 @@ def test_what_compiles_does_not_pretend() -> None:
 def test_operators_choose_for_the_pretended_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """The choice of each is run; that of the interpreter is the same for all."""
     a, b, ways = torch.randn(64, 512).half(), torch.randn(512, 96).half(), []
-    chosen = instances.choose
+    chosen = choosing.choose
 
-    def choose(*args: object, **options: object) -> dict[str, object]:
+    def choose(*args: object, **options: object) -> gemm.Configuration:
         ways.append(chosen(*args, **options))  # type: ignore[arg-type]
         return ways[-1]
 
-    monkeypatch.setattr(instances, "choose", choose)
+    monkeypatch.setattr(choosing, "choose", choose)
     for machine in (H200, A100):
         with device.pretend(machine):
             torch.testing.assert_close(ops.mm(a, b).float(), a.float() @ b.float(), rtol=2e-3, atol=2e-2)
-            assert ways[-1] == chosen(instances.asked_of(a, b, a.new_empty(64, 96)))
+            assert ways[-1] == chosen(choosing.asked_of(a, b, a.new_empty(64, 96)))
     assert ways[0] != ways[1]
 
 
@@ -242,13 +244,13 @@ def test_rows_are_split_over_the_pretended_units() -> None:
 def test_where_gluon_is_best_the_next_candidate_is_interpreted() -> None:
     a, b, output = (torch.empty(2048, 2048, dtype=torch.float16, device="meta") for _ in range(3))
     with device.planning_for("sm_90"):
-        assert instances.chosen(a, b, output, "ieee")["template"] == "ping-pong"
+        assert choosing.chosen(a, b, output, "ieee").template == "ping-pong"
     with device.pretend("sm_90"):
-        interpreted = instances.chosen(a, b, output, "ieee")
-        listed = instances.instances_for(a, b)
+        interpreted = choosing.chosen(a, b, output, "ieee")
+        listed = operators.instances_for(a, b)
         with device.planning_for("sm_90"):
-            assert instances.chosen(a, b, output, "ieee")["template"] == "ping-pong"
-    assert interpreted["template"] in ("simple", "persistent", "stream-k")
+            assert choosing.chosen(a, b, output, "ieee").template == "ping-pong"
+    assert interpreted.template in ("simple", "persistent", "stream-k")
     assert not any(each.keywords.get("template") == "ping-pong" for each in listed)
 
 

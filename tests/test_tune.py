@@ -32,7 +32,7 @@ from workbench.errors import (
     UnknownNameError,
 )
 from workbench.kernels import gemm
-from workbench.kernels.instances import gemm as instances
+from workbench.kernels.choosing import gemm as choosing
 from workbench.lens.targets import TARGETS
 from workbench.tune import Trial, Tuning, cache, gemm_candidates, prune, prune_gemm, race, tune, tune_gemm
 from workbench.tune.checking import difference
@@ -846,8 +846,8 @@ def test_what_is_taken_untuned_is_the_first_candidate(
     a, b = torch.empty(m, k, dtype=torch.float16), torch.empty(k, n, dtype=torch.float16)
     (trial,) = prune_gemm(a, b, target="sm_90", progress=False).trials
     hopper = gpu(compute_units=132, shared_memory_bytes=TARGETS["sm_90"].most_shared_per_block)
-    untuned = instances.choose(instances.asked_of(a, b, a.new_empty(m, n), here=hopper))
-    assert trial.candidate == {**untuned, "programs": None}
+    untuned = choosing.choose(choosing.asked_of(a, b, a.new_empty(m, n), here=hopper))
+    assert trial.candidate == {**untuned.keywords, "programs": None}
     assert trial.fate == "left"
 
 

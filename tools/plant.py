@@ -45,12 +45,12 @@ LADDERS = ("_ladder.py", "/ladder.py", "_unfused.py", "reduction_levels.py", "le
 # The tests of a file, by the end of its path, or by its folder; others are those of its own name.
 TESTS: dict[str, tuple[str, ...]] = {
     "coords/lower.py": ("tests/coords/test_lower.py", "tests/kernels/test_view_transfer.py"),
-    "instances/gemm.py": ("tests/kernels/test_gemm_instances.py", "tests/ops/test_gemm.py"),
+    "choosing/gemm.py": ("tests/kernels/test_gemm_instances.py", "tests/ops/test_gemm.py"),
     "choosing/attention.py": ("tests/kernels/test_attention_instances.py", "tests/ops/test_attention.py"),
     "choosing/convolution.py": ("tests/kernels/test_implicit_gemm.py", "tests/ops/test_convolution.py"),
     "instances/attention.py": ("tests/kernels/test_attention_instances.py", "tests/ops/test_attention.py"),
     "instances/convolution.py": ("tests/kernels/test_implicit_gemm.py", "tests/ops/test_convolution.py"),
-    "instances/fused_templates.py": (
+    "choosing/fused_templates.py": (
         "tests/kernels/test_fused_instances.py",
         "tests/ops/test_fused_templates.py",
     ),
@@ -81,7 +81,25 @@ TESTS: dict[str, tuple[str, ...]] = {
         f"kernels/attention/{name}.py": ("tests/kernels/test_attention.py", "tests/ops/test_attention.py")
         for name in ("kernel", "scoring", "plan", "invoker")
     },
-    "kernels/gemm/kernel.py": ("tests/kernels/test_gemm.py", "tests/ops/test_gemm.py"),
+    **{
+        f"kernels/gemm/{name}.py": ("tests/kernels/test_gemm.py", "tests/ops/test_gemm.py")
+        for name in (
+            "kernel",
+            "invoker",
+            "plan",
+            "placement",
+            "request",
+            "options",
+            "problem",
+            "descriptors",
+            "packing",
+            "permuted",
+            "checks",
+            "overlapping",
+        )
+    },
+    "kernels/gemm/hopper.py": ("tests/kernels/test_gemm_hopper.py",),
+    "kernels/gemm/ping_pong.py": ("tests/kernels/test_gemm_hopper.py",),
     "kernels/gemm/rows.py": ("tests/kernels/test_fused_templates.py", "tests/ops/test_fused_templates.py"),
     "kernels/gemm/pair.py": ("tests/kernels/test_fused_templates.py", "tests/ops/test_fused_templates.py"),
     "kernels/gemm/gated.py": ("tests/kernels/test_fused_templates.py", "tests/ops/test_fused_templates.py"),
@@ -163,7 +181,7 @@ EQUIVALENT: dict[str, str] = {
         "Rows beyond the last one are masked where states are loaded and results stored."
     ),
     "workbench/kernels/attention/states.py: 1 -> (1) + 1": "Another program would write the same once more.",
-    "workbench/kernels/gemm/kernel.py: tiles -> (tiles) + 1": (
+    "workbench/kernels/gemm/packing.py: tiles -> (tiles) + 1": (
         "A program behind the last tile is that of no matrix."
     ),
 }
@@ -447,9 +465,8 @@ def tests_of(file: str) -> tuple[str, ...]:
     found = found or tuple(test for test in own if (ROOT / test).exists())
     if "/ops/" in file:
         found = (*found, *OF_GRADIENTS)
-    if any(family in name for family in ("gemm", "convolution", "attention")) and not any(
-        folder in file for folder in ("/instances/", "/choosing/")
-    ):
+    is_chosen = "/instances/" in file or "/choosing/" in file
+    if any(family in name for family in ("gemm", "convolution", "attention")) and not is_chosen:
         found = (*found, "tests/ops/test_precision.py")
     return tuple(dict.fromkeys(found))
 

@@ -18,7 +18,6 @@ from workbench.bench import baseline, data, recording
 from workbench.errors import InvalidArgumentError, NotMeasurableError
 from workbench.kernels import epilogues, gemm
 from workbench.kernels.attention import CAUSAL, EVERYTHING, Scoring, Starts
-from workbench.kernels.instances import gemm as instances
 from workbench.kernels.rows import group_norm, normalization, softmax
 from workbench.launch import Work
 from workbench.runtime.replay import Replay
@@ -276,7 +275,7 @@ def _our_product(a: torch.Tensor, b: torch.Tensor) -> Callable[[], torch.Tensor]
 
 def _int8_product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     output = torch.empty((a.shape[0], b.shape[1]), dtype=torch.int32, device=a.device)
-    gemm.run(instances.chosen, a, b, output)
+    ops.gemm.start(a, b, output)
     return output
 
 

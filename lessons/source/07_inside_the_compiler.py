@@ -21,7 +21,7 @@
 from workbench import Launch, Work, device, explore, lens, runtime, teach, viz
 from workbench.coords import TileDistributionEncoding
 from workbench.kernels import gemm
-from workbench.kernels.instances import gemm as instances
+from workbench.kernels.choosing import gemm as choosing
 
 import inspect
 import math
@@ -566,14 +566,14 @@ full = torch.empty(4096, 4096, dtype=torch.float16)
 shipped = {}
 for name in ("sm_90", "sm_80", "gfx942"):
     with device.planning_for(name):
-        asked = instances.asked_of(full, full, full)
-        choice = instances.choose(asked, takes_turns=False)
-        shipped[name] = gemm.launch(full, full, output=full, **choice)
-    tile = " × ".join(map(str, choice["tile"]))
+        asked = choosing.asked_of(full, full, full)
+        choice = choosing.choose(asked, takes_turns=False)
+        shipped[name] = gemm.launch(full, full, output=full, **choice.keywords)
+    tile = " × ".join(map(str, choice.tile))
     print(
-        f"{name:7s} {choice['template']:10s} tile {tile:14s} "
-        f"{choice['num_warps']} warps, {choice['num_stages']} stages, "
-        f"descriptors: {'yes' if choice['descriptors'] else 'no'}"
+        f"{name:7s} {choice.template:10s} tile {tile:14s} "
+        f"{choice.num_warps} warps, {choice.num_stages} stages, "
+        f"descriptors: {'yes' if choice.descriptors else 'no'}"
     )
 
 # %% [markdown]

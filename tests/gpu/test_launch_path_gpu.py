@@ -14,7 +14,9 @@ from triton.runtime.jit import JITFunction
 from workbench import ops
 from workbench.kernels import gemm
 from workbench.kernels.epilogues import add, bias, dropout, relu, residual
+from workbench.launch import Launch
 from workbench.runtime import warmup
+from workbench.runtime.cache import LaunchCache
 
 pytestmark = pytest.mark.gpu
 
@@ -152,9 +154,14 @@ def test_products_of_other_addresses_and_values() -> None:
 
 
 def test_sizes_of_one_tile_compile_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = LaunchCache()
+
+    def make(a: torch.Tensor, b: torch.Tensor, output: torch.Tensor) -> Launch:
+        return gemm.launch(a, b, output=output, tile=(64, 64, 32), splits=1)
+
     def product(m: int, n: int, k: int) -> None:
         a, b, output = numbers(m, k), numbers(k, n), torch.full((m, n), float("nan"), device="cuda")
-        gemm.run(lambda *_: {"tile": (64, 64, 32), "splits": 1}, a, b, output)
+        kept.run((m, n, k), make, a, b, output)
         assert torch.equal(output, a @ b)
 
     product(128, 128, 128)
@@ -168,11 +175,14 @@ def test_a_graph_of_warm_calls_sees_new_data() -> None:
     x, y = numbers(1000), numbers(1000)
     a, b = numbers(64, 8192), numbers(8192, 64)
     c, d = numbers(256, 256, dtype=torch.float16), numbers(256, 256, dtype=torch.float16)
-    split = {"tile": (64, 64, 32), "splits": 8}
+    kept = LaunchCache()
+
+    def make(a: torch.Tensor, b: torch.Tensor, output: torch.Tensor) -> Launch:
+        return gemm.launch(a, b, output=output, tile=(64, 64, 32), splits=8)
 
     def calls() -> tuple[torch.Tensor, ...]:
         parted = torch.empty(64, 64, device="cuda")
-        gemm.run(lambda *_: split, a, b, parted)
+        kept.run("split", make, a, b, parted)
         return ops.add(x, y), parted, ops.matmul(a, b), ops.matmul(c, d)
 
     stream = torch.cuda.Stream()

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests.everything import examples, some_of
 from tests.machines import A100, H200, MI300X
 from workbench import device
+from workbench.kernels.choosing import fused_templates as choosing
 from workbench.kernels.gemm import gated as gemm_gated
 from workbench.kernels.gemm import pair as gemm_pair
 from workbench.kernels.gemm import rows as gemm_rows
@@ -39,24 +40,24 @@ def test_any_problem_gets_one_that_fits(data: st.DataObject) -> None:
     precision = data.draw(st.sampled_from(["ieee", "tf32"]), label="precision")
     a, b, c = (on_meta(*shape, dtype=dtype) for shape in ((m, k), (k, n), (m, n)))
     ways = {
-        "rows": instances.rows("softmax", a, b, c, precision, here),
-        "reduced": instances.reduced("amax", a, b, c[:, 0], precision, here),
-        "gated": instances.gated(a, b, b, c, precision, here),
+        "rows": choosing.rows(a, b, c, precision, here),
+        "reduced": choosing.reduced(a, b, c[:, 0], precision, here),
+        "gated": choosing.gated(a, b, c, precision, here),
     }
     b0, b1 = on_meta(k, inner, dtype=dtype), on_meta(inner, n, dtype=dtype)
-    if instances.is_pair_fused(a, b0, b1, here):
-        ways["pair"] = instances.pair(a, b0, b1, c, precision, here)
+    if choosing.is_pair_fused(a, b0, b1, here):
+        ways["pair"] = choosing.pair(a, b0, b1, c, precision, here)
     for name, way in ways.items():
-        rows, cols, depth = way["tile"][:3]
+        rows, cols, depth = way.tile[:3]
         parts = 2 if name == "gated" else 1
-        kept = way["num_stages"] - (here.kind == "hip")  # there one stage is in registers
+        kept = way.num_stages - (here.kind == "hip")  # there one stage is in registers
         stages = kept * (rows + parts * cols) * depth * ITEMSIZES[dtype]
         # What a pair takes is its own: operands of two products, of which A may be kept.
         assert stages <= here.shared_memory_bytes or name == "pair"
-        lanes = way["num_warps"] * (64 if here.kind == "hip" else 32)
+        lanes = way.num_warps * (64 if here.kind == "hip" else 32)
         words = max(ITEMSIZES[dtype], 4) // 4
         assert parts * rows * cols * words <= 128 * lanes
-        assert all(length & (length - 1) == 0 and length >= 16 for length in way["tile"])
+        assert all(length & (length - 1) == 0 and length >= 16 for length in way.tile)
         if name == "rows" and n <= 512 and dtype == torch.float16:
             assert cols >= n
 
@@ -65,27 +66,27 @@ def test_what_is_chosen_is_taken() -> None:
     """On this device, in the interpreter: narrow problems, and ones that are wider than any tile."""
     for n in (1, 300, 600):
         a, b, c = torch.randn(3, 4), torch.randn(4, n), torch.randn(n, 2)
-        row = gemm_rows.launch("softmax", a, b, **instances.rows("softmax", a, b, a @ b))
+        row = gemm_rows.launch("softmax", a, b, **choosing.rows(a, b, a @ b).keywords)
         torch.testing.assert_close(row.run()[0], (a @ b).softmax(-1))
         assert len(row.steps) == (1 if n <= 512 else 2)
-        if instances.is_pair_fused(a, b, c):
-            way = instances.pair(a, b, c, a @ b @ c)
-            got = gemm_pair.launch(a, b, c, **way).run()[0]
+        if choosing.is_pair_fused(a, b, c):
+            way = choosing.pair(a, b, c, a @ b @ c)
+            got = gemm_pair.launch(a, b, c, **way.keywords).run()[0]
             torch.testing.assert_close(got, a @ b @ c, atol=1e-4, rtol=1e-5)  # sums of 600 that cancel
 
 
 def test_long_pairs_are_not_fused() -> None:
     short, long = on_meta(4096, 256), on_meta(4096, 4096)
-    assert instances.is_pair_fused(long, short, on_meta(256, 256), H200)
-    assert not instances.is_pair_fused(long, long, short, H200)
-    assert not instances.is_pair_fused(long, short, on_meta(256, 4096), H200)
+    assert choosing.is_pair_fused(long, short, on_meta(256, 256), H200)
+    assert not choosing.is_pair_fused(long, long, short, H200)
+    assert not choosing.is_pair_fused(long, short, on_meta(256, 4096), H200)
 
 
 def test_a_device_that_is_not_listed_is_given_what_is_alike() -> None:
     a, b = on_meta(4096, 1024), on_meta(1024, 4096)
     for like, architecture in ((A100, "sm_89"), (MI300X, "gfx90a")):
         other = dataclasses.replace(like, architecture=architecture)
-        assert instances.gated(a, b, b, b, here=other) == instances.gated(a, b, b, b, here=like)
+        assert choosing.gated(a, b, b, here=other) == choosing.gated(a, b, b, here=like)
 
 
 M, K = 4096, 1024
@@ -153,14 +154,16 @@ def test_wide_dtypes_fit_the_shared_memory(
     a, output = torch.empty(m, 64, dtype=dtype), torch.empty(m, 256, dtype=dtype)
     b, c = (torch.empty(256, depth, dtype=dtype).t() for depth in (64, 256))
     if name == "pair":
-        way = instances.pair(a, b, c, output, precision, here)
-        one = gemm_pair.launch(a, b, c, output=output, precision=precision, **way)
+        way = choosing.pair(a, b, c, output, precision, here)
+        one = gemm_pair.launch(a, b, c, output=output, precision=precision, **way.keywords)
     elif name == "rows":
-        way = instances.rows("softmax", a, b, output, precision, here)
-        one = gemm_rows.launch("softmax", a, b, output=output, precision=precision, **way)
+        way = choosing.rows(a, b, output, precision, here)
+        one = gemm_rows.launch("softmax", a, b, output=output, precision=precision, **way.keywords)
     else:
-        way = instances.gated(a, b, b, output, precision, here)
-        one = gemm_gated.launch(a, b, b, activation="silu", output=output, precision=precision, **way)
+        way = choosing.gated(a, b, output, precision, here)
+        one = gemm_gated.launch(
+            a, b, b, activation="silu", output=output, precision=precision, **way.keywords
+        )
     for step in compile(one, architecture):
         assert not step.problem
         assert step.shared_bytes <= here.shared_memory_bytes

@@ -18,11 +18,11 @@ from tests.kernels.test_gemm import FLOATS, laid, numbers, whole
 from workbench import device
 from workbench.errors import ArgumentTypeError, InvalidArgumentError, TensorMismatchError, UnknownNameError
 from workbench.kernels import reference
+from workbench.kernels.choosing import fused_templates as choosing
 from workbench.kernels.gemm import gated as gemm_gated
 from workbench.kernels.gemm import pair as gemm_pair
 from workbench.kernels.gemm import rows as gemm_rows
 from workbench.kernels.gemm.products import SUPPORTED
-from workbench.kernels.instances import fused_templates as instances
 from workbench.launch import Launch, Work
 from workbench.lens.compile import compile
 from workbench.runtime import interpret
@@ -296,8 +296,8 @@ def test_operands_of_other_layouts_are_read_where_they_are(n: int) -> None:
     a = torch.empty(239, 787, dtype=torch.float16)
     gate, up = torch.empty(n, 787, dtype=a.dtype).t(), torch.empty(787, n, dtype=a.dtype)
     with device.planning_for("sm_90"):
-        how = instances.gated(a, gate, up, torch.empty(239, n, dtype=a.dtype))
-    (step,) = compile(gemm_gated.launch(a, gate, up, **how), "sm_90")
+        how = choosing.gated(a, gate, torch.empty(239, n, dtype=a.dtype))
+    (step,) = compile(gemm_gated.launch(a, gate, up, **how.keywords), "sm_90")
     assert not misplaced(step.stages["sass"])
     assert not torn_sums(step.stages["sass"])
 

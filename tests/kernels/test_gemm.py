@@ -24,7 +24,7 @@ from workbench.errors import (
     UnknownNameError,
 )
 from workbench.kernels import gemm
-from workbench.kernels.gemm import kernel
+from workbench.kernels.gemm import packing
 from workbench.kernels.tile import order
 from workbench.launch import Launch
 from workbench.lens.compile import compile
@@ -461,5 +461,5 @@ def test_copies_of_matrices_that_reach_far_have_wide_offsets() -> None:
     """Rows lie 2**21 elements apart: of 1,000 rows offsets need 64 bits, of 1,000 columns they do not."""
     for shape, is_wide in (((1000, 2), True), ((2, 1000), False)):
         matrix = torch.empty_strided(shape, (2**21, 1), device="meta")
-        step = kernel._pack({"a": matrix}, {"a": torch.empty(shape, device="meta")})
+        step = packing.pack_step({"a": matrix}, {"a": torch.empty(shape, device="meta")})
         assert step.meta["WIDE"] is is_wide

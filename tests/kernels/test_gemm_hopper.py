@@ -20,6 +20,7 @@ from tests.machines import A100, H200
 from workbench import device, ops
 from workbench.errors import ArgumentTypeError, InvalidArgumentError, WorkbenchError
 from workbench.kernels import gemm
+from workbench.kernels.choosing import gemm as choosing
 from workbench.kernels.epilogues import (
     ACTIVATIONS,
     NARROW,
@@ -38,10 +39,11 @@ from workbench.kernels.epilogues import (
 )
 from workbench.kernels.gemm import hopper_pairs as gemm_hopper_pairs
 from workbench.kernels.gemm import hopper_wide as gemm_hopper_wide
-from workbench.kernels.instances import gemm as instances
 from workbench.kernels.tile.activations import COARSE
 from workbench.launch import Launch
 from workbench.lens.compile import compile_all
+from workbench.operators import gemm as operators
+from workbench.runtime.cache import LaunchCache
 
 
 def half(rows: int, cols: int) -> torch.Tensor:
@@ -374,12 +376,12 @@ def test_who_gets_it(
     for dtype in (torch.float16, torch.float32):
         a = torch.empty(m, k, dtype=dtype, device="meta")
         b, output = (torch.empty(rows, n, dtype=dtype, device="meta") for rows in (k, m))
-        found = instances.chosen_for_followed(a, b, output, "ieee")
+        found = choosing.chosen_for_followed(a, b, output, "ieee")
         if dtype == torch.float16 and template is not None:
-            assert found["template"] == template
+            assert found.template == template
         else:
-            assert found["template"] != "ping-pong"
-        alone = instances.chosen(a, b, output, "ieee")["template"] == "ping-pong"
+            assert found.template != "ping-pong"
+        alone = choosing.chosen(a, b, output, "ieee").template == "ping-pong"
         assert alone == (dtype == torch.float16 and template == "ping-pong")
 
 
@@ -408,13 +410,13 @@ def test_who_gets_tiles_of_192_columns(
     for dtype in added:
         chain |= add(torch.zeros(m, n, dtype=dtype))
     for each in (chain | fast_gelu(), chain | bias(half(1, n)[0]) | silu()):
-        found = instances.chosen_for_chain(each, a, b, output, "ieee")
-        assert (found["template"], found["tile"][1]) == ("ping-pong", cols)
-        launch = gemm.launch(a, b, output=output, epilogue=each, compute_units=132, **found)
+        found = choosing.chosen_for_chain(each, a, b, output, "ieee")
+        assert (found.template, found.tile[1]) == ("ping-pong", cols)
+        launch = gemm.launch(a, b, output=output, epilogue=each, compute_units=132, **found.keywords)
         assert launch.steps[0].meta["BLOCK_N"] == cols
-    assert instances.chosen_for_chain(chain | gelu(), a, b, output, "ieee")["tile"][1] != 192
-    late = instances.chosen_for_chain(relu() | chain | fast_gelu(), a, b, output, "ieee")
-    assert late["tile"][1] == 128
+    assert choosing.chosen_for_chain(chain | gelu(), a, b, output, "ieee").tile[1] != 192
+    late = choosing.chosen_for_chain(relu() | chain | fast_gelu(), a, b, output, "ieee")
+    assert late.tile[1] == 128
 
 
 def test_what_would_not_be_brought_gets_no_tiles_of_192_columns(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -422,8 +424,8 @@ def test_what_would_not_be_brought_gets_no_tiles_of_192_columns(monkeypatch: pyt
     monkeypatch.setattr(device, "current", lambda: H200)
     m, n, k = 2048, 3072, 768
     a, b, first = half(m, k), half(k, n), half(m, n)
-    wanted = instances.chosen_for_chain(add(first) | add(first) | relu(), a, b, half(m, n), "ieee")
-    assert wanted["tile"] == gemm_hopper_wide.TILE
+    wanted = choosing.chosen_for_chain(add(first) | add(first) | relu(), a, b, half(m, n), "ieee")
+    assert wanted.tile == gemm_hopper_wide.TILE
     for other in (
         half(n, m).t(),
         half(m, n + 4)[:, :n],
@@ -432,11 +434,11 @@ def test_what_would_not_be_brought_gets_no_tiles_of_192_columns(monkeypatch: pyt
         torch.zeros(m, n, dtype=torch.bfloat16),
     ):
         for chain in (add(first) | add(other), add(other) | add(first)):
-            found = instances.chosen_for_chain(chain | relu(), a, b, half(m, n), "ieee")
-            assert found["tile"] == (128, 128, 64), other.stride()
+            found = choosing.chosen_for_chain(chain | relu(), a, b, half(m, n), "ieee")
+            assert found.tile == (128, 128, 64), other.stride()
     for behind in (add(torch.zeros(m, n)), cast(torch.int8)):
-        found = instances.chosen_for_chain(add(first) | add(first) | behind, a, b, half(m, n), "ieee")
-        assert found["tile"] == (128, 128, 64)
+        found = choosing.chosen_for_chain(add(first) | add(first) | behind, a, b, half(m, n), "ieee")
+        assert found.tile == (128, 128, 64)
 
 
 def test_who_gets_it_without_matrices(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -448,20 +450,20 @@ def test_who_gets_it_without_matrices(monkeypatch: pytest.MonkeyPatch) -> None:
         (8, 8, 64, "simple"),
     ):
         a, b, output, row = half(m, k), half(k, n), half(m, n), half(1, n)[0]
-        alone = instances.chosen(a, b, output, "ieee")
+        alone = choosing.chosen(a, b, output, "ieee")
         for chain in (bias(row) | fast_gelu(), fast_gelu() | gelu(), silu(), bias(row) | sigmoid()):
-            found = instances.chosen_for_chain(chain, a, b, output, "ieee")
-            assert found["template"] == wanted, chain
+            found = choosing.chosen_for_chain(chain, a, b, output, "ieee")
+            assert found.template == wanted, chain
             assert wanted == "ping-pong" or found == alone
         wide = torch.empty(m, n, device="meta")
-        chosen = instances.chosen(a, b, wide, "ieee")
-        assert instances.chosen_for_chain(silu(), a, b, wide, "ieee") == chosen  # not measured
-        asked = instances.asked_of(a, b, output)
+        chosen = choosing.chosen(a, b, wide, "ieee")
+        assert choosing.chosen_for_chain(silu(), a, b, wide, "ieee") == chosen  # not measured
+        asked = choosing.asked_of(a, b, output)
         for chain in (bias(row) | relu(), gelu(), Epilogue()):
-            found = instances.chosen_for_chain(chain, a, b, output, "ieee")
-            assert found == instances.choose(asked, is_followed=True)
-        found = instances.chosen_for_chain(silu() | dropout(0.5, seed=1), a, b, output, "ieee")
-        assert found == instances.choose(asked, takes_turns=False)
+            found = choosing.chosen_for_chain(chain, a, b, output, "ieee")
+            assert found == choosing.choose(asked, is_followed=True)
+        found = choosing.chosen_for_chain(silu() | dropout(0.5, seed=1), a, b, output, "ieee")
+        assert found == choosing.choose(asked, takes_turns=False)
 
 
 def test_who_gets_it_where_less_is_gained(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -470,10 +472,10 @@ def test_who_gets_it_where_less_is_gained(monkeypatch: pytest.MonkeyPatch) -> No
     for m, n, k, cols in ((2048, 3072, 4096, 128), (3072, 3072, 3072, 192)):
         a, b, output, row = half(m, k), half(k, n), half(m, n), half(1, n)[0]
         for chain in (bias(row) | relu(), gelu(), Epilogue(), bias(row) | fast_gelu()):
-            found = instances.chosen_for_chain(chain, a, b, output, "ieee")
-            assert (found["template"], found["tile"]) == ("ping-pong", (128, cols, 64)), chain
-        late = instances.chosen_for_chain(relu() | dropout(0.5, seed=1), a, b, output, "ieee")
-        assert late["template"] != "ping-pong"
+            found = choosing.chosen_for_chain(chain, a, b, output, "ieee")
+            assert (found.template, found.tile) == ("ping-pong", (128, cols, 64)), chain
+        late = choosing.chosen_for_chain(relu() | dropout(0.5, seed=1), a, b, output, "ieee")
+        assert late.template != "ping-pong"
 
 
 def test_what_is_wider_than_shared_memory_goes_another_way(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -482,14 +484,31 @@ def test_what_is_wider_than_shared_memory_goes_another_way(monkeypatch: pytest.M
     a, b = half(2048, 2048), half(2048, 2048)
     for wide in (torch.float64, torch.int64):
         output = torch.empty(2048, 2048, dtype=wide, device="meta")
-        assert instances.chosen_for_followed(a, b, output, "ieee")["template"] == "simple"
+        assert choosing.chosen_for_followed(a, b, output, "ieee").template == "simple"
 
 
 def test_little_products_of_long_rows_are_split(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device, "current", lambda: H200)
     for k, splits in ((64, 1), (65536, 32)):
-        found = instances.chosen_for_followed(half(8, k), half(k, 8), half(8, 8), "ieee")
-        assert (found["template"], found["splits"]) == ("simple", splits)
+        found = choosing.chosen_for_followed(half(8, k), half(k, 8), half(8, 8), "ieee")
+        assert (found.template, found.splits) == ("simple", splits)
+
+
+@pytest.fixture
+def chosen(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """What calls of operators on an H200 get, which start nothing."""
+    found: list[dict[str, Any]] = []
+
+    def launch(
+        *operands: Any, output: Any, precision: str, addend: Any = None, alpha: float = 1, beta: float = 1,
+        epilogue: Any = None, **options: Any,
+    ) -> None:  # fmt: skip
+        found.append(options)
+
+    monkeypatch.setattr(device, "current", lambda: H200)
+    monkeypatch.setattr(gemm, "launch", launch)
+    monkeypatch.setattr(LaunchCache, "run", lambda self, key, make, *tensors: make(*tensors))
+    return found
 
 
 @triton.jit
@@ -498,19 +517,12 @@ def made_anew(tile, operands, place):
     return tl.maximum(tile, tl.zeros(tile.shape, tl.float32))
 
 
-def test_functors_of_ones_own_stay_in_tritons_language(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_functors_of_ones_own_stay_in_tritons_language(chosen: list[dict[str, Any]]) -> None:
     a, b, c = (half(2048, 2048) for _ in range(3))
-    templates = []
-
-    def run(choose: Any, a: Any, b: Any, output: Any, **_: Any) -> None:
-        templates.append(choose(a, b, output, "ieee")["template"])
-
-    monkeypatch.setattr(device, "current", lambda: H200)
-    monkeypatch.setattr(gemm, "run", run)
     for chain in (add(c) | own(made_anew), add(c) | relu()):
         ops.fused_matmul(a, b, epilogue=chain)
-    assert templates == ["simple", "ping-pong"]
-    names = [each.name for each in instances.instances_for(a, b, epilogue=add(c) | own(made_anew))]
+    assert [each["template"] for each in chosen] == ["simple", "ping-pong"]
+    names = [each.name for each in operators.instances_for(a, b, epilogue=add(c) | own(made_anew))]
     assert names
     assert not [name for name in names if "ping" in name]
 
@@ -520,12 +532,11 @@ def test_a_batch_of_one_is_a_matrix(monkeypatch: pytest.MonkeyPatch) -> None:
     a, b, c = half(1, 2048 * 64).view(1, 2048, 64), half(64, 2048), half(2048, 2048)
     ranks = []
 
-    def run(choose: Any, *given: Any, epilogue: Epilogue | None = None, **_: Any) -> None:
-        tensors = () if epilogue is None else epilogue.tensors
-        ranks.append([each.dim() for each in (*given, *tensors) if isinstance(each, torch.Tensor)])
+    def run(self: LaunchCache, key: object, make: object, *tensors: torch.Tensor) -> None:
+        ranks.append([each.dim() for each in tensors])
 
     monkeypatch.setattr(device, "current", lambda: H200)
-    monkeypatch.setattr(gemm, "run", run)
+    monkeypatch.setattr(LaunchCache, "run", run)
     for left, right in ((a, b), (a, b[None]), (a[0], b[None]), (a[None], b)):
         ops.fused_matmul(left, right, epilogue=add(c) | dropout(0.1, 3))
     ops.baddbmm(c[None], a, b[None])
@@ -559,41 +570,28 @@ def test_which_chains_take_turns() -> None:
     assert not (add(whole) | own(made_anew)).takes_turns
 
 
-@pytest.fixture
-def chosen(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """What calls of operators on an H200 get, which start nothing."""
-    found: list[dict[str, Any]] = []
-
-    def run(choose: Any, a: Any, b: Any, output: Any, *_: Any) -> None:
-        found.append(choose(a, b, output, "ieee"))
-
-    monkeypatch.setattr(device, "current", lambda: H200)
-    monkeypatch.setattr(gemm, "run", run)
-    return found
-
-
 def test_sums_take_turns_like_chains(chosen: list[dict[str, Any]]) -> None:
     """A row where the product gains more than that costs, a matrix as a chain's; so says the profiler."""
     for m, k, of_a_row in ((2048, 4096, "ping-pong"), (2048, 768, "ping-pong"), (1024, 1024, "simple")):
         a, b, output = half(m, k), half(k, 3072), half(m, 3072)
         for addend, template in ((half(1, 3072)[0], of_a_row), (half(m, 3072), "ping-pong")):
-            found = instances.chosen_for_sum(addend, 2.0, 0.5, a, b, output, "ieee")
-            assert found["template"] == template
-            listed = instances.instances_for(a, b, addend, 2.0, 0.5)
-            assert [each.keywords for each in listed if each.is_shipped] == [found]
+            found = choosing.chosen_for_sum(addend, 2.0, 0.5, a, b, output, "ieee")
+            assert found.template == template
+            listed = operators.instances_for(a, b, addend, 2.0, 0.5)
+            assert [each.keywords for each in listed if each.is_shipped] == [found.keywords]
             ops.addmm(addend, a, b, alpha=2.0, beta=0.5)
-            assert chosen[-1] == found
+            assert chosen[-1] == found.keywords
 
 
 def test_instances_ship_what_ops_take(chosen: list[dict[str, Any]]) -> None:
     """Of what is not read, and of batches of one, alone or in a sum."""
     a, b, c = half(3072, 3072), half(3072, 3072), half(3072, 3072)
     for listed, call in (
-        (instances.instances_for(a, b, c, 1.0, 0.0), lambda: ops.addmm(c, a, b, beta=0)),
-        (instances.instances_for(a[None], b[None], c[None]), lambda: ops.baddbmm(c[None], a[None], b[None])),
-        (instances.instances_for(a[None], b[None]), lambda: ops.bmm(a[None], b[None])),
-        (instances.instances_for(a, b[None]), lambda: ops.matmul(a, b[None])),
-        (instances.instances_for(a, b), lambda: ops.matmul(a, b)),
+        (operators.instances_for(a, b, c, 1.0, 0.0), lambda: ops.addmm(c, a, b, beta=0)),
+        (operators.instances_for(a[None], b[None], c[None]), lambda: ops.baddbmm(c[None], a[None], b[None])),
+        (operators.instances_for(a[None], b[None]), lambda: ops.bmm(a[None], b[None])),
+        (operators.instances_for(a, b[None]), lambda: ops.matmul(a, b[None])),
+        (operators.instances_for(a, b), lambda: ops.matmul(a, b)),
     ):
         call()
         assert [each.keywords for each in listed if each.is_shipped] == chosen[-1:]

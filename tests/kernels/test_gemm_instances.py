@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import pytest
 import torch
@@ -14,16 +13,17 @@ from tests.machines import A100, H200, MI300X
 from workbench import device, ops
 from workbench.errors import InvalidArgumentError
 from workbench.kernels import gemm
+from workbench.kernels.choosing import gemm as choosing
 from workbench.kernels.instances import gemm as instances
 from workbench.lens.compile import compile
 
 
 def chosen(
     m: int, n: int, k: int, *, dtype: torch.dtype = torch.float16, here: device.Device = H200
-) -> dict[str, Any]:
+) -> gemm.Configuration:
     a, b = torch.empty(m, k, dtype=dtype, device="meta"), torch.empty(k, n, dtype=dtype, device="meta")
     output = torch.empty(m, n, dtype=gemm.result_dtype(dtype), device="meta")
-    return instances.choose(instances.asked_of(a, b, output, here=here))
+    return choosing.choose(choosing.asked_of(a, b, output, here=here))
 
 
 @pytest.mark.parametrize(
@@ -49,8 +49,8 @@ def test_what_was_measured_best_is_chosen(
 ) -> None:
     """On the H200, in fp16."""
     found = chosen(*shape)
-    assert (found["tile"], found["template"], found["splits"]) == (tile, template, splits)
-    assert found["descriptors"]
+    assert (found.tile, found.template, found.splits) == (tile, template, splits)
+    assert found.descriptors
 
 
 @given(data=st.data())
@@ -61,12 +61,12 @@ def test_any_product_gets_one_that_fits(data: st.DataObject) -> None:
         st.sampled_from([torch.float16, torch.float32, torch.int8, torch.float64]), label="dtype"
     )
     found = chosen(m, n, k, dtype=dtype, here=here)
-    rows, cols, depth = found["tile"]
+    rows, cols, depth = found.tile
     assert rows < 2 * max(m, 16)
     assert cols < 2 * max(n, 16)
     itemsize = torch.empty((), dtype=dtype).element_size()
-    assert found["num_stages"] * (rows + cols) * depth * itemsize <= here.shared_memory_bytes
-    assert 1 <= found["splits"] <= max(-(-k // depth), 1)
+    assert found.num_stages * (rows + cols) * depth * itemsize <= here.shared_memory_bytes
+    assert 1 <= found.splits <= max(-(-k // depth), 1)
 
 
 @pytest.mark.parametrize("shape", [(3072, 2112, 128), (3200, 4032, 64)], ids=str)
@@ -74,10 +74,10 @@ def test_short_products_get_no_tile_that_wants_more_steps(shape: tuple[int, int,
     """By its times it would be one of 192 columns."""
     m, n, k = shape
     a, b = torch.empty(m, k, dtype=torch.float16), torch.empty(k, n, dtype=torch.float16)
-    gemm.launch(a, b, compute_units=H200.compute_units, **chosen(m, n, k))
-    asked = instances.asked_of(a, b, torch.empty(m, n, dtype=torch.float16), here=H200)
+    gemm.launch(a, b, compute_units=H200.compute_units, **chosen(m, n, k).keywords)
+    asked = choosing.asked_of(a, b, torch.empty(m, n, dtype=torch.float16), here=H200)
     times = {
-        each.name: instances.predicted_ns(each, 1, asked)
+        each.name: choosing.predicted_ns(each, 1, asked)
         for each in (*instances.PING_PONG[:2], *instances.HOPPER)
     }
     assert min(times, key=lambda name: times[name]) == "ping_pong_128x192"
@@ -89,14 +89,14 @@ def test_what_is_chosen_on_hopper_can_be_launched(data: st.DataObject) -> None:
     step = data.draw(st.sampled_from([1, 8, 64]), label="step")
     m, n, k = (step * data.draw(st.integers(1, 4096 // step), label=name) for name in "mnk")
     a, b = torch.empty(m, k, dtype=torch.float16), torch.empty(k, n, dtype=torch.float16)
-    gemm.launch(a, b, compute_units=H200.compute_units, **chosen(m, n, k))
+    gemm.launch(a, b, compute_units=H200.compute_units, **chosen(m, n, k).keywords)
 
 
 @pytest.mark.parametrize("here", [H200, A100, MI300X], ids=lambda each: each.architecture)
 @pytest.mark.parametrize("sizes", [(0, 5, 6), (5, 0, 6), (0, 0, 6), (5, 6, 0), (0, 0, 0)], ids=str)
 def test_a_product_of_nothing_gets_one_too(sizes: tuple[int, int, int], here: device.Device) -> None:
     for dtype in (torch.float16, torch.float32):
-        assert chosen(*sizes, dtype=dtype, here=here)["splits"] == 1
+        assert chosen(*sizes, dtype=dtype, here=here).splits == 1
     m, n, k = sizes
     for batch in ((), (2,), (0,)):
         a, b = torch.ones(*batch, m, k), torch.ones(*batch, k, n)
@@ -106,13 +106,13 @@ def test_a_product_of_nothing_gets_one_too(sizes: tuple[int, int, int], here: de
 
 def test_rows_that_begin_beside_lines_count_twice() -> None:
     a, b, c = (torch.empty(1000, 1000, dtype=torch.float16, device="meta") for _ in range(3))
-    asked = instances.asked_of(a, b, c, here=H200)
-    straight = dataclasses.replace(asked, a=instances.Laid())
+    asked = choosing.asked_of(a, b, c, here=H200)
+    straight = dataclasses.replace(asked, a=choosing.Laid())
     assert not asked.a.is_line_aligned
     with pytest.raises(InvalidArgumentError, match="was not measured"):
-        instances.predicted_ns(instances.OTHERS["sm_80"][0], 1, asked)
+        choosing.predicted_ns(instances.OTHERS["sm_80"][0], 1, asked)
     times = [
-        [instances.predicted_ns(instance, 1, each) for instance in instances.HOPPER]
+        [choosing.predicted_ns(instance, 1, each) for instance in instances.HOPPER]
         for each in (straight, asked)
     ]
     assert all(one <= other for one, other in zip(*times, strict=True))
@@ -122,15 +122,16 @@ def test_rows_that_begin_beside_lines_count_twice() -> None:
 def test_rows_that_fill_no_wave_are_made_apart() -> None:
     """Of 24 x 12 tiles 264 fill two waves of 132 units; what is left over does not wait for a third."""
     found = chosen(3000, 3000, 3000)
-    assert (found["rows"], found["tile"]) == ((0, 22 * 128), (128, 256, 64))
-    rows, cols, _ = found["rest"]["tile"]
+    assert (found.rows, found.tile) == ((0, 22 * 128), (128, 256, 64))
+    assert found.rest is not None
+    rows, cols, _ = found.rest.tile
     assert rows * cols < 128 * 256
     a, b = (torch.randint(-2, 3, (300, 64)).half(), torch.randint(-2, 3, (64, 48)).half())
     few = dataclasses.replace(H200, compute_units=2)
-    asked = instances.asked_of(a, b, torch.empty(300, 48, dtype=torch.float16), here=few)
-    way = instances._with_a_rest(instances.HOPPER[2], instances.HOPPER[2:], asked)
+    asked = choosing.asked_of(a, b, torch.empty(300, 48, dtype=torch.float16), here=few)
+    way = choosing._with_a_rest(instances.HOPPER[2], instances.HOPPER[2:], asked)
     assert way is not None
-    one = gemm.launch(a, b, compute_units=2, **way[1])
+    one = gemm.launch(a, b, compute_units=2, **way[1].keywords)
     assert torch.equal(one.run()[0].float(), a.float() @ b.float())
 
 
@@ -147,8 +148,8 @@ def test_rows_that_fill_no_wave_are_made_apart() -> None:
 )
 def test_what_is_packed_first(size: int, dtype: torch.dtype, precision: str, packed: tuple[str, ...]) -> None:
     a, b, c = (torch.empty(size, size, dtype=dtype, device="meta") for _ in range(3))
-    found = instances.choose(instances.asked_of(a, b, c, precision, H200))
-    assert found.get("pack", ()) == packed
+    found = choosing.choose(choosing.asked_of(a, b, c, precision, H200))
+    assert found.pack == packed
 
 
 @pytest.mark.parametrize(
@@ -165,8 +166,9 @@ def test_what_is_packed_first(size: int, dtype: torch.dtype, precision: str, pac
 )
 def test_each_compiles_without_spills_and_fits(here: device.Device, instance: instances.Instance) -> None:
     a, b = (torch.empty(4096, 4096, dtype=torch.float16) for _ in range(2))
-    asked = instances.asked_of(a, b, a, here=here)
-    one = gemm.launch(a, b, compute_units=here.compute_units, **instances._keywords(instance, asked, 1))
+    asked = choosing.asked_of(a, b, a, here=here)
+    way = choosing.configured(instance, asked, 1)
+    one = gemm.launch(a, b, compute_units=here.compute_units, **way.keywords)
     (step,) = compile(one, here.architecture)
     assert not step.problem
     assert step.spills == 0
@@ -179,10 +181,11 @@ def test_a_last_step_that_is_masked_has_room_of_its_own(dtype: torch.dtype) -> N
     """It is no part of the pipelined loop: its tiles of A and B come on top of the stages'."""
     a, b = (torch.empty(1001, 1001, dtype=dtype) for _ in range(2))
     output = torch.empty(1001, 1001, dtype=gemm.result_dtype(dtype))
-    asked = instances.asked_of(a, b, output, here=H200)
+    asked = choosing.asked_of(a, b, output, here=H200)
     as_it_is = [dataclasses.replace(each, packed_bytes=0) for each in (asked.a, asked.b)]
     asked = dataclasses.replace(asked, a=as_it_is[0], b=as_it_is[1])
-    one = gemm.launch(a, b, output=output, compute_units=H200.compute_units, **instances.choose(asked))
+    way = choosing.choose(asked)
+    one = gemm.launch(a, b, output=output, compute_units=H200.compute_units, **way.keywords)
     for step in compile(one, "sm_90"):
         assert not step.problem
         assert step.shared_bytes <= H200.shared_memory_bytes
@@ -194,10 +197,10 @@ def test_what_is_chosen_for_a_batch_is_taken(shape: tuple[int, int, int], batch:
     m, n, k = shape
     sizes = ((m, k), (k, n), (m, n))
     a, b, output = (torch.empty((), dtype=torch.float16).expand(*batch, *size) for size in sizes)
-    way = instances.choose(instances.asked_of(a, b, output, here=H200))
+    way = choosing.choose(choosing.asked_of(a, b, output, here=H200))
     output = torch.empty(*batch, m, n, dtype=torch.float16)
-    gemm.launch(a, b, output=output, compute_units=132, **way).check()
-    assert ("rest" in way) <= (not batch)
+    gemm.launch(a, b, output=output, compute_units=132, **way.keywords).check()
+    assert (way.rest is not None) <= (not batch)
 
 
 def test_an_address_that_descriptors_do_not_take_is_no_trouble() -> None:

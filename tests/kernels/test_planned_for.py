@@ -18,8 +18,8 @@ from workbench.kernels import attention, gemm
 from workbench.kernels.attention import CAUSAL, Scoring
 from workbench.kernels.attention import backward as attention_backward
 from workbench.kernels.choosing import attention as of_attention
+from workbench.kernels.choosing import gemm as of_gemm
 from workbench.kernels.convolution import implicit_gemm, pooling
-from workbench.kernels.instances import gemm as of_gemm
 from workbench.kernels.options import options_of
 from workbench.kernels.rows import normalization, softmax
 from workbench.kernels.views import View
@@ -79,7 +79,7 @@ def halves(*shape: int) -> torch.Tensor:
 
 def shipped_product(m: int, n: int, k: int) -> Launch:
     a, b, output = halves(m, k), halves(k, n), halves(m, n)
-    return gemm.launch(a, b, output=output, **of_gemm.chosen(a, b, output, "ieee"))
+    return gemm.launch(a, b, output=output, **of_gemm.chosen(a, b, output, "ieee").keywords)
 
 
 def shipped_attention(*lengths: int, heads: int = 16, window: attention.Window = CAUSAL) -> Launch:

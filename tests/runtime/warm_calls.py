@@ -40,8 +40,8 @@ from workbench.kernels.epilogues import (
     scale,
     silu,
 )
-from workbench.kernels.gemm import kernel as gemm_kernels
 from workbench.kernels.pointwise import elementwise
+from workbench.launch import Launch
 from workbench.ops.kept import KeptCalls
 from workbench.runtime import cache, replay, warmup
 
@@ -133,11 +133,15 @@ def sizes_of_strided_sums() -> None:
 
 def sizes_of_products() -> None:
     """What tile a product gets depends on its size; of one tile, the sizes compile nothing."""
-    choose = lambda *_: {"tile": (64, 64, 64), "splits": 1}  # noqa: E731
+    kept = cache.LaunchCache()
+
+    def make(a: torch.Tensor, b: torch.Tensor, output: torch.Tensor) -> Launch:
+        return gemm.launch(a, b, output=output, tile=(64, 64, 64), splits=1)
+
     with Decorators() as through:
         for m, n, k in ((128, 128, 128), (192, 64, 256), (64, 320, 1024)):
             a, b = torch.zeros(m, k), torch.zeros(k, n)
-            gemm.run(choose, a, b, torch.zeros(m, n))
+            kept.run((a.shape, b.shape, a.device), make, a, b, torch.zeros(m, n))
     counts = through.calls, len(gpu.compiled), len(gpu.started)
     assert counts == (1, 1, 3), counts
     assert len({json.dumps(call) for call in gpu.started}) == 3  # with sizes and grids of their own
@@ -785,8 +789,8 @@ CASES = (
 def forget() -> None:
     """As in a process that has called nothing."""
     for kept in (
-        ops.elementwise._flat._kept, ops.elementwise._launches._kept, gemm_kernels._launches._kept,
-        ops.elementwise._kept, ops.gemm._kept,
+        ops.elementwise._flat._kept, ops.elementwise._launches._kept, ops.gemm._launches._kept,
+        ops.fused._launches._kept, ops.elementwise._kept, ops.gemm._kept,
     ):  # fmt: skip
         kept.clear()
     forget_fused_calls()

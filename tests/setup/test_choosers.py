@@ -10,7 +10,7 @@ import pytest
 
 from tools import choosers
 
-INSTANCES = """
+CHOOSING = """
 def chosen(rows):
     if rows > 4:
         return "many"
@@ -36,14 +36,14 @@ def launch(rows):
 def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A package of which `chosen(1)` and `launch(1)` were called, measured."""
     kernels = tmp_path / "workbench" / "kernels"
-    (kernels / "instances").mkdir(parents=True)
-    (kernels / "instances" / "rows.py").write_text(INSTANCES)
+    (kernels / "choosing").mkdir(parents=True)
+    (kernels / "choosing" / "rows.py").write_text(CHOOSING)
     (kernels / "rows.py").write_text(KERNELS)
     monkeypatch.chdir(tmp_path)
     covered = coverage.Coverage(branch=True, data_file=None, include=[f"{tmp_path}/*"], config_file=False)
     with covered.collect():
         for file, call in (
-            (kernels / "instances" / "rows.py", "chosen(1)"),
+            (kernels / "choosing" / "rows.py", "chosen(1)"),
             (kernels / "rows.py", "launch(1)"),
         ):
             exec(compile(f"{file.read_text()}\n{call}", file, "exec"), {})
@@ -55,8 +55,8 @@ def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_lines_and_branches_of_choosers_alone(measured: Path) -> None:
     report = json.loads((measured / "report.json").read_text())
     assert choosers.unreached(report, measured) == [
-        "workbench/kernels/instances/rows.py: chosen: if rows > 4:",
-        'workbench/kernels/instances/rows.py: chosen: return "many"',
+        "workbench/kernels/choosing/rows.py: chosen: if rows > 4:",
+        'workbench/kernels/choosing/rows.py: chosen: return "many"',
         "workbench/kernels/rows.py: default_tile: if rows > 16:",
         "workbench/kernels/rows.py: default_tile: tile = 64",
     ]

@@ -26,8 +26,8 @@ from workbench.kernels.attention import backward as attention_backward
 from workbench.kernels.attention.backward import Tiling
 from workbench.kernels.attention.hopper import Way
 from workbench.kernels.choosing import convolution as choosing_convolution
+from workbench.kernels.choosing import gemm as choosing
 from workbench.kernels.instances import attention as attention_instances
-from workbench.kernels.instances import gemm as instances
 from workbench.launch import Launch
 from workbench.lens.compile import compile
 from workbench.ops.convolution import geometry_of
@@ -99,11 +99,10 @@ def test_untuned_costs_a_few_hundredths_as_lesson_06_says() -> None:
 def test_last_rung_of_lesson_06_is_what_matmul_took_on_an_h200() -> None:
     """And would, were there no groups that take turns; the runs that the lesson compares have both."""
     a, b, output = (torch.empty(4096, 4096, dtype=torch.float16) for _ in range(3))
-    asked = instances.asked_of(a, b, output, here=H200)
-    now, then = (
-        gemm.launch(a, b, output=output, programs=132, **instances.choose(asked, takes_turns=turns)).steps[0]
-        for turns in (True, False)
-    )
+    asked = choosing.asked_of(a, b, output, here=H200)
+    ways = [choosing.choose(asked, takes_turns=turns) for turns in (True, False)]
+    options: list[gemm.Options] = [{**way.keywords, "programs": 132} for way in ways]
+    now, then = (gemm.launch(a, b, output=output, **way).steps[0] for way in options)
     (rung,) = gemm_ladder.flattened(a, b, output, programs=132).steps
     assert (then.kernel, then.grid, then.meta) == (rung.kernel, rung.grid, rung.meta)
     lines = recording.select(shipped(), op="matmul", dtype="fp16", mode="events", case=CUBE)

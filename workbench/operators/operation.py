@@ -190,13 +190,11 @@ def register(name: str, operation: Operation) -> None:
 
 def _of_modules() -> dict[str, Operation]:
     from workbench import operators
-    from workbench.kernels import instances  # until every family's operations are in `operators`
 
     found: dict[str, Operation] = {}
-    for package in (operators, instances):
-        for module in pkgutil.iter_modules(package.__path__):
-            family = importlib.import_module(f"{package.__name__}.{module.name}")
-            found |= getattr(family, "OPERATIONS", {})
+    for module in pkgutil.iter_modules(operators.__path__):
+        family = importlib.import_module(f"{operators.__name__}.{module.name}")
+        found |= getattr(family, "OPERATIONS", {})
     return found
 
 

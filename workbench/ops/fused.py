@@ -11,10 +11,11 @@ import torch
 
 from workbench.errors import InvalidArgumentError, TensorMismatchError, UnsupportedDtypeError, check_type
 from workbench.kernels import epilogues, gemm
+from workbench.kernels.choosing import gemm as choosing
 from workbench.kernels.convolution import Geometry
 from workbench.kernels.epilogues import Epilogue, Frame, GroupedFrame, ImageFrame
 from workbench.kernels.gemm import grouped as grouped_gemm
-from workbench.kernels.instances import gemm as instances
+from workbench.launch import Launch
 from workbench.ops import convolution
 from workbench.ops import gemm as products
 from workbench.ops import grouped_gemm as grouped_products
@@ -22,8 +23,10 @@ from workbench.ops.arguments import in_shape, is_followed
 from workbench.ops.gradients import Function, once, save, saved
 from workbench.ops.kept import KeptCalls, Started
 from workbench.ops.profiled import profiled
+from workbench.runtime.cache import LaunchCache
 
 _products, _groups, _images = KeptCalls(), KeptCalls(), KeptCalls(convolution._precision)
+_launches = LaunchCache()
 
 
 @profiled
@@ -277,9 +280,23 @@ def _started(
         b = b.view(b.shape[-2:])  # a batch of one is a matrix, of which more is known
     if b.dim() == 2 and len(shape) > 2 and (flat := chain.as_rows(shape)) is not None:
         chain, a, rows = flat, products._as_rows(a), products._as_rows(output)
-    choose = partial(instances.chosen_for_chain, chain)
-    again = gemm.run(choose, a, b, rows, precision=products._precision(a), epilogue=chain)
+    precision, tensors = products._precision(a), (a, b, rows, *chain.tensors)
+    key = (products.layouts_of(*tensors), output.device, precision, chain.key)
+    again = _launches.run(key, partial(_launch, chain, precision), *tensors)
     return output, Started(again, (a, b, *chain.tensors), 2)
+
+
+def _launch(
+    chain: Epilogue,
+    precision: str,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    output: torch.Tensor,
+    *of_chain: torch.Tensor,
+) -> Launch:
+    chain = chain.with_tensors(of_chain)
+    way = choosing.configuration_for_chain(chain, a, b, output, precision)
+    return gemm.launch(a, b, output=output, epilogue=chain, precision=precision, **way.keywords)
 
 
 def _grouped(
@@ -295,7 +312,7 @@ def _started_groups(
     output = grouped_gemm.new_output(grouped_gemm.problem_of(a, b, offs), dtype, a.device)
     if output.is_meta or not output.numel():
         return output, Started()
-    again = grouped_gemm.run(a, b, offs, output, products._precision(a), chain)
+    again = grouped_products.start(a, b, offs, output, products._precision(a), chain)
     return output, Started(again, (a, b, offs, *chain.tensors), 3)
 
 

@@ -20,23 +20,26 @@ from workbench.errors import (
     UnsupportedDtypeError,
     check_name,
 )
+from workbench.kernels.choosing import fused_templates as choosing
 from workbench.kernels.epilogues import Epilogue, Frame, expanded
 from workbench.kernels.gemm import gated as gemm_gated
 from workbench.kernels.gemm import pair as gemm_pair
 from workbench.kernels.gemm import products
 from workbench.kernels.gemm import rows as gemm_rows
-from workbench.kernels.instances import fused_templates as instances
 from workbench.kernels.reference import ACTIVATIONS
+from workbench.launch import Launch
 from workbench.ops import normalization, softmax
 from workbench.ops import reduction as reductions
 from workbench.ops.arguments import as_real, check_operand, in_shape, is_followed, precision_of
 from workbench.ops.fused import accumulated
-from workbench.ops.gemm import matmul
+from workbench.ops.gemm import layouts_of, matmul
 from workbench.ops.gradients import Function, once, save, saved
 from workbench.ops.kept import KeptCalls, Started
 from workbench.ops.profiled import profiled
+from workbench.runtime.cache import LaunchCache
 
 _kept = KeptCalls()
+_launches = LaunchCache()
 
 
 @profiled
@@ -287,8 +290,24 @@ def _run_gated(
     if output.is_meta or not output.numel():
         return output, Started()
     into = output.view(-1, output.shape[-1]) if a.dim() < input.dim() else output
-    again = gemm_gated.run(instances.gated, a, gate, up, into, activation, precision_of(a))
+    tensors, precision = (a, gate, up, into), precision_of(a)
+    key = ("gated", layouts_of(*tensors), output.device, activation, precision)
+    again = _launches.run(key, partial(_launch_gated, activation, precision), *tensors)
     return output, Started(again, (a, gate, up), 3)
+
+
+def _launch_gated(
+    activation: str,
+    precision: str,
+    a: torch.Tensor,
+    gate: torch.Tensor,
+    up: torch.Tensor,
+    output: torch.Tensor,
+) -> Launch:
+    way = choosing.gated(a, gate, output, precision)
+    return gemm_gated.launch(
+        a, gate, up, output=output, activation=activation, precision=precision, **way.keywords
+    )
 
 
 def _gated_plainly(
@@ -303,15 +322,31 @@ def _gated_plainly(
 def _run_pair(
     activation: str, input: torch.Tensor, mat1: torch.Tensor, mat2: torch.Tensor
 ) -> tuple[torch.Tensor, Started]:
-    if not instances.is_pair_fused(input, mat1, mat2):
+    if not choosing.is_pair_fused(input, mat1, mat2):
         unfused = partial(_unfused_pair, ACTIVATIONS[activation])
         return unfused(input, mat1, mat2), Started(unfused, (input, mat1, mat2))
     a, output = _rows_and_output(input, mat1, mat2, cols=mat2.shape[-1])
     if output.is_meta or not output.numel():
         return output, Started()
     into = output.view(-1, output.shape[-1]) if a.dim() < input.dim() else output
-    again = gemm_pair.run(instances.pair, a, mat1, mat2, into, activation, precision_of(a))
+    tensors, precision = (a, mat1, mat2, into), precision_of(a)
+    key = ("pair", layouts_of(*tensors), output.device, activation, precision)
+    again = _launches.run(key, partial(_launch_pair, activation, precision), *tensors)
     return output, Started(again, (a, mat1, mat2), 3)
+
+
+def _launch_pair(
+    activation: str,
+    precision: str,
+    a: torch.Tensor,
+    mat1: torch.Tensor,
+    mat2: torch.Tensor,
+    output: torch.Tensor,
+) -> Launch:
+    way = choosing.pair(a, mat1, mat2, output, precision)
+    return gemm_pair.launch(
+        a, mat1, mat2, output=output, activation=activation, precision=precision, **way.keywords
+    )
 
 
 def _unfused_pair(
@@ -378,11 +413,30 @@ def _run_rows(
     a = input if _tells_batches_apart(chain) else flat
     into = output.view(-1, output.shape[-1]) if a.dim() < input.dim() else output
     columns, of_chain = ([t for t in some if t is not None] for some in (others[:count], others[count:]))
-    again = gemm_rows.run(
-        instances.rows, operator, a, other, columns, into, epsilon, precision_of(a),
-        chain.with_tensors(of_chain),
-    )  # fmt: skip
+    tensors, precision = (a, other, *columns, into, *of_chain), precision_of(a)
+    key = (operator, layouts_of(*tensors), output.device, epsilon, precision, chain.key)
+    make = partial(_launch_rows, operator, epsilon, precision, len(columns), chain)
+    again = _launches.run(key, make, *tensors)
     return output, Started(again, (a, other, *columns, *of_chain), 2 + len(columns))
+
+
+def _launch_rows(
+    operator: str,
+    epsilon: float,
+    precision: str,
+    count: int,
+    chain: Epilogue,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    *others: torch.Tensor,
+) -> Launch:
+    """Return the launch for `count` vectors, the output and the chain's tensors, in this order."""
+    *columns, output = others[: count + 1]
+    way = choosing.rows(a, b, output, precision)
+    return gemm_rows.launch(
+        operator, a, b, *columns, epsilon=epsilon, epilogue=chain.with_tensors(others[count + 1 :]),
+        output=output, precision=precision, **way.keywords,
+    )  # fmt: skip
 
 
 def _rows_plainly(
@@ -442,10 +496,26 @@ def _run_reduced(
     if output.is_meta or not output.numel():
         return output, Started()
     into = output.view(-1) if a.dim() < input.dim() else output
-    again = gemm_rows.run(
-        instances.reduced, operator, a, other, (), into, 0.0, precision_of(a), chain.with_tensors(others)
-    )
+    tensors, precision = (a, other, into, *others), precision_of(a)
+    key = (operator, layouts_of(*tensors), output.device, precision, chain.key)
+    again = _launches.run(key, partial(_launch_reduced, operator, precision, chain), *tensors)
     return output, Started(again, (a, other, *others), 2)
+
+
+def _launch_reduced(
+    operator: str,
+    precision: str,
+    chain: Epilogue,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    output: torch.Tensor,
+    *of_chain: torch.Tensor,
+) -> Launch:
+    way = choosing.reduced(a, b, output, precision)
+    return gemm_rows.launch_reduction(
+        operator, a, b, epilogue=chain.with_tensors(of_chain), output=output, precision=precision,
+        **way.keywords,
+    )  # fmt: skip
 
 
 def _reduced_plainly(

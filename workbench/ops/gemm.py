@@ -13,7 +13,9 @@ from workbench import compat
 from workbench.device import on_gpu
 from workbench.errors import TensorMismatchError, UnsupportedDtypeError
 from workbench.kernels import gemm
-from workbench.kernels.instances import gemm as instances
+from workbench.kernels.choosing import gemm as choosing
+from workbench.kernels.layout import ACCESS_BYTES
+from workbench.launch import Launch
 from workbench.ops.arguments import (
     TORCHS_ERRORS,
     Number,
@@ -29,7 +31,7 @@ from workbench.ops.arguments import (
 )
 from workbench.ops.gradients import batches, one_of
 from workbench.ops.profiled import profiled
-from workbench.runtime.cache import MOST_KEPT
+from workbench.runtime.cache import MOST_KEPT, LaunchCache
 from workbench.runtime.replay import Replay
 
 # Of functions whose operands have so many dimensions, mostly or always.
@@ -398,9 +400,9 @@ def _run(
         a = _as_rows(a)
         if addend is not None and addend.dim() > 1:
             addend = _as_rows(addend.expand(shape))
-        gemm.run(_choosing(addend, alpha, beta), a, b, _as_rows(output), addend, alpha, beta, _precision(a))
+        start(a, b, _as_rows(output), addend, alpha, beta, _precision(a))
     else:
-        again = gemm.run(_choosing(addend, alpha, beta), a, b, output, addend, alpha, beta, _precision(a))
+        again = start(a, b, output, addend, alpha, beta, _precision(a))
         if again is not None and addend is None and a.dim() == b.dim() == 2:
             if len(_kept) >= MOST_KEPT:
                 _kept.clear()
@@ -408,9 +410,52 @@ def _run(
     return output
 
 
-def _choosing(addend: torch.Tensor | None, alpha: float, beta: float) -> Callable[..., dict[str, Any]]:
-    """What gives a launch of the sum its tile and template, when one is made."""
-    return instances.chosen if addend is None else partial(instances.chosen_for_sum, addend, alpha, beta)
+_launches = LaunchCache()
+
+
+def start(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    output: torch.Tensor,
+    addend: torch.Tensor | None = None,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    precision: str = "ieee",
+) -> Replay | None:
+    """Compute output = alpha * (a @ b) + beta * addend by a launch that is kept for tensors that lie alike.
+
+    Args:
+        a, b, output, addend, alpha, beta, precision: as `gemm.launch` takes them.
+
+    Returns:
+        what starts it again, of a, b, the output and the addend; None where kernels are interpreted.
+    """
+    tensors = (a, b, output) if addend is None else (a, b, output, addend)
+    key = (
+        layouts_of(*tensors), output.device, alpha or repr(alpha), beta or repr(beta), precision,
+        addend is None,
+    )  # fmt: skip
+    return _launches.run(key, partial(_launch, alpha, beta, precision), *tensors)
+
+
+def layouts_of(*tensors: torch.Tensor) -> tuple[Any, ...]:
+    """Return what launches are kept by: descriptors want addresses that are multiples of 16 bytes."""
+    return tuple([(t.shape, t.stride(), t.dtype, t.data_ptr() % ACCESS_BYTES == 0) for t in tensors])
+
+
+def _launch(
+    alpha: float,
+    beta: float,
+    precision: str,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    output: torch.Tensor,
+    addend: torch.Tensor | None = None,
+) -> Launch:
+    way = choosing.configuration(a, b, output, precision, addend=addend, alpha=alpha, beta=beta)
+    return gemm.launch(
+        a, b, output=output, addend=addend, alpha=alpha, beta=beta, precision=precision, **way.keywords
+    )
 
 
 def _as_rows(batch: torch.Tensor) -> torch.Tensor:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
 
 from workbench.errors import TensorMismatchError, UnsupportedDtypeError
+from workbench.kernels.epilogues import Epilogue
 from workbench.kernels.gemm import grouped as grouped_gemm
+from workbench.launch import Launch
 from workbench.ops.arguments import check_operand, is_followed, precision_of
 from workbench.ops.gemm import bmm
 from workbench.ops.gradients import Function, batches, of_batches
 from workbench.ops.profiled import profiled
+from workbench.runtime.cache import LaunchCache
+from workbench.runtime.replay import Replay
 
 
 @profiled
@@ -89,8 +94,47 @@ def _run(a: torch.Tensor, b: torch.Tensor, offs: torch.Tensor) -> torch.Tensor:
     a, b = a.resolve_neg(), b.resolve_neg()
     output = grouped_gemm.new_output(grouped_gemm.problem_of(a, b, offs), a.dtype, a.device)
     if not output.is_meta and output.numel():
-        grouped_gemm.run(a, b, offs, output, precision_of(a))
+        start(a, b, offs, output, precision_of(a), Epilogue())
     return output
+
+
+_launches = LaunchCache()
+
+
+def start(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    offs: torch.Tensor,
+    output: torch.Tensor,
+    precision: str,
+    chain: Epilogue,
+) -> Replay | None:
+    """Compute grouped products, and what a chain makes of them, by a launch kept for tensors that lie alike.
+
+    Args:
+        a, b, offs, output, precision: as `grouped_gemm.launch` takes them. chain: its epilogue.
+
+    Returns:
+        what starts it again, of a, b, the offsets, the output and the chain's tensors; None where kernels are
+        interpreted.
+    """
+    tensors = (a, b, offs, output, *chain.tensors)
+    layouts = tuple([(t.shape, t.stride(), t.dtype) for t in tensors])
+    key = (layouts, output.device, precision, chain.key)
+    return _launches.run(key, partial(_launch, precision, chain), *tensors)
+
+
+def _launch(
+    precision: str,
+    chain: Epilogue,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    offs: torch.Tensor,
+    output: torch.Tensor,
+    *of_chain: torch.Tensor,
+) -> Launch:
+    epilogue = chain.with_tensors(of_chain)
+    return grouped_gemm.launch(a, b, offs, output=output, epilogue=epilogue, precision=precision)
 
 
 class _GroupedProduct(Function):

@@ -15,7 +15,7 @@ from workbench import device
 from workbench.bench.timing import Mode
 from workbench.errors import InvalidArgumentError, check_name, check_positive, check_type
 from workbench.kernels import gemm
-from workbench.kernels.instances import gemm as instances
+from workbench.kernels.choosing import gemm as choosing
 from workbench.launch import Launch
 from workbench.lens.targets import Target
 from workbench.tune.pruning import here_or, prune
@@ -367,7 +367,8 @@ def _search_space(a: torch.Tensor, b: torch.Tensor, precision: str, target: str 
     *batch, m, n = output.shape
     units = _units(here_or(target), target)
     with device.planning_for(target):
-        untuned = {**instances.choose(instances.asked_of(a, b, output, precision)), "programs": None}
+        shipped = choosing.chosen(a, b, output, precision)
+    untuned = {**shipped.keywords, "programs": None}
     candidates = gemm_candidates(m, n, a.shape[-1], a.dtype, batch=math.prod(batch), target=target)
     return _SearchSpace(
         [untuned, *(each for each in candidates if each != untuned)],

@@ -1,46 +1,68 @@
 """Products of matrices: the GEMM kernels, what plans them, and their invoker."""
 
-from workbench.kernels.gemm.kernel import (
-    ACCUMULATORS,
-    FP8,
-    MOST_WITHOUT_UNITS,
-    PRECISIONS,
-    REST_KEYWORDS,
-    SUM_TILE,
-    SUPPORTED,
-    Matrix,
-    Problem,
-    batch_shape,
+from workbench.kernels.gemm.checks import (
     check_epilogue,
     checked_tile,
-    default_tile,
-    default_warps,
+    why_not_ping_pong,
+)
+from workbench.kernels.gemm.descriptors import (
     descriptor_of,
     descriptors_of,
-    divisors,
+    loader_of,
+)
+from workbench.kernels.gemm.invoker import (
+    SUM_TILE,
+    launch,
+)
+from workbench.kernels.gemm.kernel import (
     finish,
     gemm_kernel,
     gemm_persistent_kernel,
-    is_supported,
-    launch,
-    loader_of,
     of_parts,
     one_tile,
-    output_dtypes,
+    place_of_tile,
+    sum_of_splits_kernel,
+)
+from workbench.kernels.gemm.options import (
+    Configuration,
+    Options,
+    Rest,
+)
+from workbench.kernels.gemm.overlapping import (
     overlapped,
     overlapping,
+)
+from workbench.kernels.gemm.packing import (
     packed,
-    place_of_tile,
+)
+from workbench.kernels.gemm.permuted import (
+    stored_shape,
+)
+from workbench.kernels.gemm.ping_pong import (
+    without_products,
+)
+from workbench.kernels.gemm.plan import (
+    MOST_WITHOUT_UNITS,
+    default_tile,
+    default_warps,
+    splits_with_work,
+)
+from workbench.kernels.gemm.problem import (
+    ACCUMULATORS,
+    FP8,
+    PRECISIONS,
+    SUPPORTED,
+    Matrix,
+    Problem,
+    accumulator_of,
+    batch_shape,
+    divisors,
+    is_supported,
+    output_dtypes,
     powers_of_two,
     problem_of,
     result_dtype,
-    run,
-    splits_with_work,
-    stored_shape,
-    sum_of_splits_kernel,
-    why_not_ping_pong,
     with_epilogue,
-    without_products,
 )
 
 __all__ = [
@@ -48,11 +70,14 @@ __all__ = [
     "FP8",
     "MOST_WITHOUT_UNITS",
     "PRECISIONS",
-    "REST_KEYWORDS",
     "SUM_TILE",
     "SUPPORTED",
+    "Configuration",
     "Matrix",
+    "Options",
     "Problem",
+    "Rest",
+    "accumulator_of",
     "batch_shape",
     "check_epilogue",
     "checked_tile",
@@ -77,7 +102,6 @@ __all__ = [
     "powers_of_two",
     "problem_of",
     "result_dtype",
-    "run",
     "splits_with_work",
     "stored_shape",
     "sum_of_splits_kernel",

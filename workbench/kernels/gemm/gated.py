@@ -6,23 +6,20 @@ in memory. (Shazeer, "GLU variants improve transformer", 2020.)
 
 # No `from __future__ import annotations`: Triton reads the annotations below.
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 import triton
 import triton.language as tl
 
-from workbench.errors import check_name, check_positive
+from workbench.errors import check_name
 from workbench.kernels import gemm
 from workbench.kernels.gemm import products
-from workbench.kernels.layout import ACCESS_BYTES, distinct_elements
+from workbench.kernels.gemm.products import Options, Schedule
+from workbench.kernels.layout import distinct_elements
 from workbench.kernels.tile import activations, order, transfer
 from workbench.kernels.tile import gemm as tile_gemm
 from workbench.launch import Launch, Step, Work
-from workbench.runtime.cache import LaunchCache
-from workbench.runtime.replay import Replay
 
 # What the gate's product goes through.
 ACTIVATIONS = activations.ACTIVATIONS
@@ -121,13 +118,8 @@ def launch(
     *,
     activation: str = "silu",
     output: torch.Tensor | None = None,
-    tile: Sequence[int] = (64, 64, 32),
-    launch_order: str = "grouped",
-    group: int = 8,
     precision: str = "ieee",
-    descriptors: bool = False,
-    num_warps: int = 4,
-    num_stages: int = 3,
+    **options: Unpack[Options],
 ) -> Launch:
     """output = activation(a @ gate) * (a @ up); "silu" makes it SwiGLU, "gelu" GEGLU.
 
@@ -142,11 +134,9 @@ def launch(
         activation: a name in `ACTIVATIONS`.
         output: [..., m, n] of any of these dtypes and any strides in which no two elements share memory; None
             for a new tensor of the operands' dtype.
-        tile: m, n and k of a tile, powers of two of 16 or more; a program makes n columns of both products.
-        launch_order: a name in `order.ORDERS`. group: rows of tiles that go together in it.
         precision: of fp32 operands, "tf32" or "ieee".
-        descriptors: load matrices that `gemm.descriptor_of` has one for by tensor descriptors.
-        num_warps, num_stages: of the kernel.
+        options: as :class:`products.Options` has them; by default a tile of 64, 64 and 32 (m, n and k: a
+            program makes n columns of both products), the order "grouped" and three stages.
 
     Raises:
         TensorMismatchError: tensors do not fit; the message says which. UnknownNameError: `activation`,
@@ -155,12 +145,13 @@ def launch(
     products.check_tensors(
         is_supported, "Give two weights of one shape that a can be multiplied with.", a=a, gate=gate, up=up
     )
+    schedule = Schedule(**options)
     check_name("activation", activation, ACTIVATIONS)
-    check_name("launch_order", launch_order, order.ORDERS)
+    check_name("launch_order", schedule.launch_order, order.ORDERS)
     shape = (*gemm.batch_shape(a, gate), a.shape[-2], gate.shape[-1])
     output = products.checked_output(output, shape, a)
-    block_m, block_n, block_k = products.checked_tile(tile, "mnk")
-    options = products.options_of(precision, num_warps, num_stages)
+    tile = products.checked_tile(schedule.tile, "mnk")
+    meta = schedule.checked(precision)
     count = output.numel()
     work = Work(
         (4 * a.shape[-1] + 2) * count,
@@ -168,77 +159,54 @@ def launch(
     )
     if not count:
         return Launch((), (output,), work=work)
-    problem = gemm.problem_of(a, gate, output, up)
-    of_a, of_gate, of_output, of_up = problem.matrices
-    m, n, k = problem[:3]
-    sides = [products.side_of(a, (block_m, block_k), descriptors)]
-    weights = [products.side_of(each, (block_k, block_n), descriptors) for each in (gate, up)]
-    if weights[0].loader is not weights[1].loader:
-        weights = [products.side_of(each, (block_k, block_n), False) for each in (gate, up)]
-    sides += weights
-    padded = [-(-size // length) * length for size, length in zip((m, n, k), tile, strict=True)]
-    matrices = (of_a, of_gate, of_up, of_output)
-    shapes = [(padded[0], padded[2]), *[(padded[2], padded[1] + block_n)] * 2, (padded[0], padded[1])]
-    itemsizes = [t.element_size() for t in (a, gate, up, output)]
-    step = Step(
-        gemm_gated_kernel,
-        (triton.cdiv(m, block_m) * triton.cdiv(n, block_n) * problem.batch,),
-        (
-            *[side.source for side in sides], output, m, n, k, problem.batch_sizes,
-            products.matrices_of(*matrices),
-        ),
-        {
-            "BLOCK_M": block_m, "BLOCK_N": block_n, "BLOCK_K": block_k,
-            "ORDER": order.ORDERS[launch_order],
-            "GROUP": check_positive("group", group, most=order.MOST_GROUP),
-            "ACTIVATION": products.activation_of(activation, output.dtype),
-            "ACCUMULATOR": products.accumulator_of(a.dtype)[0],
-            "LOAD_A": sides[0].loader, "LOAD_B": _BESIDE[sides[1].loader],
-            "DESCRIPTORS": (sides[0].is_descriptor, sides[1].is_descriptor),
-            # Beyond an end, descriptors give zeros. Nothing along K is less than a tile.
-            "CHECKS": (
-                m % block_m != 0, n % block_n != 0,
-                not k or (k % block_k != 0 and not all(side.is_descriptor for side in sides)),
-            ),
-            "DIVISORS": products.divisors_of((m, n, k), matrices, itemsizes),
-            "WIDE": products.is_wide(problem.batch_sizes, shapes, matrices),
-            **options,
-        },
-    )  # fmt: skip
+    step = _step(a, gate, up, output, activation, tile, schedule, meta)
     return Launch((step,), (output,), work=work)
 
 
-_launches = LaunchCache()
-
-
-def run(
-    choose: Callable[..., Mapping[str, Any]],
+def _step(
     a: torch.Tensor,
     gate: torch.Tensor,
     up: torch.Tensor,
     output: torch.Tensor,
     activation: str,
-    precision: str,
-) -> Replay | None:
-    """`launch(a, gate, up, output=output, ...).run()`, kept ready for tensors that lie alike.
-
-    Args:
-        choose: what gives tile and all that is to be chosen, from a, gate, up, the output and `precision`.
-
-    Returns:
-        what starts it again, of a, gate, up and the output; None where kernels are interpreted.
-    """
-    tensors = (a, gate, up, output)
-    # Descriptors want addresses that are multiples of 16 bytes.
-    layouts = tuple([(t.shape, t.stride(), t.dtype, t.data_ptr() % ACCESS_BYTES == 0) for t in tensors])
-    key = (layouts, output.device, activation, precision)
-    return _launches.run(key, partial(_make, choose, activation, precision), *tensors)
-
-
-def _make(
-    choose: Callable[..., Mapping[str, Any]], activation: str, precision: str, *tensors: torch.Tensor
-) -> Launch:
-    a, gate, up, output = tensors
-    return launch(
-        a, gate, up, output=output, activation=activation, precision=precision, **choose(*tensors, precision)
-    )
+    tile: tuple[int, ...],
+    schedule: Schedule,
+    meta: dict[str, Any],
+) -> Step:
+    """Return the only step of products with elements; `meta` is of options that every template has."""
+    block_m, block_n, block_k = tile
+    problem = gemm.problem_of(a, gate, output, up)
+    of_a, of_gate, of_output, of_up = problem.matrices
+    m, n, k = problem[:3]
+    side = products.side_of(a, (block_m, block_k), schedule.descriptors)
+    weights = [products.side_of(each, (block_k, block_n), schedule.descriptors) for each in (gate, up)]
+    if weights[0].loader is not weights[1].loader:
+        weights = [products.side_of(each, (block_k, block_n), False) for each in (gate, up)]
+    first, second = weights
+    padded = [-(-size // length) * length for size, length in zip((m, n, k), tile, strict=True)]
+    matrices = (of_a, of_gate, of_up, of_output)
+    shapes = [(padded[0], padded[2]), *[(padded[2], padded[1] + block_n)] * 2, (padded[0], padded[1])]
+    itemsizes = [t.element_size() for t in (a, gate, up, output)]
+    are_described = side.is_descriptor and first.is_descriptor
+    return Step(
+        gemm_gated_kernel,
+        (triton.cdiv(m, block_m) * triton.cdiv(n, block_n) * problem.batch,),
+        (
+            side.source, first.source, second.source, output, m, n, k, problem.batch_sizes,
+            products.matrices_of(*matrices),
+        ),
+        {
+            "BLOCK_M": block_m, "BLOCK_N": block_n, "BLOCK_K": block_k, **schedule.numbering(),
+            "ACTIVATION": products.activation_of(activation, output.dtype),
+            "ACCUMULATOR": gemm.accumulator_of(a.dtype).in_triton,
+            "LOAD_A": side.loader, "LOAD_B": _BESIDE[first.loader],
+            "DESCRIPTORS": (side.is_descriptor, first.is_descriptor),
+            # Beyond an end, descriptors give zeros. Nothing along K is less than a tile.
+            "CHECKS": (
+                m % block_m != 0, n % block_n != 0, not k or (k % block_k != 0 and not are_described)
+            ),
+            "DIVISORS": products.divisors_of((m, n, k), matrices, itemsizes),
+            "WIDE": products.is_wide(problem.batch_sizes, shapes, matrices),
+            **meta,
+        },
+    )  # fmt: skip

@@ -7,7 +7,6 @@ belongs to, and there are as many programs as there could be tiles, or fewer, wh
 
 import math
 from collections.abc import Sequence
-from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -27,8 +26,6 @@ from workbench.kernels.gemm import PRECISIONS, check_epilogue, output_dtypes, wi
 from workbench.kernels.layout import ACCESS_BYTES, MOST_OFFSETS_IN_32_BITS, distinct_elements, may_share
 from workbench.kernels.tile import epilogue, gemm, order, transfer
 from workbench.launch import Launch, Step, Work
-from workbench.runtime.cache import LaunchCache
-from workbench.runtime.replay import Replay
 
 SUPPORTED = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
@@ -402,40 +399,3 @@ def _is_wide(problem: Problem, strides: Sequence[Sequence[int]], tile: tuple[int
     for (rows, cols), steps in zip(((m, k), (k, n), (m, n)), strides, strict=True):
         reach = max(reach, problem.groups * steps[0] + rows * steps[1] + cols * steps[2])
     return reach > MOST_OFFSETS_IN_32_BITS
-
-
-_launches = LaunchCache()
-
-
-def run(
-    a: torch.Tensor,
-    b: torch.Tensor,
-    offs: torch.Tensor,
-    output: torch.Tensor,
-    precision: str = "ieee",
-    epilogue: Epilogue | None = None,
-) -> Replay | None:
-    """`launch(a, b, offs, output=output, ...).run()`, kept ready for tensors that lie alike.
-
-    Returns:
-        what starts it again, of a, b, the offsets, the output and the tensors of the epilogue; None where
-        kernels are interpreted.
-    """
-    chain = Epilogue() if epilogue is None else epilogue
-    tensors = (a, b, offs, output, *chain.tensors)
-    layouts = tuple([(t.shape, t.stride(), t.dtype) for t in tensors])
-    key = (layouts, output.device, precision, chain.key)
-    return _launches.run(key, partial(_make, precision, chain), *tensors)
-
-
-def _make(
-    precision: str,
-    chain: Epilogue,
-    a: torch.Tensor,
-    b: torch.Tensor,
-    offs: torch.Tensor,
-    output: torch.Tensor,
-    *of_chain: torch.Tensor,
-) -> Launch:
-    epilogue = chain.with_tensors(of_chain)
-    return launch(a, b, offs, output=output, epilogue=epilogue, precision=precision)

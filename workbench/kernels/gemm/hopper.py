@@ -45,7 +45,7 @@ WARPS = 4
 
 # A matrix instruction's rows, of which a tile has a multiple, and its columns, at least and at most; elements
 # of a tile, which a group keeps in registers.
-ROWS, COLS = gl.constexpr(64), (32, 256)
+ROWS, FEWEST_COLS, MOST_COLS = gl.constexpr(64), 32, 256
 MOST_ELEMENTS = 128 * 128
 
 # A buffer is free once the step behind its own has begun, which needs another one.
@@ -66,7 +66,7 @@ EARLY = gl.constexpr(2)
 # Tiles, and steps along K, behind which hides what is read: the fewest of them, and the most of sums that are
 # added to before their end.
 LARGE_TILE = 128, 128
-LONG_STEPS = 16, 512
+FEWEST_LONG_STEPS, MOST_ADDED_STEPS = 16, 512
 
 # Where programs have two such tiles, the second one begins as the sum of what is added to it, and ends by
 # halves: of the lower one's last steps, TAIL, so many are started before the upper one's right part is handed

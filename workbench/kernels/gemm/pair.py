@@ -8,26 +8,26 @@ makes the first product anew.
 
 # No `from __future__ import annotations`: Triton reads the annotations below.
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 import triton
 import triton.language as tl
 
-from workbench.errors import check_name, check_positive
+from workbench.errors import check_name
 from workbench.kernels import gemm
 from workbench.kernels.gemm import products
-from workbench.kernels.layout import ACCESS_BYTES, distinct_elements
+from workbench.kernels.gemm.products import Options, Schedule
+from workbench.kernels.layout import distinct_elements
 from workbench.kernels.tile import activations, order, transfer
 from workbench.kernels.tile import gemm as tile_gemm
 from workbench.launch import Launch, Step, Work
-from workbench.runtime.cache import LaunchCache
-from workbench.runtime.replay import Replay
 
 # What the first product can go through.
 ACTIVATIONS = activations.ACTIVATIONS
+
+# Where they differ from those of the other templates.
+DEFAULTS = Options(tile=(64, 64, 32, 32), launch_order="by_rows", num_stages=2)
 
 
 @triton.jit(do_not_specialize=["m", "n", "k", "inner"])
@@ -109,13 +109,8 @@ def launch(
     *,
     activation: str = "identity",
     output: torch.Tensor | None = None,
-    tile: Sequence[int] = (64, 64, 32, 32),
-    launch_order: str = "by_rows",
-    group: int = 8,
     precision: str = "ieee",
-    descriptors: bool = False,
-    num_warps: int = 4,
-    num_stages: int = 2,
+    **options: Unpack[Options],
 ) -> Launch:
     """output = activation(a @ b0) @ b1.
 
@@ -131,12 +126,10 @@ def launch(
         activation: a name in `ACTIVATIONS`, of what b1 is multiplied with.
         output: [..., m, n] of any of these dtypes and any strides in which no two elements share memory; None
             for a new tensor of the operands' dtype.
-        tile: m, n, k and l of a tile, powers of two of 16 or more. With fewer than n columns the first
-            product is made several times; with all of k, A is loaded once.
-        launch_order: a name in `order.ORDERS`. group: rows of tiles that go together in it.
         precision: of fp32 operands, "tf32" or "ieee".
-        descriptors: load matrices that `gemm.descriptor_of` has one for by tensor descriptors.
-        num_warps, num_stages: of the kernel.
+        options: as :class:`products.Options` has them; by default a tile of 64, 64, 32 and 32 (m, n, k and
+            l), the order "by_rows" and two stages. With fewer than n columns in a tile the first product is
+            made several times; with all of k, A is loaded once.
 
     Raises:
         TensorMismatchError: tensors do not fit; the message says which. UnknownNameError: `activation`,
@@ -145,13 +138,14 @@ def launch(
     products.check_tensors(
         is_supported, "Give matrices, or batches of them, that fit one behind the other.", a=a, b0=b0, b1=b1
     )
+    schedule = Schedule(**(DEFAULTS | options))
     check_name("activation", activation, ACTIVATIONS)
-    check_name("launch_order", launch_order, order.ORDERS)
+    check_name("launch_order", schedule.launch_order, order.ORDERS)
     batch = torch.broadcast_shapes(a.shape[:-2], b0.shape[:-2], b1.shape[:-2])
     m, k, inner, n = a.shape[-2], a.shape[-1], b0.shape[-1], b1.shape[-1]
     output = products.checked_output(output, (*batch, m, n), a)
-    block_m, block_n, block_k, block_l = products.checked_tile(tile, "mnkl")
-    options = products.options_of(precision, num_warps, num_stages)
+    tile = products.checked_tile(schedule.tile, "mnkl")
+    meta = schedule.checked(precision)
     between = batch.numel() * m * inner
     work = Work(
         2 * between * (k + n) + (between if activation != "identity" else 0),
@@ -159,15 +153,34 @@ def launch(
     )
     if not output.numel():
         return Launch((), (output,), work=work)
+    step = _step(a, b0, b1, output, activation, tile, schedule, meta)
+    return Launch((step,), (output,), work=work)
+
+
+def _step(
+    a: torch.Tensor,
+    b0: torch.Tensor,
+    b1: torch.Tensor,
+    output: torch.Tensor,
+    activation: str,
+    tile: tuple[int, ...],
+    schedule: Schedule,
+    meta: dict[str, Any],
+) -> Step:
+    """Return the only step of products with elements; `meta` is of options that every template has."""
+    block_m, block_n, block_k, block_l = tile
     problem = gemm.problem_of(a, b0, output, b1)
     of_a, of_b0, of_output, of_b1 = problem.matrices
+    m, n, k = problem.m, b1.shape[-1], problem.k
+    sizes = (m, n, k, inner := b0.shape[-1])
     blocks = ((block_m, block_k), (block_k, block_l), (block_l, block_n))
-    sides = [products.side_of(*each, descriptors) for each in zip((a, b0, b1), blocks, strict=True)]
-    sizes = (m, n, k, inner)
+    sides = [products.side_of(*each, schedule.descriptors) for each in zip((a, b0, b1), blocks, strict=True)]
+    first, second, third = sides
     padded = [-(-size // length) * length for size, length in zip(sizes, tile, strict=True)]
     matrices = (of_a, of_b0, of_b1, of_output)
     shapes = [(padded[i], padded[j]) for i, j in ((0, 2), (2, 3), (3, 1), (0, 1))]
-    step = Step(
+    are_described = first.is_descriptor and second.is_descriptor
+    return Step(
         gemm_pair_kernel,
         (triton.cdiv(m, block_m) * triton.cdiv(n, block_n) * problem.batch,),
         (
@@ -176,60 +189,20 @@ def launch(
         ),
         {
             "BLOCK_M": block_m, "BLOCK_N": block_n, "BLOCK_K": block_k, "BLOCK_L": block_l,
-            "ORDER": order.ORDERS[launch_order],
-            "GROUP": check_positive("group", group, most=order.MOST_GROUP),
+            **schedule.numbering(),
             "ACTIVATION": products.activation_of(activation, a.dtype),
-            "ACCUMULATOR": products.accumulator_of(a.dtype)[0],
-            "KEEP": k <= block_k,
-            **{f"LOAD_{name}": side.loader for name, side in zip(("A", "B0", "B1"), sides, strict=True)},
+            "ACCUMULATOR": gemm.accumulator_of(a.dtype).in_triton,
+            "KEEP": k <= block_k, "LOAD_A": first.loader, "LOAD_B0": second.loader, "LOAD_B1": third.loader,
             "DESCRIPTORS": tuple([side.is_descriptor for side in sides]),
             # Beyond an end, descriptors give zeros. Nothing along K is less than a tile.
             "CHECKS": (
-                m % block_m != 0, n % block_n != 0,
-                not k or (k % block_k != 0 and not (sides[0].is_descriptor and sides[1].is_descriptor)),
+                m % block_m != 0, n % block_n != 0, not k or (k % block_k != 0 and not are_described),
                 inner % block_l != 0,
             ),
             "DIVISORS": products.divisors_of(
                 sizes, matrices, [t.element_size() for t in (a, b0, b1, output)]
             ),
             "WIDE": products.is_wide(problem.batch_sizes, shapes, matrices),
-            **options,
+            **meta,
         },
     )  # fmt: skip
-    return Launch((step,), (output,), work=work)
-
-
-_launches = LaunchCache()
-
-
-def run(
-    choose: Callable[..., Mapping[str, Any]],
-    a: torch.Tensor,
-    b0: torch.Tensor,
-    b1: torch.Tensor,
-    output: torch.Tensor,
-    activation: str,
-    precision: str,
-) -> Replay | None:
-    """`launch(a, b0, b1, output=output, ...).run()`, kept ready for tensors that lie alike.
-
-    Args:
-        choose: what gives tile and all that is to be chosen, from a, b0, b1, the output and `precision`.
-
-    Returns:
-        what starts it again, of a, b0, b1 and the output; None where kernels are interpreted.
-    """
-    tensors = (a, b0, b1, output)
-    # Descriptors want addresses that are multiples of 16 bytes.
-    layouts = tuple([(t.shape, t.stride(), t.dtype, t.data_ptr() % ACCESS_BYTES == 0) for t in tensors])
-    key = (layouts, output.device, activation, precision)
-    return _launches.run(key, partial(_make, choose, activation, precision), *tensors)
-
-
-def _make(
-    choose: Callable[..., Mapping[str, Any]], activation: str, precision: str, *tensors: torch.Tensor
-) -> Launch:
-    a, b0, b1, output = tensors
-    return launch(
-        a, b0, b1, output=output, activation=activation, precision=precision, **choose(*tensors, precision)
-    )

@@ -1,7 +1,8 @@
 """What templates of several products, or of a product and more, have in common: operands, checks, a store."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypedDict
 
 import torch
 import triton
@@ -18,7 +19,7 @@ from workbench.errors import (
 from workbench.kernels import gemm
 from workbench.kernels.layout import MOST_OFFSETS_IN_32_BITS, may_share
 from workbench.kernels.tile import gemm as tile_gemm
-from workbench.kernels.tile import transfer
+from workbench.kernels.tile import order, transfer
 from workbench.kernels.tile.activations import ACTIVATIONS
 
 SUPPORTED = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -191,28 +192,81 @@ def checked_tile(tile: Sequence[int], lengths: str) -> tuple[int, ...]:
     return tuple(tile)
 
 
-def accumulator_of(dtype: torch.dtype) -> tuple[tl.dtype, torch.dtype]:
-    """What products are accumulated in, Triton's name and torch's: fp32, of fp64 fp64."""
-    return gemm.ACCUMULATORS.get(dtype, (tl.float32, torch.float32))
-
-
-def activation_of(name: str, dtype: torch.dtype) -> Any:
+def activation_of(name: str, dtype: torch.dtype) -> triton.JITFunction:
     """The activation of that name, for results of a dtype."""
     return ACTIVATIONS[name].for_results_of(dtype)
 
 
-def options_of(precision: str, num_warps: int, num_stages: int) -> dict[str, Any]:
-    """Meta-parameters that every template has.
+class Options(TypedDict, total=False):
+    """Keyword arguments of every template's `launch` that say how it computes, and not what.
 
-    Raises:
-        UnknownNameError: `precision`. InvalidArgumentError, ArgumentTypeError: warps or stages.
+    Keys:
+        tile: sides of a tile, powers of two of 16 or more; which ones, the template says.
+        launch_order: a name in `order.ORDERS`. group: rows of tiles that go together in it, 8 by default.
+        descriptors: load matrices that `gemm.descriptor_of` has one for by tensor descriptors.
+        num_warps, num_stages: of the product's kernel; 4 warps by default.
     """
-    check_name("precision", precision, gemm.PRECISIONS)
-    return {
-        "PRECISION": precision,
-        "num_warps": check_power_of_two("num_warps", num_warps),
-        "num_stages": check_positive("num_stages", num_stages),
-    }
+
+    tile: Sequence[int]
+    launch_order: str
+    group: int
+    descriptors: bool
+    num_warps: int
+    num_stages: int
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The same options, each with its value."""
+
+    tile: Sequence[int] = (64, 64, 32)
+    launch_order: str = "grouped"
+    group: int = 8
+    descriptors: bool = False
+    num_warps: int = 4
+    num_stages: int = 3
+
+    def checked(self, precision: str) -> dict[str, Any]:
+        """Return the meta-parameters that every template has.
+
+        Raises:
+            UnknownNameError: `precision`. InvalidArgumentError, ArgumentTypeError: warps or stages.
+        """
+        check_name("precision", precision, gemm.PRECISIONS)
+        return {
+            "PRECISION": precision,
+            "num_warps": check_power_of_two("num_warps", self.num_warps),
+            "num_stages": check_positive("num_stages", self.num_stages),
+        }
+
+    def numbering(self) -> dict[str, Any]:
+        """Return the meta-parameters that say how tiles are numbered.
+
+        Raises:
+            UnknownNameError: `launch_order`. InvalidArgumentError, ArgumentTypeError: `group`.
+        """
+        check_name("launch_order", self.launch_order, order.ORDERS)
+        return {
+            "ORDER": order.ORDERS[self.launch_order],
+            "GROUP": check_positive("group", self.group, most=order.MOST_GROUP),
+        }
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """What is chosen for a template's tensors on a device: attributes as in :class:`Options`."""
+
+    tile: tuple[int, ...]
+    num_warps: int
+    num_stages: int
+    descriptors: bool
+
+    @property
+    def keywords(self) -> Options:
+        """Keyword arguments of the template's `launch`."""
+        return Options(
+            tile=self.tile, num_warps=self.num_warps, num_stages=self.num_stages, descriptors=self.descriptors
+        )
 
 
 def as_rows(input: torch.Tensor, *others: torch.Tensor) -> torch.Tensor:

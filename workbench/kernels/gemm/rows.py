@@ -9,9 +9,8 @@ the order of its tiles, and finishes.
 # No `from __future__ import annotations`: Triton reads "fp64" below as the annotation's value, not its text.
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Unpack
 
 import torch
 import triton
@@ -21,20 +20,18 @@ from workbench.errors import (
     InvalidArgumentError,
     TensorMismatchError,
     check_name,
-    check_positive,
     check_type,
 )
 from workbench.kernels import gemm
 from workbench.kernels.epilogues import Bound, Epilogue, Frame, Placed, expanded, lowered
 from workbench.kernels.gemm import products
-from workbench.kernels.layout import ACCESS_BYTES, distinct_elements, rows_of
+from workbench.kernels.gemm.products import Options, Schedule
+from workbench.kernels.layout import distinct_elements, rows_of
 from workbench.kernels.rows import normalization, rowwise, softmax
 from workbench.kernels.tile import epilogue as tile_epilogue
 from workbench.kernels.tile import gemm as tile_gemm
 from workbench.kernels.tile import order, reduce, transfer
 from workbench.launch import Launch, Step, Work
-from workbench.runtime.cache import LaunchCache
-from workbench.runtime.replay import Replay
 
 
 @triton.jit(do_not_specialize=["m", "n", "k"])
@@ -376,14 +373,9 @@ def launch(
     epsilon: float = 0.0,
     epilogue: Epilogue | None = None,
     output: torch.Tensor | None = None,
-    tile: Sequence[int] = (64, 64, 32),
-    launch_order: str = "grouped",
-    group: int = 8,
     precision: str = "ieee",
-    descriptors: bool = False,
-    num_warps: int = 4,
-    num_stages: int = 3,
     compute_units: int | None = None,
+    **options: Unpack[Options],
 ) -> Launch:
     """output = operator(a @ b), row by row; or of what an epilogue makes of the product.
 
@@ -404,13 +396,11 @@ def launch(
         epilogue: what is done to the product first, such as a bias and a residual; None for nothing.
         output: [..., m, n] of any dtype in `SUPPORTED` and any strides in which no two elements share memory;
             None for a new tensor of the operands' dtype.
-        tile: m, n and k of a tile, powers of two of 16 or more; n, where that is all columns, also the sum of
-            two of 64 or more.
-        launch_order: a name in `order.ORDERS`. group: rows of tiles that go together in it.
         precision: of fp32 operands, "tf32" or "ieee".
-        descriptors: load matrices that `gemm.descriptor_of` has one for by tensor descriptors.
-        num_warps, num_stages: of the product's kernel.
         compute_units: of the device to plan the second step for; None for this one.
+        options: as :class:`products.Options` has them; by default a tile of 64, 64 and 32 (m, n and k; n,
+            where that is all columns, also the sum of two of 64 or more), the order "grouped" and three
+            stages.
 
     Raises:
         UnknownNameError: a name. TensorMismatchError: tensors do not fit; the message says which.
@@ -419,64 +409,28 @@ def launch(
     check_name("operator", operator, OPERATORS)
     check_type("epsilon", epsilon, float | int, "Give a number.")
     _check(operator, a, b, weight, bias)
-    block_m, block_n, block_k = gemm.checked_tile(tile)
+    schedule = Schedule(**options)
+    tile = gemm.checked_tile(schedule.tile)
     shape = (*gemm.batch_shape(a, b), a.shape[-2], b.shape[-1])
     output = products.checked_output(output, shape, a)
     columns = tuple([t for t in (weight, bias) if t is not None])
-    options = products.options_of(precision, num_warps, num_stages)
+    meta = schedule.checked(precision)
     chain, views = _chain(epilogue, shape, a)
     work = gemm.with_epilogue(
         _work(operator, a, b, output.numel(), (*columns, output)), chain, output.numel()
     )
     if not output.numel():
         return Launch((), (output,), work=work)
+    call = _Call(a, b, shape, chain, views, tile, schedule, meta)
     state, operators = OPERATORS[operator]
     chosen = operators[len(columns)]
-    n = b.shape[-1]
-    meta = options | _finding(state)
-    if block_n >= n:
-        problem = gemm.problem_of(a, b, output, *views)
-        widths = _widths(block_n, n)
-        bound = _bound(chain, problem, problem.matrices[3:], a)
-        call = _prepared(
-            problem, (a, b), (output,), problem.matrices[:3], (block_m, block_n, block_k), widths, descriptors
-        )
-        meta |= {"COMBINE": state.combine, "FINISH": chosen.finish, "APPLY": chosen.apply, "WIDTHS": widths}
-        none = (None,) * (2 - len(widths))
-        step = Step(
-            gemm_rows_kernel, (triton.cdiv(problem.m, block_m) * problem.batch,),
-            (*call.sources, *none, columns, output, bound.extras, float(epsilon), *call.sizes),
-            call.meta | meta | {"EPILOGUE": bound.functors},
-        )  # fmt: skip
+    if tile[1] >= shape[-1]:
+        step = _whole_rows_step(call, state, chosen, columns, output, float(epsilon))
         return Launch((step,), (output,), work=work)
-    states = _states(a, shape, block_n, state.fills)
-    first = _states_step(
-        state, reduce.finish_state, a, b, output, states, 0.0, (block_m, block_n, block_k), descriptors,
-        {
-            "ORDER": _order(launch_order),
-            "GROUP": check_positive("group", group, most=order.MOST_GROUP),
-            **meta,
-        },
-        chain, views,
-    )  # fmt: skip
-    dims = frozenset((len(shape) - 1,))
-    view = rows_of(output.shape, (output.stride(),), dims)[0]
-    cols = min(triton.next_power_of_2(n), MOST_COLS)
-    rows = rowwise.enough_tiles(
-        view, max(min(TILE_ELEMENTS // cols, triton.next_power_of_2(view.rows)), 1),
-        rowwise.FEWEST_PER_UNIT * rowwise.units_of(compute_units),
-    )  # fmt: skip
-    plan = rowwise.plan(
-        view, output.element_size(), (rows, cols), splits=1, programs=triton.cdiv(view.rows, rows),
-        compute_units=compute_units,
-    )  # fmt: skip
-    call_rows = rowwise.prepared(chosen, (output,), output, dims, plan, columns, ())
-    second = Step(
-        apply_states_kernel, (plan.programs,),
-        (columns, states, output, float(epsilon), *call_rows.sizes),
-        call_rows.meta | _joining(state, states)
-        | {"FINISH": chosen.finish, "APPLY": chosen.apply},
-    )  # fmt: skip
+    states = _states(a, shape, tile[1], state.fills)
+    finding = schedule.numbering() | meta | _finding(state)
+    first = _states_step(call, state, reduce.finish_state, states, 0.0, finding, output=output)
+    second = _apply_step(state, chosen, columns, states, output, float(epsilon), compute_units)
     return Launch((first, second), (output,), work=work, workspaces=states)
 
 
@@ -487,13 +441,8 @@ def launch_reduction(
     *,
     epilogue: Epilogue | None = None,
     output: torch.Tensor | None = None,
-    tile: Sequence[int] = (64, 64, 32),
-    launch_order: str = "grouped",
-    group: int = 8,
     precision: str = "ieee",
-    descriptors: bool = False,
-    num_warps: int = 4,
-    num_stages: int = 3,
+    **options: Unpack[Options],
 ) -> Launch:
     """output = reduction of each row of a @ b, or of what an epilogue makes of it; neither is in memory.
 
@@ -508,37 +457,32 @@ def launch_reduction(
         a, b, epilogue: as of :func:`launch`, and b has columns.
         output: [..., m], contiguous, of any dtype in `SUPPORTED`, of "argmax" int64; None for a new tensor of
             the operands' dtype, or of int64.
-        tile: m, n and k of a tile, powers of two of 16 or more.
-        others: as of :func:`launch`.
+        precision, options: as of :func:`launch`, the tile of powers of two.
 
     Raises:
         as :func:`launch`.
     """
     check_name("reduction", reduction, REDUCTIONS)
     _check(reduction, a, b)
-    blocks = products.checked_tile(tile, "mnk")
+    schedule = Schedule(**options)
+    tile = products.checked_tile(schedule.tile, "mnk")
     shape = (*gemm.batch_shape(a, b), a.shape[-2], b.shape[-1])
     chosen = REDUCTIONS[reduction]
     output = _checked_result(output, shape[:-1], a, is_index=chosen.is_index)
-    options = products.options_of(precision, num_warps, num_stages)
+    meta = schedule.checked(precision)
     chain, views = _chain(epilogue, shape, a)
     work = gemm.with_epilogue(_work(reduction, a, b, math.prod(shape), (output,)), chain, math.prod(shape))
     if not output.numel():
         return Launch((), (output,), work=work)
     state, n = chosen.state, shape[-1]
-    meta = options | {
-        "ORDER": _order(launch_order), "GROUP": check_positive("group", group, most=order.MOST_GROUP),
-    } | _finding(state)  # fmt: skip
-    if blocks[1] >= n:
-        step = _states_step(
-            state, chosen.finish, a, b, None, (output.unsqueeze(-1),), float(n), blocks, descriptors, meta,
-            chain, views, written=(output,),
-        )  # fmt: skip
+    call = _Call(a, b, shape, chain, views, tile, schedule, meta)
+    finding = meta | schedule.numbering() | _finding(state)
+    if tile[1] >= n:
+        whole = (output.unsqueeze(-1),)
+        step = _states_step(call, state, chosen.finish, whole, float(n), finding, written=(output,))
         return Launch((step,), (output,), work=work)
-    states = _states(a, shape, blocks[1], state.fills)
-    first = _states_step(
-        state, reduce.finish_state, a, b, None, states, 0.0, blocks, descriptors, meta, chain, views
-    )
+    states = _states(a, shape, tile[1], state.fills)
+    first = _states_step(call, state, reduce.finish_state, states, 0.0, finding)
     joining = _joining(state, states)
     count = output.numel()
     rows = max(min(TILE_STATES // joining["JOINED"], triton.next_power_of_2(count)), 1)
@@ -552,6 +496,78 @@ def launch_reduction(
     return Launch((first, second), (output,), work=work, workspaces=states)
 
 
+class _Call(NamedTuple):
+    """A checked call.
+
+    Attributes:
+        a, b: the operands. shape: of their product.
+        chain: the epilogue; views: its tensors, of that shape.
+        tile: m, n and k. schedule: the options; meta: meta-parameters of them.
+    """
+
+    a: torch.Tensor
+    b: torch.Tensor
+    shape: tuple[int, ...]
+    chain: Epilogue
+    views: Sequence[torch.Tensor]
+    tile: tuple[int, ...]
+    schedule: Schedule
+    meta: dict[str, Any]
+
+
+def _whole_rows_step(
+    call: _Call,
+    state: State,
+    chosen: rowwise.Operator,
+    columns: tuple[torch.Tensor, ...],
+    output: torch.Tensor,
+    epsilon: float,
+) -> Step:
+    """Return the only step of an operator whose tile has all columns."""
+    block_m, block_n, _ = call.tile
+    problem = gemm.problem_of(call.a, call.b, output, *call.views)
+    of_a, of_b, of_output, *of_views = problem.matrices
+    widths = _widths(block_n, call.shape[-1])
+    bound = _bound(call.chain, problem, of_views, call.a)
+    prepared = _prepared(problem, call, (output,), (of_a, of_b, of_output), widths)
+    meta = call.meta | _finding(state)
+    meta |= {"COMBINE": state.combine, "FINISH": chosen.finish, "APPLY": chosen.apply, "WIDTHS": widths}
+    none = (None,) * (2 - len(widths))
+    return Step(
+        gemm_rows_kernel, (triton.cdiv(problem.m, block_m) * problem.batch,),
+        (*prepared.sources, *none, columns, output, bound.extras, epsilon, *prepared.sizes),
+        prepared.meta | meta | {"EPILOGUE": bound.functors},
+    )  # fmt: skip
+
+
+def _apply_step(
+    state: State,
+    chosen: rowwise.Operator,
+    columns: tuple[torch.Tensor, ...],
+    states: tuple[torch.Tensor, ...],
+    output: torch.Tensor,
+    epsilon: float,
+    compute_units: int | None,
+) -> Step:
+    """Return the step that merges the states of each row of a product and makes the row anew."""
+    dims = frozenset((output.dim() - 1,))
+    view = rows_of(output.shape, (output.stride(),), dims)[0]
+    cols = min(triton.next_power_of_2(output.shape[-1]), MOST_COLS)
+    rows = rowwise.enough_tiles(
+        view, max(min(TILE_ELEMENTS // cols, triton.next_power_of_2(view.rows)), 1),
+        rowwise.FEWEST_PER_UNIT * rowwise.units_of(compute_units),
+    )  # fmt: skip
+    plan = rowwise.plan(
+        view, output.element_size(), (rows, cols), splits=1, programs=triton.cdiv(view.rows, rows),
+        compute_units=compute_units,
+    )  # fmt: skip
+    call = rowwise.prepared(chosen, (output,), output, dims, plan, columns, ())
+    return Step(
+        apply_states_kernel, (plan.programs,), (columns, states, output, epsilon, *call.sizes),
+        call.meta | _joining(state, states) | {"FINISH": chosen.finish, "APPLY": chosen.apply},
+    )  # fmt: skip
+
+
 class _Prepared(NamedTuple):
     """What both kernels of a product are given: A and B; sizes and strides; meta-parameters."""
 
@@ -562,27 +578,25 @@ class _Prepared(NamedTuple):
 
 def _prepared(
     problem: gemm.Problem,
-    operands: tuple[torch.Tensor, torch.Tensor],
+    call: _Call,
     written: Sequence[torch.Tensor],
     matrices: Sequence[gemm.Matrix],
-    blocks: tuple[int, int, int],
     widths: tuple[int, ...],
-    descriptors: bool,
 ) -> _Prepared:
     """Of a product whose kernel writes these tensors, which lie as the last of `matrices` say."""
     m, n, k = problem[:3]
-    block_m, block_n, block_k = blocks
-    a, b = operands
+    block_m, block_n, block_k = call.tile
+    a, b, descriptors = call.a, call.b, call.schedule.descriptors
     of_a = products.side_of(a, (block_m, block_k), descriptors)
     of_b = [products.side_of(b, (block_k, width), descriptors) for width in widths]
-    padded = [-(-size // length) * length for size, length in zip((m, n, k), blocks, strict=True)]
+    padded = [-(-size // length) * length for size, length in zip((m, n, k), call.tile, strict=True)]
     shapes = [(padded[0], padded[2]), (padded[2], padded[1])]
     shapes += [(padded[0], padded[1])] * len(written)
     itemsizes = [t.element_size() for t in (a, b, *written)]
     both = of_a.is_descriptor and of_b[0].is_descriptor
     meta = {
         "BLOCK_M": block_m, "BLOCK_N": block_n, "BLOCK_K": block_k,
-        "ACCUMULATOR": products.accumulator_of(a.dtype)[0],
+        "ACCUMULATOR": gemm.accumulator_of(a.dtype).in_triton,
         "LOAD_A": of_a.loader, "LOAD_B": of_b[0].loader,
         "DESCRIPTORS": (of_a.is_descriptor, of_b[0].is_descriptor),
         # Beyond an end, descriptors give zeros. Nothing along K is less than a tile.
@@ -595,45 +609,49 @@ def _prepared(
 
 
 def _states_step(
+    call: _Call,
     state: State,
     finish: Any,
-    a: torch.Tensor,
-    b: torch.Tensor,
-    output: torch.Tensor | None,
     states: tuple[torch.Tensor, ...],
     parameter: float,
-    blocks: tuple[int, ...],
-    descriptors: bool,
     meta: Mapping[str, Any],
-    chain: Epilogue,
-    views: Sequence[torch.Tensor],
+    *,
+    output: torch.Tensor | None = None,
     written: tuple[torch.Tensor, ...] | None = None,
 ) -> Step:
-    """The product's kernel, which leaves states [..., m, tiles], in `written` if that is other tensors."""
-    block_m, block_n, block_k = blocks
-    shape = (*gemm.batch_shape(a, b), a.shape[-2], b.shape[-1])
-    like = states[0][..., :1].expand(shape)
+    """Return the product's step, which leaves states [..., m, tiles], in `written` if that is other tensors.
+
+    Args:
+        finish: what is done to a state before it is stored, with `parameter`.
+        meta: meta-parameters that say how tiles are numbered and states are found.
+        output: where the product is kept; None for nowhere.
+    """
+    block_m, block_n, _ = call.tile
+    first, *_ = states
+    like = first[..., :1].expand(call.shape)
     if output is None:
-        problem = gemm.problem_of(a, b, like, *views)
+        problem = gemm.problem_of(call.a, call.b, like, *call.views)
         of_a, of_b, of_states, *of_views = problem.matrices
         of_output = of_states
     else:
-        problem = gemm.problem_of(a, b, output, like, *views)
+        problem = gemm.problem_of(call.a, call.b, output, like, *call.views)
         of_a, of_b, of_output, of_states, *of_views = problem.matrices
-    of_states = of_states._replace(strides=(states[0].stride(-2), states[0].stride(-1)))
-    call = _prepared(
-        problem, (a, b), (states[0] if output is None else output, states[0]),
-        (of_a, of_b, of_output, of_states), (block_m, block_n, block_k), (block_n,), descriptors,
+    of_states = of_states._replace(strides=(first.stride(-2), first.stride(-1)))
+    prepared = _prepared(
+        problem, call, (first if output is None else output, first), (of_a, of_b, of_output, of_states),
+        (block_n,),
     )  # fmt: skip
-    bound = _bound(chain, problem, of_views, a)
+    bound = _bound(call.chain, problem, of_views, call.a)
     return Step(
         gemm_states_kernel,
         (triton.cdiv(problem.m, block_m) * triton.cdiv(problem.n, block_n) * problem.batch,),
         (
-            *call.sources, output, states if written is None else written, bound.extras, parameter,
-            *call.sizes,
+            *prepared.sources, output, states if written is None else written, bound.extras, parameter,
+            *prepared.sizes,
         ),
-        {**call.meta, **meta} | {"KEEP": output is not None, "FINISH": finish, "EPILOGUE": bound.functors},
+        {**prepared.meta, **meta} | {
+            "KEEP": output is not None, "FINISH": finish, "EPILOGUE": bound.functors,
+        },
     )  # fmt: skip
 
 
@@ -656,7 +674,7 @@ def _bound(chain: Epilogue, problem: gemm.Problem, matrices: Sequence[gemm.Matri
         Placed(((problem.m,), (one.strides[0],)), one.strides[1], (problem.batch_sizes, one.batch))
         for one in matrices
     ]
-    return lowered(chain, places, products.accumulator_of(a.dtype)[1], a.dtype)
+    return lowered(chain, places, gemm.accumulator_of(a.dtype).in_torch, a.dtype)
 
 
 def _widths(block_n: int, n: int) -> tuple[int, ...]:
@@ -677,7 +695,7 @@ def _states(
     return tuple(
         torch.empty(
             (*shape[:-1], tiles), device=a.device,
-            dtype=torch.int64 if isinstance(fill, int) else products.accumulator_of(a.dtype)[1],
+            dtype=torch.int64 if isinstance(fill, int) else gemm.accumulator_of(a.dtype).in_torch,
         )
         for fill in fills
     )  # fmt: skip
@@ -693,11 +711,6 @@ def _joining(state: State, states: Sequence[torch.Tensor]) -> dict[str, Any]:
         "STATE_FILLS": state.fills, "ACROSS": state.across, "TILES": tiles,
         "JOINED": triton.next_power_of_2(tiles),
     }  # fmt: skip
-
-
-def _order(name: str) -> Any:
-    check_name("launch_order", name, order.ORDERS)
-    return order.ORDERS[name]
 
 
 def _work(
@@ -740,58 +753,3 @@ def _checked_result(
         names = ", ".join(str(dtype)[6:] for dtype in supported)
         raise TensorMismatchError("output", f"{output.dtype}", f"Give one of {names}.")
     return output
-
-
-_launches = LaunchCache()
-
-
-def run(
-    choose: Callable[..., Mapping[str, Any]],
-    operator: str,
-    a: torch.Tensor,
-    b: torch.Tensor,
-    columns: Sequence[torch.Tensor],
-    output: torch.Tensor,
-    epsilon: float = 0.0,
-    precision: str = "ieee",
-    epilogue: Epilogue | None = None,
-) -> Replay | None:
-    """`launch(operator, a, b, *columns, ...)`, or of a reduction, run; kept ready for tensors that lie alike.
-
-    Args:
-        choose: what gives tile and all that is to be chosen, from the operator, a, b, the output and
-            `precision`.
-        operator: a name in `OPERATORS`, or in `REDUCTIONS`.
-
-    Returns:
-        what starts it again, of a, b, the columns, the output and the tensors of the epilogue; None where
-        kernels are interpreted.
-    """
-    tensors = (a, b, *columns, output, *(() if epilogue is None else epilogue.tensors))
-    # Descriptors want addresses that are multiples of 16 bytes.
-    layouts = tuple([(t.shape, t.stride(), t.dtype, t.data_ptr() % ACCESS_BYTES == 0) for t in tensors])
-    chain = None if epilogue is None else epilogue.key
-    key = (operator, layouts, output.device, epsilon, precision, chain)
-    make = partial(_make, choose, operator, epsilon, precision, len(columns), epilogue)
-    return _launches.run(key, make, *tensors)
-
-
-def _make(
-    choose: Callable[..., Mapping[str, Any]],
-    operator: str,
-    epsilon: float,
-    precision: str,
-    count: int,
-    epilogue: Epilogue | None,
-    a: torch.Tensor,
-    b: torch.Tensor,
-    *others: torch.Tensor,
-) -> Launch:
-    *columns, output = others[: count + 1]
-    chain = None if epilogue is None else epilogue.with_tensors(others[count + 1 :])
-    way = choose(operator, a, b, output, precision)
-    if operator in REDUCTIONS:
-        return launch_reduction(operator, a, b, epilogue=chain, output=output, precision=precision, **way)
-    return launch(
-        operator, a, b, *columns, epsilon=epsilon, epilogue=chain, output=output, precision=precision, **way
-    )

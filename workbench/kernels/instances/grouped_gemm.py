@@ -1,102 +1,26 @@
-"""Instances of grouped products: tile, warps and stages, and whether programs stay."""
+"""Instances of grouped products: tiles, warps and stages. None was measured."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import partial
-from typing import Any
+from typing import NamedTuple
 
-import torch
 
-from workbench.errors import InvalidArgumentError
-from workbench.kernels import epilogues, reference
-from workbench.kernels.epilogues import Epilogue
-from workbench.kernels.gemm import grouped as grouped_gemm
-from workbench.operators.operation import (
-    Accuracy,
-    Arguments,
-    Draw,
-    Instance,
-    Operation,
-    given,
-    instances_of,
-    of_products,
-    precision_of,
-    sum_of,
-)
+class Instance(NamedTuple):
+    """A configuration of `grouped.launch`.
+
+    Attributes:
+        rows, cols: of the output's tile. num_warps, num_stages: as the template takes them.
+    """
+
+    rows: int
+    cols: int
+    num_warps: int
+    num_stages: int
+
 
 SIDES = ((64, 64), (64, 128), (128, 64), (128, 128), (128, 256))
-STAGES = (3, 4)
-
-
-def grouped_mm(mat_a: torch.Tensor, mat_b: torch.Tensor, *, offs: torch.Tensor) -> list[Instance]:
-    """The configurations of `ops.grouped_mm` with offsets."""
-    return _instances(mat_a, mat_b, offs)
-
-
-def fused_grouped_mm(
-    mat_a: torch.Tensor, mat_b: torch.Tensor, *, offs: torch.Tensor, epilogue: Epilogue
-) -> list[Instance]:
-    """Of `ops.fused_grouped_mm`."""
-    return _instances(mat_a, mat_b, offs, epilogue)
-
-
-def _instances(
-    mat_a: torch.Tensor, mat_b: torch.Tensor, offs: torch.Tensor, epilogue: Epilogue | None = None
-) -> list[Instance]:
-    precision = precision_of(mat_a, of_products)
-    make = partial(grouped_gemm.launch, mat_a, mat_b, offs, epilogue=epilogue, precision=precision)
-    return instances_of(make, {}, _configurations(mat_a.element_size()))
-
-
-def _configurations(itemsize: int) -> Iterator[dict[str, Any]]:
-    depth = max(grouped_gemm.TILE_ROW_BYTES // itemsize, 16)
-    for rows, cols in SIDES:
-        for stages in STAGES:
-            warps = 8 if rows * cols >= 128 * 128 else 4
-            yield {"tile": (rows, cols, depth), "num_warps": warps, "num_stages": stages}
-
-
-def _arguments(draw: Draw, groups: int, m: int, n: int, k: int) -> Arguments:
-    """Uneven groups of m rows in all: group g has about g + 1 parts of them, the last what is left."""
-    if groups > grouped_gemm.MOST_GROUPS:
-        raise InvalidArgumentError("--groups", f"got {groups}", f"Give {grouped_gemm.MOST_GROUPS} or fewer.")
-    parts = groups * (groups + 1) // 2
-    ends = [m * (group + 1) * (group + 2) // 2 // parts for group in range(groups)]
-    offs = torch.tensor(ends, dtype=torch.int32, device=draw.device)
-    return given(draw(m, k), draw(groups, k, n), offs=offs)
-
-
-def _with_bias(draw: Draw, groups: int, m: int, n: int, k: int) -> Arguments:
-    """A vector for each expert, and SiLU."""
-    args, keywords = _arguments(draw, groups, m, n, k)
-    return given(*args, **keywords, epilogue=epilogues.bias(draw(groups, n)) | epilogues.silu())
-
-
-def _accuracy(
-    mat_a: torch.Tensor, mat_b: torch.Tensor, *, offs: torch.Tensor, epilogue: Epilogue | None = None
-) -> tuple[Accuracy]:
-    return (sum_of(mat_a.shape[-1] + (len(epilogue.functors) if epilogue is not None else 0)),)
-
-
-_SIZES = {"groups": (3, 16), "m": (50, 8192), "n": (24, 4096), "k": (40, 4096)}
-
-
-OPERATIONS = {
-    "grouped_mm": Operation(
-        sizes=_SIZES,
-        arguments=_arguments,
-        instances=grouped_mm,
-        reference=reference.grouped_mm,
-        accuracy=_accuracy,
-        switch=of_products,
-    ),
-    "fused_grouped_mm": Operation(
-        sizes=_SIZES,
-        arguments=_with_bias,
-        instances=fused_grouped_mm,
-        reference=reference.fused_grouped_mm,
-        accuracy=_accuracy,
-        switch=of_products,
-    ),
-}
+INSTANCES = tuple(
+    Instance(rows, cols, 8 if rows * cols >= 128 * 128 else 4, stages)
+    for rows, cols in SIDES
+    for stages in (3, 4)
+)

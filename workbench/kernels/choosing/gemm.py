@@ -1,0 +1,476 @@
+"""Which tile, template and split a matrix product gets that nobody has tuned.
+
+On a device whose instances were measured, the time of the product is predicted for each, and the instance
+that promises the least is taken; on others, the largest tile that keeps every compute unit busy.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from operator import itemgetter
+
+import torch
+import triton
+
+from workbench import device
+from workbench.device import Device
+from workbench.errors import InvalidArgumentError
+from workbench.kernels import epilogues, gemm
+from workbench.kernels.epilogues import Epilogue
+from workbench.kernels.gemm import Configuration, Rest
+from workbench.kernels.gemm import hopper_wide as gemm_hopper_wide
+from workbench.kernels.instances.gemm import (
+    ALONE,
+    CHAIN_NS,
+    FEW_ROWS,
+    FLOPS_OF_LITTLE,
+    FLOPS_PER_NS,
+    HOPPER,
+    LAUNCH_NS,
+    LINE_NS,
+    LINES_PER_NS,
+    LITTLE,
+    MOST_SPLITS,
+    ONE_BY_ONE,
+    OTHERS,
+    OTHERWISE,
+    PACK_BYTES_PER_NS,
+    PACK_BYTES_PER_NS_IN_MEMORY,
+    PACK_NS,
+    PING_PONG,
+    PING_PONG_SQUARE,
+    PING_PONG_WIDE,
+    SPLIT_BYTES_PER_NS,
+    SPLIT_NS,
+    STEPS_OF_LITTLE,
+    WIDE_STEPS,
+    WORTH_A_REST,
+    Instance,
+)
+
+# Bytes of a line of the L2 cache, which is also what TMA's widest swizzle spans.
+LINE_BYTES = 128
+
+
+@dataclass(frozen=True)
+class Laid:
+    """How A or B lies in memory, as far as the choice depends on it.
+
+    Attributes:
+        is_line_aligned: whether its rows, or columns where those are contiguous, begin at multiples of 128
+            bytes.
+        is_one_by_one: whether they begin at multiples of less than 16 bytes.
+        suits_units: whether matrix units take it so: of 16 bits always, others with neighbors along K.
+        can_describe: whether a tensor descriptor can move it.
+        packed_bytes: what packing it would read and write; 0 where it cannot be done, or changes nothing.
+    """
+
+    is_line_aligned: bool = True
+    is_one_by_one: bool = False
+    suits_units: bool = True
+    can_describe: bool = True
+    packed_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A product, as far as the choice depends on it.
+
+    Attributes:
+        m, n, k: of each product.
+        batch: how many.
+        are_matrices: whether all tensors are, so that none is a batch, of one either.
+        itemsize, output_itemsize: bytes of an element.
+        a, b: how they lie.
+        uses_units: whether matrix units multiply; they do not in fp64, and in fp32 unless it is rounded.
+        compute_units, l2_bytes, shared_memory_bytes: of the device; of its L2 cache; of one unit.
+        architecture: such as "sm_90".
+        runs_gluon: whether it runs kernels in Gluon, as those of PING_PONG are.
+    """
+
+    m: int
+    n: int
+    k: int
+    batch: int
+    are_matrices: bool
+    itemsize: int
+    output_itemsize: int
+    a: Laid
+    b: Laid
+    uses_units: bool
+    compute_units: int
+    l2_bytes: int
+    shared_memory_bytes: int
+    architecture: str
+    runs_gluon: bool = True
+
+    @property
+    def is_one_by_one(self) -> bool:
+        """Whether elements of A or B are moved one by one."""
+        return self.a.is_one_by_one or self.b.is_one_by_one
+
+    @property
+    def suits_units(self) -> bool:
+        """Whether matrix units, where any multiply, take A and B as they lie."""
+        return not self.uses_units or (self.a.suits_units and self.b.suits_units)
+
+    @property
+    def can_take_turns(self) -> bool:
+        """Whether times of PING_PONG hold for it: results wider than the operands were not measured."""
+        are_alike = self.runs_gluon and self.are_matrices and self.itemsize == self.output_itemsize == 2
+        return are_alike and self.can_describe and self.a.is_line_aligned and self.b.is_line_aligned
+
+    @property
+    def can_describe(self) -> bool:
+        """Whether A and B can be moved by tensor descriptors."""
+        return (
+            self.architecture == "sm_90" and self.batch == 1 and self.a.can_describe and self.b.can_describe
+        )
+
+
+def asked_of(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    output: torch.Tensor,
+    precision: str = "ieee",
+    here: Device | None = None,
+) -> Asked:
+    """The product `output = a @ b`, on this device or another.
+
+    Args:
+        a, b, output, precision: as `gemm.launch` takes them.
+        here: the device to choose for; None for this one.
+    """
+    here = device.planned() if here is None else here
+    # A product of no elements, which starts nothing, is told as one of a single row, column or batch.
+    m, n, batch = (max(size, 1) for size in (*output.shape[-2:], output.shape[:-2].numel()))
+    uses_units = a.dtype not in (torch.float32, torch.float64) or precision == "tf32"
+    copies = gemm.packed(a, b) if a.dim() == b.dim() == 2 and uses_units else {}
+    return Asked(
+        m=m,
+        n=n,
+        k=a.shape[-1],
+        batch=batch,
+        are_matrices=a.dim() == b.dim() == output.dim() == 2,
+        itemsize=a.element_size(),
+        output_itemsize=output.element_size(),
+        a=_laid(a, -1, copies.get("a")),
+        b=_laid(b, -2, copies.get("b")),
+        uses_units=uses_units,
+        compute_units=here.compute_units,
+        l2_bytes=here.l2_bytes,
+        shared_memory_bytes=here.shared_memory_bytes,
+        architecture=here.architecture,
+        runs_gluon=here.runs_gluon,
+    )
+
+
+def _laid(matrix: torch.Tensor, along_k: int, copy: torch.Tensor | None) -> Laid:
+    pitch = max(matrix.stride()[-2:]) * matrix.element_size()
+    return Laid(
+        is_line_aligned=pitch % LINE_BYTES == 0,
+        is_one_by_one=pitch % 16 != 0,
+        suits_units=matrix.element_size() == 2 or matrix.stride(along_k) == 1,
+        can_describe=gemm.descriptor_of(matrix, (16, 16)) is not None,
+        packed_bytes=0 if copy is None else 2 * copy.numel() * matrix.element_size(),
+    )
+
+
+def configuration(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    output: torch.Tensor,
+    precision: str,
+    *,
+    addend: torch.Tensor | None = None,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+) -> Configuration:
+    """Return the configuration of alpha * (a @ b) + beta * addend on the planned device.
+
+    Args:
+        a, b, output, addend, alpha, beta, precision: as `gemm.launch` takes them.
+    """
+    if addend is None:
+        return chosen(a, b, output, precision)
+    return chosen_for_sum(addend, alpha, beta, a, b, output, precision)
+
+
+def configuration_for_chain(
+    chain: Epilogue, a: torch.Tensor, b: torch.Tensor, output: torch.Tensor, precision: str
+) -> Configuration:
+    """Return the configuration of what a chain makes of a @ b; it may permute, and load wider elements.
+
+    Args:
+        a, b, output, precision: as `gemm.launch` takes them.
+    """
+    # What an epilogue loads passes through shared memory as what is stored does.
+    matrices = [output.dtype, *(each.dtype for each in chain.tensors if each.dim() > 1)]
+    widest = max(matrices, key=lambda dtype: dtype.itemsize)
+    if chain.permuted is not None or widest.itemsize > output.element_size():
+        shape = (*gemm.batch_shape(a, b), a.shape[-2], b.shape[-1])
+        output = torch.empty(shape, dtype=widest, device="meta")
+    return chosen_for_chain(chain, a, b, output, precision)
+
+
+def chosen(a: torch.Tensor, b: torch.Tensor, output: torch.Tensor, precision: str) -> Configuration:
+    """Return the configuration of `output = a @ b` on the planned device."""
+    return choose(asked_of(a, b, output, precision))
+
+
+def chosen_for_chain(
+    chain: Epilogue, a: torch.Tensor, b: torch.Tensor, output: torch.Tensor, precision: str
+) -> Configuration:
+    """The same where a chain follows."""
+    shape = tuple(output.shape)
+    loads = chain.loads_matrices(shape)
+    if not chain.takes_turns:
+        return choose(asked_of(a, b, output, precision), takes_turns=False)
+    if not (loads or chain.takes_long):
+        return choose(asked_of(a, b, output, precision), is_followed=True)
+    added = [gemm.descriptor_of(each, (16, 16)) for each in chain.added_by_wide_tiles(shape)]
+    are_brought = bool(added) and all(one is not None and not one.is_transposed for one in added)
+    return chosen_for_followed(a, b, output, precision, loads=loads, may_be_wide=are_brought)
+
+
+def chosen_for_sum(
+    addend: torch.Tensor, alpha: float, beta: float, a: torch.Tensor, b: torch.Tensor, output: torch.Tensor,
+    precision: str,
+) -> Configuration:  # fmt: skip
+    """The same of `alpha * (a @ b) + beta * addend`."""
+    return chosen_for_chain(epilogues.add_scaled(addend, alpha, beta), a, b, output, precision)
+
+
+def chosen_for_followed(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    output: torch.Tensor,
+    precision: str,
+    *,
+    loads: bool = True,
+    may_be_wide: bool = False,
+) -> Configuration:
+    """The same where an epilogue loads tensors of the output's shape, or computes what takes long.
+
+    Args:
+        loads: whether it does. may_be_wide: whether it adds two first that tiles of 192 columns bring.
+    """
+    asked = asked_of(a, b, output, precision)
+    if asked.architecture != "sm_90" or not asked.are_matrices or not asked.can_describe:
+        return choose(asked, takes_turns=False)
+    if asked.output_itemsize > 4:  # two tiles of 64 bits are more than shared memory holds beside the stages
+        return choose(asked, takes_turns=False)
+    first, wide = PING_PONG_SQUARE, PING_PONG_WIDE
+    are_whole = asked.m >= first.rows and asked.n >= first.cols
+    are_lines = asked.a.is_line_aligned and asked.b.is_line_aligned
+    is_long = are_whole and are_lines and _tiles(first, asked) >= asked.compute_units
+    is_long = is_long and (loads or asked.output_itemsize == asked.itemsize)
+    if is_long and asked.runs_gluon and not gemm.why_not_ping_pong(a, b):
+        if loads:
+            rounds = [-(-_tiles(each, asked) // asked.compute_units) for each in (first, wide)]
+            is_wide = may_be_wide and output.dtype == torch.float16 and _steps(wide, asked) in WIDE_STEPS
+            is_wide = is_wide and rounds == [3, gemm_hopper_wide.MOST_TILES]
+        else:
+            times = {each.name: predicted_ns(each, 1, asked) for each in _in_turns(asked)}
+            is_wide = times.get(wide.name, math.inf) < times.get(first.name, 0)
+        return configured(wide if is_wide else first, asked, 1)
+    if not loads:
+        return choose(asked, is_followed=True)
+    is_little = 2 * asked.m * asked.n * asked.k <= FLOPS_OF_LITTLE
+    if asked.itemsize == 2 and is_little and _steps(LITTLE, asked) <= STEPS_OF_LITTLE:
+        return configured(LITTLE, asked, 1)
+    return choose(asked, takes_turns=False)
+
+
+def choose(asked: Asked, *, takes_turns: bool = True, is_followed: bool = False) -> Configuration:
+    """What `gemm.launch` is to be given for a product.
+
+    Args:
+        takes_turns: whether what follows suits PING_PONG. is_followed: whether a chain does, by CHAIN_NS.
+    """
+    if asked.architecture != "sm_90":
+        return _by_size(OTHERS.get(asked.architecture, OTHERS["sm_80"]), asked)
+    if min(asked.m, asked.n) == asked.m <= FEW_ROWS[-1].most and asked.batch == 1:
+        return _of_few_rows(asked)
+    turns = _in_turns(asked) if takes_turns else []
+    ways: list[tuple[float, int, Configuration]] = []
+    for names in ((), ("b",), ("a",), ("a", "b")):
+        moved = [each.packed_bytes for name, each in (("a", asked.a), ("b", asked.b)) if name in names]
+        if all(moved):
+            a, b = (Laid() if name in names else each for name, each in (("a", asked.a), ("b", asked.b)))
+            time, found = _fastest(replace(asked, a=a, b=b), () if names else turns, is_followed)
+            ways.append((time + _packing_ns(sum(moved), asked), len(ways), replace(found, pack=names)))
+    _, _, best = min(ways)
+    return best
+
+
+def _in_turns(asked: Asked) -> list[Instance]:
+    """Those of PING_PONG that were measured, and take the product."""
+    return [
+        each
+        for each in PING_PONG
+        if asked.can_take_turns and each.step_ns is not None
+        if asked.m >= each.rows and asked.n >= each.cols
+        if each is not PING_PONG_WIDE or _steps(each, asked) >= gemm_hopper_wide.FEWEST_STEPS
+    ]
+
+
+def _packing_ns(bytes_moved: int, asked: Asked) -> float:
+    fits = bytes_moved <= asked.l2_bytes
+    rate = PACK_BYTES_PER_NS if fits else PACK_BYTES_PER_NS_IN_MEMORY
+    return PACK_NS + bytes_moved / rate if bytes_moved else 0.0
+
+
+def _fastest(asked: Asked, turns: Sequence[Instance], is_followed: bool) -> tuple[float, Configuration]:
+    """What promises the least time on Hopper, `turns` among it, and what it promises."""
+    fitting = [
+        each for each in for_units(HOPPER, asked) if _shared_bytes(each, asked) <= asked.shared_memory_bytes
+    ]
+    usable = [each for each in fitting if each.template == "simple" or asked.can_describe]
+    tried = [_followed(each) if is_followed else each for each in (*turns, *usable)]
+    ways = [(each, splits) for each in tried for splits in splits_worth_a_try(each, asked)]
+    time, best = min(((predicted_ns(*way, asked), i) for i, way in enumerate(ways)))
+    instance, splits = ways[best]
+    whole = configured(instance, asked, splits)
+    alone = [each for each in usable if each.template == "simple"]
+    apart = min(
+        (one for each in alone if (one := _with_a_rest(each, alone, asked)) is not None),
+        key=itemgetter(0),
+        default=(math.inf, whole),
+    )
+    return apart if apart[0] < (1 - WORTH_A_REST) * time else (time, whole)
+
+
+def _followed(instance: Instance) -> Instance:
+    """With what a chain adds."""
+    more = CHAIN_NS.get(instance.template, 0)
+    return replace(instance, first_ns=instance.first_ns + more, next_ns=instance.next_ns + more)
+
+
+def _with_a_rest(
+    instance: Instance, others: Sequence[Instance], asked: Asked
+) -> tuple[float, Configuration] | None:
+    """As many rows by this instance as fill whole waves, the rest by whichever is fastest for it."""
+    across = triton.cdiv(asked.n, instance.cols)
+    rows = _tiles(instance, asked) // asked.compute_units * asked.compute_units // across * instance.rows
+    if not asked.are_matrices or not 0 < rows < asked.m:
+        return None
+    above, below = replace(asked, m=rows), replace(asked, m=asked.m - rows)
+    time, i = min((predicted_ns(each, 1, below), i) for i, each in enumerate(others))
+    other = configured(others[i], below, 1)
+    rest = Rest(other.tile, other.num_warps, other.num_stages)
+    found = replace(configured(instance, above, 1), rows=(0, rows), rest=rest)
+    return predicted_ns(instance, 1, above) + time, found
+
+
+def predicted_ns(instance: Instance, splits: int, asked: Asked) -> float:
+    """How long a measured instance should take for a product, nothing packed, in nanoseconds.
+
+    Raises:
+        InvalidArgumentError: the instance was not measured.
+    """
+    if instance.step_ns is None:
+        raise InvalidArgumentError("instance", f"{instance.name} was not measured", "Give one that was.")
+    tiles, steps = _tiles(instance, asked), _steps(instance, asked)
+    rounds = -(-tiles * splits // asked.compute_units)
+    if rounds > instance.together:
+        rounds = -(-rounds // instance.together) * instance.together
+    a_lines, b_lines = (1 if each.is_line_aligned else 2 for each in (asked.a, asked.b))
+    lines = (instance.rows * a_lines + instance.cols * b_lines) * instance.row_bytes / LINE_BYTES
+    step = max(instance.step_ns, lines * LINE_NS) * (ONE_BY_ONE if asked.is_one_by_one else 1)
+    step *= 1 if asked.suits_units else OTHERWISE
+    room = asked.shared_memory_bytes // 2
+    is_wide = asked.output_itemsize > 2
+    if is_wide and _shared_bytes(instance, replace(asked, output_itemsize=2)) <= room:
+        step *= ALONE if room < _shared_bytes(instance, asked) else 1
+    next_ns = instance.next_ns * (asked.output_itemsize / 2 if instance.template == "simple" else 1)
+    time = rounds * -(-steps // splits) * step + instance.first_ns + (rounds - 1) * next_ns
+    work = 2 * asked.batch * asked.m * asked.n * asked.k * (asked.itemsize / 2)
+    time = LAUNCH_NS + max(time, tiles * steps * lines / LINES_PER_NS, work / FLOPS_PER_NS)
+    if splits > 1:
+        time += SPLIT_NS + 2 * splits * asked.batch * asked.m * asked.n * 4 / SPLIT_BYTES_PER_NS
+    return time
+
+
+def _tiles(instance: Instance, asked: Asked) -> int:
+    # Not triton.cdiv, which takes as long as all else here.
+    return -(-asked.m // instance.rows) * -(-asked.n // instance.cols) * asked.batch
+
+
+def _steps(instance: Instance, asked: Asked) -> int:
+    """Tiles along K."""
+    return -(-asked.k // (instance.row_bytes // asked.itemsize))
+
+
+def for_units(instances: Sequence[Instance], asked: Asked) -> list[Instance]:
+    """Those whose tiles registers hold: twice where no matrix units multiply, as sums and sums of sums."""
+    most = gemm.MOST_WITHOUT_UNITS
+    return [each for each in instances if asked.uses_units or each.rows * each.cols <= most]
+
+
+def splits_worth_a_try(instance: Instance, asked: Asked) -> set[int]:
+    """One, and as many as fill the units once and twice; of persistent programs one."""
+    if instance.template != "simple":
+        return {1}
+    full, steps = asked.compute_units / max(_tiles(instance, asked), 1), _steps(instance, asked)
+    return {max(min(int(rounds * full), MOST_SPLITS, steps), 1) for rounds in (0, 1, 2)}
+
+
+def _shared_bytes(instance: Instance, asked: Asked) -> int:
+    """Of the stages, and where loads go on while a tile is stored, or none is rounded, of the output's tile.
+
+    A last step along K that is masked is no part of the loop, and has room of its own.
+    """
+    is_peeled = not asked.can_describe and asked.k * asked.itemsize % instance.row_bytes != 0
+    stages = (instance.num_stages + is_peeled) * (instance.rows + instance.cols) * instance.row_bytes
+    is_beside = instance.template == "persistent" or asked.output_itemsize >= 4
+    return stages + is_beside * instance.rows * instance.cols * asked.output_itemsize
+
+
+def configured(instance: Instance, asked: Asked, splits: int) -> Configuration:
+    """Return the configuration of an instance, its tile no larger than the product."""
+    rows, cols = (
+        min(length, max(triton.next_power_of_2(size), 16))
+        for length, size in ((instance.rows, asked.m), (instance.cols, asked.n))
+    )
+    return Configuration(
+        tile=(rows, cols, max(instance.row_bytes // asked.itemsize, 16)),
+        num_warps=instance.num_warps if rows * cols >= 128 * 128 else 4,
+        num_stages=instance.num_stages,
+        template=instance.template,
+        splits=splits,
+        descriptors=asked.can_describe,
+    )
+
+
+def _of_few_rows(asked: Asked) -> Configuration:
+    """The widest tile that keeps every unit busy, or the narrowest, and as many splits as fill them."""
+    few, units = next(each for each in FEW_ROWS if asked.m <= each.most), asked.compute_units
+    width = next((w for w in few.widths if triton.cdiv(asked.n, w) >= 0.9 * units), few.widths[-1])
+    block_k = few.row_bytes // asked.itemsize
+    splits = min(units // triton.cdiv(asked.n, width), triton.cdiv(asked.k, 4 * block_k), MOST_SPLITS)
+    rows = max(triton.next_power_of_2(asked.m), 16)
+    cols = min(width, max(triton.next_power_of_2(asked.n), 16))
+    return Configuration(
+        tile=(rows, cols, max(block_k, 16)),
+        num_warps=4,
+        num_stages=few.num_stages,
+        template="simple",
+        splits=max(splits, 1),
+        descriptors=asked.can_describe,
+    )
+
+
+def _by_size(instances: Sequence[Instance], asked: Asked) -> Configuration:
+    """The largest tile of which each unit gets one, or a small one, K shared where even that is too few."""
+    for instance in for_units(instances, asked):
+        if _tiles(instance, asked) >= asked.compute_units:
+            return configured(instance, asked, 1)
+    is_small = min(asked.m, asked.n) < instances[-2].rows
+    smallest = instances[-1] if is_small else instances[-2]
+    steps = triton.cdiv(asked.k, 4 * smallest.row_bytes // asked.itemsize)
+    return configured(
+        smallest, asked, max(min(asked.compute_units // _tiles(smallest, asked), MOST_SPLITS, steps), 1)
+    )

@@ -1,0 +1,100 @@
+"""Checks that invokers of matrix products share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+import triton.language as tl
+
+from workbench.errors import InvalidArgumentError, TensorMismatchError, check_positive, check_power_of_two
+from workbench.kernels.epilogues import Epilogue
+from workbench.kernels.gemm import hopper as gemm_hopper
+from workbench.kernels.gemm import hopper_wide as gemm_hopper_wide
+from workbench.kernels.gemm.descriptors import descriptor_of
+from workbench.kernels.gemm.problem import batch_shape, powers_of_two
+from workbench.kernels.layout import ACCESS_BYTES
+
+# Columns that the smaller of two parts of a tile has at least. Of 32 beside 64, the ptxas of Triton 3.6 makes
+# what reads beyond its shared memory on an H200; without ptxas' optimizations it is right.
+FEWEST_BESIDE = 64
+
+
+def checked_tile(tile: Sequence[int]) -> tuple[int, int, int]:
+    """The tile, if the kernels can make it.
+
+    Raises:
+        InvalidArgumentError, ArgumentTypeError: they cannot.
+    """
+    fix = "Give m, n and k of a tile, such as (128, 128, 64)."
+    if not isinstance(tile, Sequence) or isinstance(tile, str) or len(tile) != 3:
+        raise InvalidArgumentError("tile", f"got {tile!r}", fix)
+    for i, length in enumerate(tile):
+        fewest = 16
+        if i == 1 and isinstance(length, int) and length > 0 and length.bit_count() == 2:
+            length &= -length  # the smaller of its parts
+            fewest = FEWEST_BESIDE
+        if check_power_of_two(f"tile[{i}]", length) < fewest:
+            raise InvalidArgumentError(
+                f"tile[{i}]", f"got {tile[i]}", f"Give 16 or more, and no sum with less than {fewest}."
+            )
+    m, n, k = tile
+    if max(m * n, m * k, n * k) > tl.TRITON_MAX_TENSOR_NUMEL:
+        most = f"Two of them may be {tl.TRITON_MAX_TENSOR_NUMEL:,} elements at most, which is Triton's limit."
+        raise InvalidArgumentError("tile", f"got {tuple(tile)}", most)
+    return m, n, k
+
+
+def check_cast(chain: Epilogue, dtype: torch.dtype) -> None:
+    """Raise where an epilogue casts to another dtype than the output's."""
+    wanted = next((one.dtype for one in chain.functors if one.dtype is not None), dtype)
+    if dtype != wanted:
+        raise TensorMismatchError("output", f"{dtype}, cast to {wanted}", f"Give an output of {wanted}.")
+
+
+def check_epilogue(chain: Epilogue, dtype: torch.dtype) -> None:
+    """Raise where what an epilogue makes is not for an output of this dtype that lies as its matrix does."""
+    check_cast(chain, dtype)
+    if chain.permuted is not None:
+        raise InvalidArgumentError(
+            "epilogue", "it permutes", "Give it to gemm.launch, or describe the output."
+        )
+
+
+def why_not_ping_pong(a: torch.Tensor, b: torch.Tensor, tile: tuple[int, int, int] | None = None) -> str:
+    """Why the template "ping-pong" cannot take these operands, or that tile; empty when it can."""
+    if not {a.dtype, b.dtype} <= set(gemm_hopper.SUPPORTED):
+        return f"it takes fp16 and bf16, not {a.dtype}"
+    if math.prod(batch_shape(a, b)) != 1:
+        return "it takes no batches"
+    for name, matrix in (("a", a), ("b", b)):
+        if descriptor_of(matrix, (ACCESS_BYTES, ACCESS_BYTES)) is None:
+            return f"TMA takes no {name} of shape {tuple(matrix.shape)} and strides {matrix.stride()}"
+    if tile is not None:
+        rows, cols, _ = tile
+        if tile == gemm_hopper_wide.TILE:
+            return ""
+        fewest, most = gemm_hopper.FEWEST_COLS, gemm_hopper.MOST_COLS
+        is_power = len(powers_of_two(cols)) == 1 and fewest <= cols <= most
+        if rows % gemm_hopper.ROWS.value or not is_power or rows * cols > gemm_hopper.MOST_ELEMENTS:
+            return (
+                f"a tile has a multiple of {gemm_hopper.ROWS.value} rows, columns that are a power of two "
+                f"from {fewest} to {most}, and {gemm_hopper.MOST_ELEMENTS} elements at most, or is "
+                f"{gemm_hopper_wide.TILE}, not {tile}"
+            )
+    return ""
+
+
+def check_ping_pong(a: torch.Tensor, b: torch.Tensor, tile: tuple[int, int, int], num_stages: int) -> None:
+    """Raise where the template "ping-pong" does not take operands, tile or stages.
+
+    Raises:
+        InvalidArgumentError, ArgumentTypeError: as above.
+    """
+    if reason := why_not_ping_pong(a, b, tile):
+        raise InvalidArgumentError("template", f"ping-pong: {reason}", "Give another template, or tile.")
+    if check_positive("num_stages", num_stages) < gemm_hopper.FEWEST_STAGES:
+        raise InvalidArgumentError(
+            "num_stages", f"got {num_stages}", f"Give {gemm_hopper.FEWEST_STAGES} or more."
+        )

@@ -1,0 +1,54 @@
+"""Tensor descriptors of matrices, by which the hardware moves whole tiles (on Hopper, TMA)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+from workbench.kernels.layout import ACCESS_BYTES
+from workbench.kernels.tile import gemm
+
+
+class Described(NamedTuple):
+    """A matrix behind a tensor descriptor, or its transpose behind one."""
+
+    descriptor: TensorDescriptor
+    is_transposed: bool
+
+
+def descriptor_of(matrix: torch.Tensor, block: tuple[int, int]) -> Described | None:
+    """A descriptor of a matrix, or of its transpose, in blocks; None where the hardware could not take one.
+
+    It wants elements, an address and row pitches that are multiples of 16 bytes, neighbors in a row, and
+    blocks whose rows have 16 bytes at least.
+
+    Args:
+        matrix: [rows, cols]; or a batch of one.
+        block: rows and columns of a block.
+    """
+    shape, strides = [*matrix.shape[-2:]], [*matrix.stride()[-2:]]
+    is_transposed = strides[1] != 1
+    if is_transposed:
+        shape, strides, block = shape[::-1], strides[::-1], block[::-1]
+    itemsize = matrix.element_size()
+    if strides[1] != 1 or strides[0] * itemsize % ACCESS_BYTES or strides[0] < shape[1]:
+        return None
+    if not matrix.numel() or matrix.data_ptr() % ACCESS_BYTES or block[1] * itemsize < ACCESS_BYTES:
+        return None
+    return Described(TensorDescriptor(matrix, shape, strides, list(block)), is_transposed)
+
+
+def descriptors_of(matrix: torch.Tensor, blocks: Sequence[tuple[int, int]]) -> list[Described] | None:
+    """A descriptor of the matrix for each kind of block, or None if one of them cannot be."""
+    found = [descriptor_of(matrix, block) for block in blocks]
+    return [one for one in found if one is not None] if all(found) else None
+
+
+def loader_of(described: list[Described] | None) -> Any:
+    """What loads tiles of a matrix: of its descriptors, or of its pointer."""
+    if not described:
+        return gemm.load_strided
+    return gemm.load_descriptor_of_transpose if described[0].is_transposed else gemm.load_descriptor

@@ -1,0 +1,89 @@
+"""Packing: copies of matrices that lie as the GEMM kernels like it, made by a step before the product."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import torch
+import triton
+
+from workbench.kernels.gemm.kernel import pack_kernel
+from workbench.kernels.layout import ACCESS_BYTES, MOST_OFFSETS_IN_32_BITS
+from workbench.launch import Step
+
+# A tile of what packs; its warps.
+PACK_TILE, PACK_WARPS = (32, 64), 4
+
+
+# Where rows begin that need no more of the L2 cache's lines than they have bytes.
+LINE_BYTES = 128
+
+
+def packed(a: torch.Tensor, b: torch.Tensor) -> dict[str, torch.Tensor]:
+    """Room for copies of those of two matrices, by name, that do not lie as the kernels like it.
+
+    Rows, or columns where those are what is contiguous, should begin at multiples of 128 bytes; and matrix
+    units take operands of other than 16 bits only with neighbors along K.
+
+    Args:
+        a, b: [m, k] and [k, n].
+    """
+    found = {}
+    for name, matrix, along_k in (("a", a, 1), ("b", b, 0)):
+        itemsize = matrix.element_size()
+        contiguous = next((i for i in (along_k, 1 - along_k) if matrix.stride(i) == 1), along_k)
+        wanted = contiguous if itemsize == 2 else along_k
+        pitch = matrix.stride(1 - wanted) * itemsize
+        if (
+            matrix.stride(wanted) == 1
+            and pitch % LINE_BYTES == 0
+            and pitch >= matrix.shape[wanted] * itemsize
+        ):
+            continue
+        pitch = triton.cdiv(matrix.shape[wanted] * itemsize, LINE_BYTES) * LINE_BYTES // itemsize
+        strides = (pitch, 1) if wanted == 1 else (1, pitch)
+        found[name] = torch.empty_strided(matrix.shape, strides, dtype=matrix.dtype, device=matrix.device)
+    return found
+
+
+def copies_of(a: torch.Tensor, b: torch.Tensor, pack: bool | Sequence[str]) -> dict[str, torch.Tensor]:
+    """Return room for the copies that `pack` of `gemm.launch` asks for."""
+    names = ("a", "b") if isinstance(pack, bool) else pack
+    return {name: room for name, room in packed(a, b).items() if name in names}
+
+
+def pack_step(matrices: Mapping[str, torch.Tensor], copies: Mapping[str, torch.Tensor]) -> Step:
+    """Return the step that copies matrices to where :func:`packed` made room."""
+    sources = tuple([matrices[name] for name in copies])
+    rows, cols = PACK_TILE
+    tiles = sum(
+        math.prod(triton.cdiv(size, length) for size, length in zip(one.shape, PACK_TILE, strict=True))
+        for one in sources
+    )
+    reach = max(
+        sum(
+            (size + length) * step
+            for size, length, step in zip(one.shape, PACK_TILE, one.stride(), strict=True)
+        )
+        for one in (*sources, *copies.values())
+    )
+    return Step(
+        pack_kernel, (tiles,),
+        (
+            sources, tuple(copies.values()), tuple([tuple(one.shape) for one in sources]),
+            tuple([one.stride() for one in sources]), tuple([one.stride() for one in copies.values()]),
+        ),
+        {
+            "ROWS": rows, "COLS": cols,
+            "DIVISORS": tuple(
+                [
+                    math.gcd(number, ACCESS_BYTES // one.element_size())
+                    for one in sources
+                    for number in (*one.shape, *one.stride())
+                ]
+            ),
+            "WIDE": reach > MOST_OFFSETS_IN_32_BITS, "OVERLAP": False,
+            "num_warps": PACK_WARPS,
+        },
+    )  # fmt: skip

@@ -1,0 +1,56 @@
+"""Outputs whose dimensions an epilogue permutes: their shapes, and where a product's elements lie in them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from workbench.errors import TensorMismatchError
+from workbench.kernels.epilogues import Epilogue, Permuted
+from workbench.kernels.layout import merged
+
+
+def stored_shape(chain: Epilogue, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the shape of the output of a product of this shape, which a chain may permute.
+
+    Raises:
+        TensorMismatchError: it cannot.
+    """
+    if chain.permuted is None:
+        return shape
+    if _first_of_columns(chain.permuted, shape) is None:
+        *batch, m, n = shape
+        first = f"begin with the batch's {tuple(batch)}, and then " if batch else ""
+        raise TensorMismatchError(
+            "epilogue, permuted", f"shape {chain.permuted.shape}",
+            f"Give lengths that {first}have some that multiply to {m}, and others to {n}.",
+        )  # fmt: skip
+    return chain.permuted.stored
+
+
+def _first_of_columns(permuted: Permuted, shape: tuple[int, ...]) -> int | None:
+    """The first dimension of those that number the product's columns; None where they do not fit."""
+    *batch, m, n = shape
+    lengths, outer = permuted.shape, len(batch)
+    if lengths[:outer] != tuple(batch):
+        return None
+    places = range(outer, len(lengths) + 1)
+    return next((d for d in places if (math.prod(lengths[outer:d]), math.prod(lengths[d:])) == (m, n)), None)
+
+
+def strides_of_product(permuted: Permuted, output: torch.Tensor) -> list[int]:
+    """What it takes from one index to the next, of the product's dimensions as :func:`permuted` sees them."""
+    return [output.stride(permuted.dims.index(d)) for d in range(len(permuted.dims))]
+
+
+def rows_and_columns(permuted: Permuted, output: torch.Tensor, shape: tuple[int, ...]) -> tuple[Any, ...]:
+    """What `transfer.strided` is given to find a matrix's elements in an output with other dimensions."""
+    d = _first_of_columns(permuted, shape)
+    assert d is not None  # `stored_shape` has seen to it
+    found = []
+    for dims in (range(len(shape) - 2, d), range(d, len(permuted.shape))):
+        sizes, (strides,) = merged(permuted.shape, [strides_of_product(permuted, output)], dims)
+        found += [sizes or (1,), strides or (0,)]
+    return tuple(found)

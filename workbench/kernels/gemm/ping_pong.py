@@ -1,0 +1,230 @@
+"""The template "ping-pong": which of its kernels a product on Hopper gets, and the step that starts it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import triton
+
+from workbench.errors import InvalidArgumentError, check_type
+from workbench.kernels.gemm import hopper as gemm_hopper
+from workbench.kernels.gemm import hopper_pairs as gemm_hopper_pairs
+from workbench.kernels.gemm import hopper_wide as gemm_hopper_wide
+from workbench.kernels.gemm.descriptors import Described, descriptor_of
+from workbench.kernels.gemm.placement import Placement
+from workbench.kernels.gemm.plan import Plan
+from workbench.kernels.gemm.request import Request
+from workbench.kernels.tile import order
+from workbench.launch import Launch, Step
+
+
+class Turns(NamedTuple):
+    """A kernel of the template.
+
+    Attributes:
+        kernel: of `hopper`, `hopper_pairs` or `hopper_wide`. meta: meta-parameters of its own.
+        number: of tiles, or of pairs of them.
+    """
+
+    kernel: Any
+    meta: dict[str, Any]
+    number: int
+
+
+class Sums(NamedTuple):
+    """A product, as far as the choice among the kernels depends on it.
+
+    Attributes:
+        tile: m, n and k. tiles_n: of them in a row. number: of all. rounds: of one program, at most.
+        steps: along K. stages: buffers of A and of B.
+        programs: that may run at one time.
+        brought: tensors of the epilogue that are brought ahead.
+        may_add: whether these may be added to sums before their end.
+        evict_first: whether they leave the L2 cache first.
+    """
+
+    tile: tuple[int, int, int]
+    tiles_n: int
+    number: int
+    rounds: int
+    steps: int
+    stages: int
+    programs: int
+    brought: int
+    may_add: bool
+    evict_first: bool
+
+    @property
+    def is_long(self) -> bool:
+        """Whether what is read hides behind a tile's products."""
+        return self.tile[:2] == gemm_hopper.LARGE_TILE and self.steps >= gemm_hopper.FEWEST_LONG_STEPS
+
+    @property
+    def begins(self) -> bool:
+        """Whether a program's second tile begins as the sum of what is brought, and ends by halves."""
+        return (
+            self.may_add
+            and self.is_long
+            and self.rounds == 2
+            and self.stages > gemm_hopper.TAIL.value
+            and self.tile[2] == gemm_hopper.BLOCK_K_OF_HALVES
+        )
+
+    @property
+    def stages_of_pairs(self) -> int:
+        """Buffers of pairs of tiles, each of which has a block of B more."""
+        return self.stages * 2 // 3
+
+    @property
+    def is_in_pairs(self) -> bool:
+        """Whether neighboring tiles share blocks of A."""
+        rounds = 2 * triton.cdiv(self.number // 2, self.programs)
+        return (
+            (self.may_add or not self.brought)
+            and self.is_long
+            and not self.begins
+            and self.tiles_n % 2 == 0
+            and self.stages_of_pairs >= gemm_hopper_pairs.FEWEST_STAGES
+            and rounds <= gemm_hopper_pairs.MOST_TILES * self.rounds
+        )
+
+
+def ping_pong_step(request: Request, plan: Plan, placement: Placement) -> Step:
+    """Return the only step of a product in turns.
+
+    Raises:
+        InvalidArgumentError: there is too little along K, or there are too many tiles, for tiles of 128 x
+        192.
+    """
+    (block_m, block_n, block_k), (m, n, k) = plan.tile, placement.problem[:3]
+    part = gemm_hopper.ROWS.value, min(block_n, gemm_hopper.PART_COLS.value)
+    ahead = gemm_hopper.bring_ahead(
+        placement.bound.functors, placement.bound.extras, (m, n), part,
+        gemm_hopper.MOST_BROUGHT if plan.num_stages > gemm_hopper.FEWEST_STAGES else 0,
+    )  # fmt: skip
+    beside = ahead.tensors
+    turns = _turns_of(_sums_of(request, plan, len(beside), is_first=ahead.is_first), k)
+    programs = min(plan.programs, turns.number)
+    if request.schedule.programs is None:
+        # The smallest grid that does not increase tiles per program: fewer programs ask for their blocks at
+        # one time, and for less power.
+        programs = triton.cdiv(turns.number, triton.cdiv(turns.number, programs))
+    of_a, *of_b = _described(request, plan)
+    of_sizes, _, _, of_output, *_ = placement.problem.divisors(
+        request.a.element_size(), placement.of_output, request.output.element_size(),
+        is_affine=placement.is_affine,
+    )  # fmt: skip
+    meta = turns.meta | {
+        "BLOCK_M": block_m, "BLOCK_N": block_n, "BLOCK_K": block_k, "BESIDE": len(beside),
+        "ORDER": order.ORDERS[request.schedule.launch_order], "GROUP": plan.group,
+        "EPILOGUE": gemm_hopper.on_hopper(ahead.functors), "PLACE": placement.place,
+        "A_TRANSPOSED": of_a.is_transposed, "B_TRANSPOSED": of_b[0].is_transposed,
+        "DIVISORS": (of_sizes, of_output),
+        "WIDE": placement.is_wide(plan.tile, request.output),
+        "PRODUCTS": True, "num_warps": gemm_hopper.WARPS,
+    }  # fmt: skip
+    sources = [
+        gemm_hopper.described(one.base, one.shape, one.strides, one.block_shape)
+        for one in (of_a.descriptor, *(each.descriptor for each in of_b))
+    ]
+    none = [None] * (gemm_hopper.MOST_BROUGHT - len(beside))
+    arguments = (*sources, *beside, *none, request.output, placement.bound.extras, m, n, k)
+    return Step(turns.kernel, (programs,), (*arguments, placement.place_params, turns.number), meta)
+
+
+def _described(request: Request, plan: Plan) -> list[Described]:
+    """Return descriptors of A and of each part of B."""
+    block_m, _, block_k = plan.tile
+    blocks = ((request.a, (block_m, block_k)), *((request.b, (block_k, width)) for width in plan.widths))
+    return [one for each, block in blocks if (one := descriptor_of(each, block)) is not None]
+
+
+def _sums_of(request: Request, plan: Plan, brought: int, *, is_first: bool) -> Sums:
+    """Return the product, of whose epilogue so many tensors are brought ahead.
+
+    Args:
+        is_first: whether they may be added before all of the product is.
+    """
+    block_m, block_n, block_k = plan.tile
+    steps, tiles_n = triton.cdiv(request.a.shape[-1], block_k), triton.cdiv(request.shape[-1], block_n)
+    number = triton.cdiv(request.height, block_m) * tiles_n
+    return Sums(
+        plan.tile, tiles_n, number, triton.cdiv(number, plan.programs), steps, plan.num_stages, plan.programs,
+        brought,
+        # What is added to something large loses: a wider output, or very many steps, would show it.
+        may_add=is_first and request.output.element_size() == 2 and steps <= gemm_hopper.MOST_ADDED_STEPS,
+        evict_first=brought > 0 and request.work.bytes <= gemm_hopper.L2_BYTES,
+    )  # fmt: skip
+
+
+def _turns_of(sums: Sums, k: int) -> Turns:
+    """Return the kernel for a product with so many elements along K."""
+    if sums.tile == gemm_hopper_wide.TILE:
+        return _wide(sums, k)
+    if sums.is_in_pairs:
+        meta = {"STAGES": sums.stages_of_pairs}
+        return Turns(gemm_hopper_pairs.gemm_pairs_kernel, meta, sums.number // 2)
+    block_m, block_n, block_k = sums.tile
+    # One buffer is enough where parts are needed long after another; else they take the place of a stage.
+    stages, slots = sums.stages, int(sums.begins)
+    if sums.brought and not sums.begins:
+        stages -= 1
+        part = gemm_hopper.ROWS.value * min(block_n, gemm_hopper.PART_COLS.value)
+        of_slot = sums.brought * part
+        slots = min((block_m + block_n) * block_k // of_slot + 1, block_m * block_n // part)
+    meta = {"STAGES": stages, "SLOTS": slots, "BEGIN": sums.begins, "EVICT_FIRST": sums.evict_first}
+    return Turns(gemm_hopper.gemm_ping_pong_kernel, meta, sums.number)
+
+
+def _wide(sums: Sums, k: int) -> Turns:
+    """Return the kernel for tiles of 128 x 192.
+
+    Raises:
+        InvalidArgumentError: it does not take so many tiles, so few elements along K, or so few stages.
+    """
+    tile, programs = sums.tile, sums.programs
+    if sums.brought and sums.rounds > gemm_hopper_wide.MOST_TILES:
+        most_tiles = programs * gemm_hopper_wide.MOST_TILES
+        raise InvalidArgumentError(
+            "tile", f"got {tile}, of which there are {sums.number} for {programs} programs",
+            f"Give another tile: of this one there may be {most_tiles}.",
+        )  # fmt: skip
+    if sums.steps < gemm_hopper_wide.FEWEST_STEPS:
+        fewest_k = (gemm_hopper_wide.FEWEST_STEPS - 1) * tile[2] + 1
+        fix = f"Give another tile: with this one K has {fewest_k} elements or more."
+        raise InvalidArgumentError("tile", f"got {tile}, and K of {k}", fix)
+    stages = sums.stages
+    if stages < gemm_hopper_wide.FEWEST_STAGES:
+        fix = f"Give {gemm_hopper_wide.FEWEST_STAGES} or more."
+        raise InvalidArgumentError("num_stages", f"got {stages}, of tiles of {tile}", fix)
+    if sums.brought:
+        stages = min(stages, gemm_hopper_wide.MOST_STAGES_BESIDE)
+    begins = sums.brought > 0 and sums.may_add
+    meta = {"STAGES": stages, "BEGIN": begins, "EVICT_FIRST": sums.evict_first}
+    return Turns(gemm_hopper_wide.gemm_wide_kernel, meta, sums.number)
+
+
+def without_products(product: Launch) -> Launch:
+    """The same launch, but nothing is multiplied: it copies and stores as much, and finishes as if A were 0.
+
+    For measuring: what takes about as long as the whole, though the clock is higher where nothing is
+    multiplied, does not wait for matrix units. Its work is not known: it has no FLOPs of a product.
+
+    Args:
+        product: a launch of the template "ping-pong".
+
+    Raises:
+        ArgumentTypeError: `product` is no launch. InvalidArgumentError: its template is another one, or it
+        has no kernel of that template, since there is nothing in the output, or along K.
+    """
+    check_type("product", product, Launch, 'Give what `launch(..., template="ping-pong")` returns.')
+    if not product.steps or any("PRODUCTS" not in step.meta for step in product.steps):
+        names = ", ".join(step.name for step in product.steps) or "no kernel"
+        raise InvalidArgumentError(
+            "product",
+            f"got a launch of {names}",
+            'Give one of the template "ping-pong", of no empty product.',
+        )
+    steps = tuple(replace(step, meta={**step.meta, "PRODUCTS": False}) for step in product.steps)
+    return replace(product, steps=steps, work=None)

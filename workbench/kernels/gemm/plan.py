@@ -1,0 +1,133 @@
+"""Plans of products: tile, splits and grid, of what a request leaves open and of what it asks for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import triton
+
+from workbench.device import planned
+from workbench.errors import check_positive, check_power_of_two
+from workbench.kernels.gemm.checks import check_ping_pong, checked_tile
+from workbench.kernels.gemm.problem import powers_of_two
+from workbench.kernels.gemm.request import Request
+from workbench.kernels.tile import order
+
+# Tiles of the output from the largest to the smallest; bytes of a tile's row along K.
+TILES = ((128, 256), (128, 128), (128, 64), (64, 64), (64, 32), (32, 32), (32, 16), (16, 16))
+
+
+TILE_ROW_BYTES = 128
+
+
+# Elements of a tile whose sums, and sums of sums, fit registers where no matrix units multiply (fp32, sm_90).
+MOST_WITHOUT_UNITS = 64 * 128
+
+
+# Tiles along K that a split has at least, and splits at most.
+FEWEST_TILES, MOST_SPLITS = 4, 32
+
+
+def default_tile(m: int, n: int, batch: int, itemsize: int, compute_units: int) -> tuple[int, int, int]:
+    """m, n and k of a tile: the largest of which there is one for each compute unit, or else a small one.
+
+    No side is longer than the product's, rounded up to a power of two of 16 or more. Not measured yet.
+    """
+    longest = [max(triton.next_power_of_2(size), 16) for size in (m, n)]
+    block_k = max(TILE_ROW_BYTES // itemsize, 16)
+    for tile in TILES:
+        rows, cols = (min(size, most) for size, most in zip(tile, longest, strict=True))
+        if itemsize >= 4 and rows * cols > MOST_WITHOUT_UNITS:
+            continue
+        if triton.cdiv(m, rows) * triton.cdiv(n, cols) * batch >= compute_units:
+            return rows, cols, block_k
+    return min(longest[0], 64), min(longest[1], 64), block_k
+
+
+def default_splits(m: int, n: int, k: int, batch: int, tile: tuple[int, int, int], compute_units: int) -> int:
+    """Programs that share K: as many as keep every compute unit busy, where there are too few tiles."""
+    tiles = triton.cdiv(m, tile[0]) * triton.cdiv(n, tile[1]) * batch
+    most: int = min(compute_units // tiles, k // tile[2] // FEWEST_TILES, MOST_SPLITS)
+    return max(most, 1)
+
+
+def default_warps(block_m: int, block_n: int) -> int:
+    """One to each 4096 elements of the output's tile, from 4 to 8."""
+    return 8 if block_m * block_n >= 8 * 4096 else 4
+
+
+def splits_with_work(splits: int, tiles_k: int) -> int:
+    """As many of `splits` as have a tile along K.
+
+    Raises:
+        InvalidArgumentError, ArgumentTypeError: `splits` is no positive number.
+    """
+    wanted = min(check_positive("splits", splits), max(tiles_k, 1))
+    return triton.cdiv(tiles_k, triton.cdiv(tiles_k, wanted)) if wanted > 1 else 1
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a product is made by.
+
+    Attributes:
+        template: a name in `options.TEMPLATES`; "simple" where there is nothing along K to share.
+        tile: m, n and k. widths: the parts of its columns, powers of two.
+        tiles: of the output. splits: programs that share K, each with a tile along it.
+        programs: that are started.
+        kept: partial products in memory: one for each split, one that atomic splits add to, or none.
+        group, num_warps, num_stages: as in `options.Options`.
+    """
+
+    template: str
+    tile: tuple[int, int, int]
+    tiles: int
+    splits: int
+    programs: int
+    kept: int
+    group: int
+    num_warps: int
+    num_stages: int
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """The parts of a tile's columns."""
+        return powers_of_two(self.tile[1])
+
+
+def plan_of(request: Request) -> Plan:
+    """Return the plan of a product with elements, on the device that is planned for.
+
+    Raises:
+        InvalidArgumentError, ArgumentTypeError: an option is out of its range, or the template "ping-pong"
+        does not take the operands.
+    """
+    schedule, (m, n), k = request.schedule, request.shape[-2:], request.a.shape[-1]
+    given = request.compute_units
+    units = planned().compute_units if given is None else check_positive("compute_units", given)
+    if schedule.tile is None:
+        tile = default_tile(request.height, n, request.batch, request.a.element_size(), units)
+    else:
+        tile = checked_tile(schedule.tile)
+    splits = schedule.splits
+    if splits is None:
+        is_whole = schedule.template in ("stream-k", "ping-pong") or schedule.rows is not None
+        splits = 1 if is_whole else default_splits(m, n, k, request.batch, tile, units)
+    splits = splits_with_work(splits, triton.cdiv(k, tile[2]))
+    tiles = triton.cdiv(request.height, tile[0]) * triton.cdiv(n, tile[1]) * request.batch
+    programs = units if schedule.programs is None else check_positive("programs", schedule.programs)
+    template = schedule.template if k else "simple"
+    if template == "simple":
+        programs = tiles * splits
+    elif template in ("persistent", "ping-pong"):
+        programs = min(programs, tiles * splits)
+    if template == "ping-pong":
+        check_ping_pong(request.a, request.b, tile, schedule.num_stages)
+    warps = default_warps(*tile[:2]) if schedule.num_warps is None else schedule.num_warps
+    return Plan(
+        template, tile, tiles, splits, programs,
+        kept=0 if splits == 1 else 1 if schedule.atomic else splits,
+        group=check_positive("group", schedule.group, most=order.MOST_GROUP),
+        num_warps=check_power_of_two("num_warps", warps),
+        num_stages=check_positive("num_stages", schedule.num_stages),
+    )  # fmt: skip

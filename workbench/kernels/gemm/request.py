@@ -1,0 +1,211 @@
+"""A checked call of `gemm.launch`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from workbench.errors import (
+    ArgumentTypeError,
+    InvalidArgumentError,
+    TensorMismatchError,
+    check_name,
+    check_type,
+)
+from workbench.kernels import epilogues
+from workbench.kernels.epilogues import Epilogue, Frame, expanded
+from workbench.kernels.gemm import hopper as gemm_hopper
+from workbench.kernels.gemm.checks import check_cast, checked_tile
+from workbench.kernels.gemm.options import TEMPLATES, Rest, Schedule
+from workbench.kernels.gemm.permuted import stored_shape
+from workbench.kernels.gemm.problem import (
+    PRECISIONS,
+    batch_shape,
+    is_supported,
+    output_dtypes,
+    powers_of_two,
+    result_dtype,
+    with_epilogue,
+)
+from workbench.kernels.layout import distinct_elements, may_share
+from workbench.kernels.tile import order
+from workbench.launch import Work
+
+
+@dataclass(frozen=True, eq=False)
+class Request:
+    """A product that the kernels can make, and how it is to be launched.
+
+    Attributes:
+        a, b, output: [..., m, k], [..., k, n] and what is stored, [..., m, n] unless the epilogue permutes.
+        chain: the epilogue, behind an addend's; views: its tensors, of the product's shape.
+        shape: of the product.
+        rows: the first that is made, and the one behind the last.
+        work: FLOPs and least bytes of those rows.
+        precision: a name in `PRECISIONS`.
+        compute_units: of the device to plan for, as they were given; None for as many as it has.
+        schedule: the options.
+    """
+
+    a: torch.Tensor
+    b: torch.Tensor
+    output: torch.Tensor
+    chain: Epilogue
+    views: tuple[torch.Tensor, ...]
+    shape: tuple[int, ...]
+    rows: tuple[int, int]
+    work: Work
+    precision: str
+    compute_units: int | None
+    schedule: Schedule
+
+    @property
+    def batch(self) -> int:
+        """How many products."""
+        return math.prod(self.shape[:-2])
+
+    @property
+    def height(self) -> int:
+        """Rows that are made."""
+        return self.rows[1] - self.rows[0]
+
+
+def validated(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    output: torch.Tensor | None,
+    addend: torch.Tensor | None,
+    alpha: float,
+    beta: float,
+    epilogue: Epilogue | None,
+    precision: str,
+    compute_units: int | None,
+    schedule: Schedule,
+) -> Request:
+    """Return the request of these arguments of `gemm.launch`; the output is a new tensor where it is None.
+
+    Raises:
+        as `gemm.launch`, but for tile, programs, warps, stages, group and compute units, which the plan has.
+    """
+    for name, tensor in (("a", a), ("b", b)):
+        check_type(name, tensor, torch.Tensor, "Give a torch.Tensor.")
+    if reason := is_supported(a, b):
+        raise TensorMismatchError(
+            "a, b", reason, "Give matrices, or batches of them, that can be multiplied."
+        )
+    _check_schedule(schedule, precision)
+    shape = (*batch_shape(a, b), a.shape[-2], b.shape[-1])
+    chain = _chain(addend, alpha, beta, epilogue, is_whole=a.dtype == torch.int8)
+    stored = stored_shape(chain, shape)
+    if output is None:
+        output = torch.empty(stored, dtype=chain.result_dtype(result_dtype(a.dtype)), device=a.device)
+    _check_output(output, stored, a, chain)
+    views = expanded(chain, Frame(shape), a.device)
+    rows = _checked_rows(schedule.rows, shape, schedule.template, schedule.splits)
+    work = _work(a if schedule.rows is None else a[slice(*rows)], b, output, chain)
+    _check_pack_and_rest(schedule.pack, schedule.rest)
+    if schedule.pack and output.numel() and (a.dim(), b.dim()) != (2, 2):
+        rejected = f"got {schedule.pack} for a batch"
+        raise InvalidArgumentError("pack", rejected, "Give two matrices, or pack=False.")
+    return Request(a, b, output, chain, tuple(views), shape, rows, work, precision, compute_units, schedule)
+
+
+def _check_schedule(schedule: Schedule, precision: str) -> None:
+    """Raise where options do not go together."""
+    check_name("launch_order", schedule.launch_order, order.ORDERS)
+    check_name("precision", precision, PRECISIONS)
+    check_name("template", schedule.template, TEMPLATES)
+    template, tile, splits = schedule.template, schedule.tile, schedule.splits
+    if template == "stream-k" and tile is not None and len(powers_of_two(checked_tile(tile)[1])) > 1:
+        # Compiled by Triton 3.6 for Hopper, with masks, the second part came out wrong, each time otherwise.
+        raise InvalidArgumentError("tile", f"got {tuple(tile)}", "Give Stream-K a power of two of columns.")
+    if template == "stream-k" and splits not in (None, 1):
+        raise InvalidArgumentError("splits", f"got {splits}", "Stream-K splits by itself: give 1, or None.")
+    if template == "ping-pong":
+        warps = schedule.num_warps
+        if splits not in (None, 1):
+            raise InvalidArgumentError("splits", f"got {splits}", "Give 1, or another template.")
+        if schedule.pack:
+            raise InvalidArgumentError("pack", f"got {schedule.pack}", "Give False, or another template.")
+        if warps not in (None, gemm_hopper.WARPS):
+            raise InvalidArgumentError("num_warps", f"got {warps}", f"Its groups have {gemm_hopper.WARPS}.")
+    if template == "simple" and schedule.programs is not None:
+        rejected = f"got {schedule.programs}"
+        raise InvalidArgumentError("programs", rejected, "Give another template, or None.")
+
+
+def _chain(
+    addend: torch.Tensor | None, alpha: float, beta: float, epilogue: Epilogue | None, *, is_whole: bool
+) -> Epilogue:
+    """Return the epilogue, behind the addend's if there is one.
+
+    Args:
+        is_whole: whether products are whole numbers, of which alpha and beta have no fractions.
+    """
+    check_type("addend", addend, torch.Tensor | None, "Give a torch.Tensor, or None.")
+    check_type("epilogue", epilogue, Epilogue | None, "Give an epilogue, such as relu(), or None.")
+    for name, value in (("alpha", alpha), ("beta", beta)):
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise ArgumentTypeError(name, f"got {value!r}", "Give a number.")
+    chain = Epilogue() if epilogue is None else epilogue
+    if addend is not None:
+        numbers = (int(alpha), int(beta)) if is_whole else (float(alpha), float(beta))
+        return epilogues.add_scaled(addend, *numbers) | chain
+    if alpha != 1:
+        raise InvalidArgumentError("alpha", f"got {alpha}, without an addend", "Give an addend, or 1.")
+    return chain
+
+
+def _work(a: torch.Tensor, b: torch.Tensor, output: torch.Tensor, chain: Epilogue) -> Work:
+    """Return FLOPs and least bytes of a product of these rows of A, its epilogue included."""
+    made = math.prod((*batch_shape(a, b), a.shape[-2], b.shape[-1]))
+    size = sum(distinct_elements(t) * t.element_size() for t in (a, b)) + made * output.element_size()
+    return with_epilogue(Work(2 * made * a.shape[-1], size), chain, made)
+
+
+def _check_output(output: torch.Tensor, shape: tuple[int, ...], a: torch.Tensor, chain: Epilogue) -> None:
+    check_type("output", output, torch.Tensor, "Give a torch.Tensor, or None.")
+    if tuple(output.shape) != shape or output.device != a.device:
+        given = f"shape {tuple(output.shape)} on {output.device}"
+        raise TensorMismatchError("output", given, f"Give {shape} on {a.device}.")
+    check_cast(chain, output.dtype)
+    if output.dtype not in output_dtypes(a.dtype, chain):
+        fix = "Give int8 or int32 of int8, else a floating dtype."
+        if chain.functors:
+            fix = "Give int8, int32 or a floating dtype."
+        raise TensorMismatchError("output", f"{output.dtype} of {a.dtype}", fix)
+    if output.layout != torch.strided or output.is_neg() or may_share(output.shape, output.stride()):
+        raise TensorMismatchError(
+            "output", f"strides {output.stride()}", "Give a plain tensor, each element in its own place."
+        )
+
+
+def _check_pack_and_rest(pack: bool | Sequence[str], rest: Mapping[str, Any] | None) -> None:
+    check_type("pack", pack, bool | tuple | list, "Give True or False, or names such as ('b',).")
+    for name in () if isinstance(pack, bool) else pack:
+        check_name("pack", name, ("a", "b"))
+    check_type("rest", rest, Mapping | None, "Give a dict such as {'tile': (64, 128, 64)}, or None.")
+    for name in rest or ():
+        check_name("rest", name, Rest._fields)
+
+
+def _checked_rows(
+    rows: tuple[int, int] | None, shape: tuple[int, ...], template: str, splits: int | None
+) -> tuple[int, int]:
+    """Return the first row that is made, and the one behind the last."""
+    if rows is None:
+        return 0, shape[-2]
+    if len(shape) != 2 or template != "simple" or splits not in (None, 1):
+        raise InvalidArgumentError(
+            "rows", f"got {rows} for {len(shape)} dimensions, {template}, splits {splits}",
+            "Give two matrices, template 'simple' and one split; or None.",
+        )  # fmt: skip
+    if not (isinstance(rows, tuple) and len(rows) == 2 and all(type(row) is int for row in rows)):
+        raise ArgumentTypeError("rows", f"got {rows!r}", "Give two integers, such as (0, 128).")
+    if not 0 <= rows[0] < rows[1] <= shape[0]:
+        raise InvalidArgumentError("rows", f"got {rows}", f"Give a range within (0, {shape[0]}).")
+    return rows
