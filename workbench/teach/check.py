@@ -146,7 +146,7 @@ def evaluate(definition: Definition, candidate: object, timeout: float) -> Verdi
 
 @dataclass(frozen=True)
 class _Answer:
-    """A right answer to one case.
+    """A correct answer to one case.
 
     Attributes:
         launch: the launch; None if the function does not return a launch.
@@ -342,7 +342,7 @@ def _race_of_programs(race: races.Race, accesses: observation.Accesses, call: st
 def _count_sectors(
     budget: Budget | None, launch: Launch, call: str, unknown: dict[str, str]
 ) -> tuple[AccessSectors, ...]:
-    """Count the sectors that a right launch touches; empty without a budget, or if nothing compiles here."""
+    """Count the sectors that a correct launch touches; empty without a budget or if nothing compiles."""
     if budget is None or budget.sectors is None:
         return ()
     text = f"the result of {call} is right, but its sectors cannot be counted."
@@ -352,7 +352,7 @@ def _count_sectors(
 
 
 def _count_missed_lines(budget: Budget | None, launch: Launch, call: str) -> int:
-    """Count the cache lines that a right launch's reads fetch from memory; 0 without a budget for them."""
+    """Count the cache lines that a correct launch's reads fetch from memory; 0 without a budget for them."""
     if budget is None or budget.misses is None:
         return 0
     with _reject_on_error(f"the result of {call} is right, but its reads cannot be told."):
@@ -368,7 +368,7 @@ def _count_missed_lines(budget: Budget | None, launch: Launch, call: str) -> int
 def _excesses(
     budget: Budget | None, launch: Launch, call: str, unknown: dict[str, str]
 ) -> tuple[Excess, ...]:
-    """Return the ways in which a right launch's compiled code exceeds its budget, where it compiles."""
+    """Return the ways in which a correct launch's compiled code exceeds its budget, where it compiles."""
     found: list[Excess] = []
     for asked in budget.code if budget else ():
         text = f"the result of {call} is right, but it does not compile for {asked.target}."
@@ -533,7 +533,7 @@ def _check_compiles(answer: _Answer, call: str, compiled: set[bytes], unknown: d
     """Compile each of the learner's kernels once, since the interpreter accepts more than the compiler.
 
     Args:
-        answer: a right answer to a case.
+        answer: a correct answer to a case.
         call: the call of this case, in words.
         compiled: the keys of the steps that were compiled; new ones are added.
         unknown: the targets for which nothing compiles here; a new one is added with the reason.
@@ -551,7 +551,7 @@ def _check_compiles(answer: _Answer, call: str, compiled: set[bytes], unknown: d
 
 
 def _compile(step: Step, call: str) -> None:
-    """Compile a step of a right launch; raises _Rejected or _NothingCompiles."""
+    """Compile a step of a correct launch; raises _Rejected or _NothingCompiles."""
     target = code.TARGET
     with _reject_on_error(f"the result of {call} is right, but it does not compile for {target}.", target):
         (compiled,) = lens.compile(Launch((step,), ()), target)
@@ -695,7 +695,7 @@ def _compare_descriptors(definition: Definition, result: object, expected: Descr
 
 
 def _check_transforms(found: Descriptor, most: int, call: str) -> None:
-    """Raise _Rejected if a right descriptor has more than `most` transforms or reads a table."""
+    """Raise _Rejected if a correct descriptor has more than `most` transforms or reads a table."""
     own = [stage.transform for stage in found.stages[1:] if not isinstance(stage.transform, PassThrough)]
     excess = []
     if len(own) > most:

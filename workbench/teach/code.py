@@ -29,7 +29,7 @@ _MOVES = {"global load": "loads", "asynchronous copy": "copies", "global store":
 
 @dataclass(frozen=True)
 class Excess:
-    """One way in which compiled code exceeds the budget.
+    """A way in which compiled code exceeds the budget.
 
     Attributes:
         signature: a value that is equal for two answers with the same mistake. It leaves out the number of
