@@ -62,7 +62,7 @@ def normals(*shape):
 # | layer | who works there | where | what it must know |
 # | --- | --- | --- | --- |
 # | 1, tile operators | who writes tiles | `kernels/tile/` | lanes, registers, one tile |
-# | 2, templated kernels and their invokers | who templates kernels | `kernels/` | grids, strides, tiles that hang over |
+# | 2, templated kernels and their invokers | who templates kernels | `kernels/rows/` and the other families | grids, strides, tiles that hang over |
 # | 3, instances | who chooses for a device | `kernels/instances/` | what was measured |
 # | 4, client API | who only calls | `ops/` | what torch's function would do |
 #
@@ -71,39 +71,44 @@ def normals(*shape):
 # else without a word, and whoever calls `ops.sum` need not know that tiles exist.
 #
 # **Predict.** A kernel asks `program_id` which program it is, and so depends on a grid. In how
-# many of the four folders is there such a function?
+# many of the four layers is there such a function?
 
 # %%
 with_a_grid = teach.predict("Layers with a grid in them", guess=None)
 
 # %%
 package = Path(inspect.getfile(Launch)).parent
-folders = ("kernels/tile", "kernels", "kernels/instances", "ops")
+families = ("attention", "convolution", "gemm", "movement", "pointwise", "rows")
+layers = {
+    "kernels/tile": ("kernels/tile",),
+    "kernels/<family>": tuple(f"kernels/{family}" for family in families),
+    "kernels/instances": ("kernels/instances",),
+    "ops": ("ops",),
+}
 signs = {
+    "functions": r"^ *def ",
     "jit functions": r"@(triton|gluon)\.jit",
     "program_id": r"program_id\(",
-    "makes a Launch": r"Launch(\.of)?\(",
-    "registers operators": r"\bOperation\(",
+    "makes a Launch": r"\bLaunch(\.of)?\(",
     "@profiled": r"^@profiled",
 }
 
 
-def has(folder, sign):
-    texts = [path.read_text() for path in (package / folder).glob("*.py")]
-    return any(re.search(sign, text, re.MULTILINE) for text in texts)
+def has(folders, sign):
+    paths = [path for folder in folders for path in (package / folder).rglob("*.py")]
+    return any(re.search(sign, path.read_text(), re.MULTILINE) for path in paths)
 
 
 found = {
-    folder: {name for name in signs if has(folder, signs[name])} for folder in folders
+    layer: {name for name in signs if has(folders, signs[name])}
+    for layer, folders in layers.items()
 }
-for layer, folder in enumerate(folders, start=1):
-    print(
-        f"{layer} {folder:18s}",
-        ", ".join(name for name in signs if name in found[folder]),
-    )
+for number, layer in enumerate(layers, start=1):
+    names = ", ".join(name for name in signs if name in found[layer])
+    print(f"{number} {layer:18s}", names or "tables, and no function")
 with_a_grid.reveal(
     sum("program_id" in names for names in found.values()),
-    because="a tile operator gets its tile, and layers 3 and 4 get a launch.",
+    because="a tile operator gets its tile, layer 3 is tables, and layer 4 gets a launch.",
 )
 
 # %% [markdown]
@@ -617,7 +622,7 @@ viz.InstanceLandscapeWidget(
 )
 
 # %% [markdown]
-# (`landscape.gemm(a, b, "sm_90")` draws all that the tuner would try for a product, which takes
+# (`explore.instances.gemm(a, b, "sm_90")` draws all that the tuner would try for a product, which takes
 # a minute.) What the picture does not say is which one is fastest. A kernel that waits for
 # memory wants many loads under way, and blocks are one way to have them; so it is a reason to
 # try an instance first, and not a reason to ship it.

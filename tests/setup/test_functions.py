@@ -20,20 +20,7 @@ SOURCES = sorted(
 MOST_LINES, MOST_PARAMETERS = 60, 12
 
 # Functions that are larger, and why they may be.
-EXCEPTIONS = {
-    "workbench/kernels/attention/backward.py: launch": "to be split",
-    "workbench/kernels/attention/kernel.py: launch": "to be split",
-    "workbench/kernels/convolution/implicit_gemm.py: launch": "to be split",
-    "workbench/kernels/gemm/gated.py: launch": "to be split",
-    "workbench/kernels/gemm/kernel.py: _ping_pong_step": "to be split",
-    "workbench/kernels/gemm/kernel.py: launch": "to be split",
-    "workbench/kernels/gemm/pair.py: launch": "to be split",
-    "workbench/kernels/gemm/rows.py: _states_step": "to be split",
-    "workbench/kernels/gemm/rows.py: launch": "to be split",
-    "workbench/kernels/rows/normalization.py: _make_backward": "to be split",
-    "workbench/kernels/rows/normalization.py: launch": "to be split",
-    "workbench/kernels/rows/softmax.py: launch_log_sum_exp": "to be split",
-}
+EXCEPTIONS: dict[str, str] = {}
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 JIT = {"triton.jit", "gluon.jit"}

@@ -289,7 +289,7 @@ def test_store_that_the_learner_did_not_write_is_shown_with_its_file() -> None:
     """Of a kernel of the package's, which has a functor of the learner's."""
     exercise = teach.exercise("10-1")
     verdict = exercise.evaluate(mutants.build_mutant(exercise, exercise.mutants[0]))
-    assert re.search(r"written by program \d+, line \d+ of gemm\.py: transfer\.store\(", verdict.text)
+    assert re.search(r"written by program \d+, line \d+ of kernel\.py: transfer\.store\(", verdict.text)
 
 
 TRIED = [
