@@ -442,15 +442,9 @@ def test_tiles_that_lesson_09_counts(
     image = torch.empty(32, channels, size, size, device="meta")
     weight = torch.empty(features, channels, 3, 3, device="meta")
     problem = choosing_convolution.problem_of(kind, geometry_of(2, image, weight, padding=1), 32)
-<<<<<<< HEAD
-    chosen = choosing_convolution.fastest(problem, 132).tile
-    assert chosen is not None
-    assert tuple(chosen[:2]) == tile
-=======
     found = choosing_convolution.fastest(problem, 132).tile
     assert found is not None
     assert found[:2] == tile
->>>>>>> fam-attention
     assert -(-problem.m // tile[0]) * -(-problem.n // tile[1]) == tiles
 
 
