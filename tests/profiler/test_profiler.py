@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.everything import examples
-from workbench import kernels, ops, profiler
+from workbench import kernels, operators, ops, profiler
 from workbench.__main__ import main
 from workbench.errors import (
     ArgumentTypeError,
@@ -27,7 +27,7 @@ from workbench.errors import (
     TensorMismatchError,
     UnknownNameError,
 )
-from workbench.kernels import epilogues, gemm, instances, reference, tile
+from workbench.kernels import epilogues, gemm, reference, tile
 from workbench.launch import Launch
 from workbench.operators.operation import (
     Accuracy,
@@ -641,7 +641,7 @@ def launch(x, *, tile=64):
         work=Work(x.numel(), 2 * x.numel() * x.element_size()), BLOCK=tile,
     )
 ''',
-    "kernels/instances/twice.py": """
+    "operators/twice.py": """
 from functools import partial
 
 import torch
@@ -683,11 +683,11 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
     for room, folder in (
-        (tile, "kernels/tile"), (kernels, "kernels"), (instances, "kernels/instances"), (ops, "ops"),
+        (tile, "kernels/tile"), (kernels, "kernels"), (operators, "operators"), (ops, "ops"),
     ):  # fmt: skip
         monkeypatch.setattr(room, "__path__", [*room.__path__, str(tmp_path / folder)])
     yield
-    for room, name in ((tile, "doubling"), (kernels, "twice"), (instances, "twice"), (ops, "twice")):
+    for room, name in ((tile, "doubling"), (kernels, "twice"), (operators, "twice"), (ops, "twice")):
         sys.modules.pop(f"{room.__name__}.{name}", None)
         room.__dict__.pop(name, None)
 
