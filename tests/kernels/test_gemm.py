@@ -25,6 +25,7 @@ from workbench.errors import (
 )
 from workbench.kernels import gemm
 from workbench.kernels.gemm import packing
+from workbench.kernels.rows import softmax
 from workbench.kernels.tile import order
 from workbench.launch import Launch
 from workbench.lens.compile import compile
@@ -463,3 +464,11 @@ def test_copies_of_matrices_that_reach_far_have_wide_offsets() -> None:
         matrix = torch.empty_strided(shape, (2**21, 1), device="meta")
         step = packing.pack_step({"a": matrix}, {"a": torch.empty(shape, device="meta")})
         assert step.meta["WIDE"] is is_wide
+
+
+def test_misspelled_option_is_named() -> None:
+    a = torch.ones(16, 16)
+    with pytest.raises(ArgumentTypeError, match=r"tiles: launch has no such argument\. It takes tile, "):
+        gemm.launch(a, a, tiles=(16, 16, 16))  # type: ignore[call-arg]
+    with pytest.raises(ArgumentTypeError, match="warps: launch has no such argument"):
+        softmax.launch("softmax", a, warps=4)  # type: ignore[call-arg]

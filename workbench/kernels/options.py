@@ -1,9 +1,27 @@
-"""Configurations as keyword arguments: what `launch(...)` is given of one that was chosen."""
+"""Options of a `launch(...)`: from keyword arguments to a frozen dataclass, and back."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import fields
-from typing import Any
+from typing import Any, TypeVar
+
+from workbench.errors import ArgumentTypeError
+
+T = TypeVar("T")
+
+
+def from_options(kind: type[T], options: Mapping[str, Any]) -> T:
+    """Return the dataclass `kind` with these fields.
+
+    Raises:
+        ArgumentTypeError: it has no field of such a name.
+    """
+    known = [field.name for field in fields(kind)]  # type: ignore[arg-type]  # mypy has no type for dataclasses
+    for name in options:
+        if name not in known:
+            raise ArgumentTypeError(name, "launch has no such argument", f"It takes {', '.join(known)}.")
+    return kind(**options)
 
 
 def options_of(configuration: Any) -> dict[str, Any]:

@@ -43,6 +43,7 @@ from workbench.kernels.attention.plan import (
 from workbench.kernels.attention.scoring import PLAIN, Scoring
 from workbench.kernels.gemm import PRECISIONS, overlapped
 from workbench.kernels.layout import may_share
+from workbench.kernels.options import from_options
 from workbench.kernels.tile import scores
 from workbench.launch import Launch, Step
 
@@ -111,7 +112,7 @@ def launch(
         TensorMismatchError: tensors do not fit. UnknownNameError: `precision`. InvalidArgumentError,
         ArgumentTypeError: another argument.
     """
-    config = Configuration(**options)
+    config = from_options(Configuration, options)
     check_type("scoring", scoring, Scoring, "Give a Scoring.")
     if reason := is_supported(query, key, value, scoring):
         fix = "Give (batch, heads, rows, columns) each, of one dtype and device."

@@ -27,6 +27,7 @@ from workbench.kernels import gemm
 from workbench.kernels.epilogues import Bound, Epilogue, Frame, bind
 from workbench.kernels.gemm import ACCUMULATORS, PRECISIONS, check_epilogue, with_epilogue
 from workbench.kernels.layout import MOST_OFFSETS_IN_32_BITS
+from workbench.kernels.options import from_options
 from workbench.kernels.tile import order, transfer
 from workbench.kernels.views import View, access_of, loader_of, of_a_batch
 from workbench.launch import Launch, Step, Work
@@ -202,7 +203,7 @@ def launch(
         TensorMismatchError: tensors do not fit. UnknownNameError: a name. InvalidArgumentError,
         ArgumentTypeError: another argument.
     """
-    config = Configuration(**options)
+    config = from_options(Configuration, options)
     chain = Epilogue() if epilogue is None else epilogue
     _check(a, b, output, chain, precision, config)
     *_, m, k = a.lengths

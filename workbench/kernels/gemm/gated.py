@@ -17,6 +17,7 @@ from workbench.kernels import gemm
 from workbench.kernels.gemm import products
 from workbench.kernels.gemm.products import Options, Schedule
 from workbench.kernels.layout import distinct_elements
+from workbench.kernels.options import from_options
 from workbench.kernels.tile import activations, order, transfer
 from workbench.kernels.tile import gemm as tile_gemm
 from workbench.launch import Launch, Step, Work
@@ -145,7 +146,7 @@ def launch(
     products.check_tensors(
         is_supported, "Give two weights of one shape that a can be multiplied with.", a=a, gate=gate, up=up
     )
-    schedule = Schedule(**options)
+    schedule = from_options(Schedule, options)
     check_name("activation", activation, ACTIVATIONS)
     check_name("launch_order", schedule.launch_order, order.ORDERS)
     shape = (*gemm.batch_shape(a, gate), a.shape[-2], gate.shape[-1])

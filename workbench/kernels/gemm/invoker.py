@@ -29,6 +29,7 @@ from workbench.kernels.gemm.plan import Plan, plan_of
 from workbench.kernels.gemm.problem import accumulator_of
 from workbench.kernels.gemm.request import Request, validated
 from workbench.kernels.layout import ACCESS_BYTES
+from workbench.kernels.options import from_options
 from workbench.kernels.tile import order, transfer
 from workbench.launch import Launch, Step
 
@@ -83,7 +84,7 @@ def launch(
         `precision` or `device`. InvalidArgumentError, ArgumentTypeError: another argument.
     """
     request = validated(
-        a, b, output, addend, alpha, beta, epilogue, precision, compute_units, Schedule(**options)
+        a, b, output, addend, alpha, beta, epilogue, precision, compute_units, from_options(Schedule, options)
     )
     return _built(request)
 

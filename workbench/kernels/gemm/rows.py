@@ -27,6 +27,7 @@ from workbench.kernels.epilogues import Bound, Epilogue, Frame, Placed, expanded
 from workbench.kernels.gemm import products
 from workbench.kernels.gemm.products import Options, Schedule
 from workbench.kernels.layout import distinct_elements, rows_of
+from workbench.kernels.options import from_options
 from workbench.kernels.rows import normalization, rowwise, softmax
 from workbench.kernels.tile import epilogue as tile_epilogue
 from workbench.kernels.tile import gemm as tile_gemm
@@ -409,7 +410,7 @@ def launch(
     check_name("operator", operator, OPERATORS)
     check_type("epsilon", epsilon, float | int, "Give a number.")
     _check(operator, a, b, weight, bias)
-    schedule = Schedule(**options)
+    schedule = from_options(Schedule, options)
     tile = gemm.checked_tile(schedule.tile)
     shape = (*gemm.batch_shape(a, b), a.shape[-2], b.shape[-1])
     output = products.checked_output(output, shape, a)
@@ -464,7 +465,7 @@ def launch_reduction(
     """
     check_name("reduction", reduction, REDUCTIONS)
     _check(reduction, a, b)
-    schedule = Schedule(**options)
+    schedule = from_options(Schedule, options)
     tile = products.checked_tile(schedule.tile, "mnk")
     shape = (*gemm.batch_shape(a, b), a.shape[-2], b.shape[-1])
     chosen = REDUCTIONS[reduction]

@@ -11,6 +11,7 @@ import torch
 from workbench.errors import TensorMismatchError, check_type
 from workbench.kernels.channels import CHANNEL, GROUP, IMAGE, Channels, Lengths
 from workbench.kernels.layout import distinct_elements
+from workbench.kernels.options import from_options
 from workbench.kernels.rows import normalization, rowwise
 from workbench.kernels.rows.batch_norm.kernel import FORWARD, KNOWN
 from workbench.kernels.rows.batch_norm.plan import FEWEST_COLS, MOST_COLS, by_channel, described_each, planned
@@ -68,7 +69,7 @@ def launch(
     Raises:
         TensorMismatchError: tensors do not fit. InvalidArgumentError, ArgumentTypeError: another argument.
     """
-    fixed = Fixed(**options)
+    fixed = from_options(Fixed, options)
     check_type("epsilon", epsilon, float | int, "Give a number.")
     output = _checked(x, output, weight, bias)
     if bias is not None and weight is None:

@@ -17,6 +17,7 @@ from workbench.errors import (
     check_type,
 )
 from workbench.kernels.layout import Rows, distinct_elements, rows_of
+from workbench.kernels.options import from_options
 from workbench.kernels.rows import rowwise, softmax
 from workbench.kernels.rows.cross_entropy.kernel import (
     PLAIN,
@@ -69,7 +70,7 @@ def launch(
         TensorMismatchError: tensors do not fit. DimensionError: `dim`. InvalidArgumentError,
         ArgumentTypeError: another argument.
     """
-    fixed = Fixed(**options)
+    fixed = from_options(Fixed, options)
     if reason := softmax.is_supported("softmax", scores):
         raise TensorMismatchError("scores", reason, "Give a tensor of a supported dtype.")
     if not scores.numel():

@@ -10,6 +10,7 @@ import torch
 from workbench.errors import TensorMismatchError, check_positive, check_type
 from workbench.kernels.channels import Channels
 from workbench.kernels.layout import distinct_elements
+from workbench.kernels.options import from_options
 from workbench.kernels.rows import normalization, rowwise
 from workbench.kernels.rows.group_norm.kernel import FORWARD
 from workbench.kernels.rows.group_norm.plan import grouped, planned
@@ -69,7 +70,7 @@ def launch(
     Raises:
         TensorMismatchError: tensors do not fit. InvalidArgumentError, ArgumentTypeError: another argument.
     """
-    fixed = Fixed(**options)
+    fixed = from_options(Fixed, options)
     check_type("epsilon", epsilon, float | int, "Give a number.")
     if reason := is_supported(x, check_positive("groups", groups), weight, bias):
         raise TensorMismatchError("x, weight, bias", reason, "Give (n, channels, sizes...) and vectors.")

@@ -15,6 +15,7 @@ from workbench.errors import (
     check_type,
 )
 from workbench.kernels.layout import distinct_elements, may_share, rows_of
+from workbench.kernels.options import from_options
 from workbench.kernels.rows import rowwise
 from workbench.kernels.rows.normalization.kernel import NORMS
 from workbench.kernels.rows.normalization.plan import planned
@@ -95,7 +96,7 @@ def launch(
         UnknownNameError: `norm`. DimensionError: x has fewer dimensions than `rank`. TensorMismatchError:
         tensors do not fit. InvalidArgumentError, ArgumentTypeError: another argument.
     """
-    fixed = Fixed(**options)
+    fixed = from_options(Fixed, options)
     check_name("norm", norm, NORMS)
     check_type("epsilon", epsilon, float | int, "Give a number.")
     rows, cols = rows_and_cols(x, rank)

@@ -17,6 +17,7 @@ from workbench.errors import (
     in_brief,
 )
 from workbench.kernels.layout import Rows, rows_of
+from workbench.kernels.options import from_options
 from workbench.kernels.rows.reduction.dtypes import (
     ATOMIC,
     OF_FLOATS,
@@ -87,7 +88,7 @@ def launch(
         TensorMismatchError: x, its dtype or `output` do not fit. UnknownNameError: `reduction`.
         InvalidArgumentError, ArgumentTypeError: another argument.
     """
-    fixed = Fixed(**options)
+    fixed = from_options(Fixed, options)
     check_name("reduction", reduction, REDUCTIONS)
     if reason := is_supported(x, reduction):
         raise TensorMismatchError("x", reason, "Give a tensor with elements, of a supported dtype.")
@@ -184,7 +185,7 @@ def launch_view(
         TensorMismatchError: the tensor's dtype, or outputs of another number of elements.
         InvalidArgumentError, ArgumentTypeError: another argument.
     """
-    fixed = Fixed(**options)
+    fixed = from_options(Fixed, options)
     check_type("view", view, View, "Give a View.")
     x, outputs = view.tensor, tuple(check_each("outputs", outputs, torch.Tensor, "Give tensors."))
     if reason := is_supported(x):

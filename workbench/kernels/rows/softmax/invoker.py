@@ -9,6 +9,7 @@ import torch
 
 from workbench.errors import DimensionError, TensorMismatchError, check_name, check_type
 from workbench.kernels.layout import distinct_elements, may_share, rows_of
+from workbench.kernels.options import from_options
 from workbench.kernels.rows import rowwise
 from workbench.kernels.rows.rowwise import Fixed, Options
 from workbench.kernels.rows.softmax.kernel import ACROSS, OPERATORS
@@ -82,7 +83,7 @@ def launch(
         UnknownNameError: `operator`. TensorMismatchError: sources or output do not fit.
         DimensionError: `dim`. InvalidArgumentError, ArgumentTypeError: another argument.
     """
-    fixed = Fixed(**options)
+    fixed = from_options(Fixed, options)
     check_name("operator", operator, OPERATORS)
     if reason := is_supported(operator, *sources):
         raise TensorMismatchError("sources", reason, "Give tensors of one shape and a supported dtype.")

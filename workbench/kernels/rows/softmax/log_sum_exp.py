@@ -11,6 +11,7 @@ import triton.language as tl
 
 from workbench.errors import TensorMismatchError, check_each
 from workbench.kernels.layout import Rows, distinct_elements, rows_of
+from workbench.kernels.options import from_options
 from workbench.kernels.rows import rowwise
 from workbench.kernels.rows.rowwise import Fixed, Options, Plan
 from workbench.kernels.rows.softmax.invoker import (
@@ -56,7 +57,7 @@ def launch_log_sum_exp(
         TensorMismatchError: x or `output` do not fit. DimensionError: `dims`.
         InvalidArgumentError, ArgumentTypeError: another argument.
     """
-    fixed = Fixed(**options)
+    fixed = from_options(Fixed, options)
     if (reason := is_supported("softmax", x)) or not x.numel():
         raise TensorMismatchError(
             "x", reason or "it has no elements", "Give a tensor with elements, of a supported dtype."
