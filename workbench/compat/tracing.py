@@ -2,7 +2,7 @@
 
 A kernel that is started while torch makes a graph is not in that graph, and fake tensors have no memory.
 Torch does not say either to a function that starts kernels by itself. The names of torch's modes are private,
-and stand here alone. `tests/ops/test_differentiable.py` and `tests/runtime/test_replay.py` hold the errors.
+and stand here alone. `tests/ops/test_tracing.py` and `tests/test_launch.py` hold the errors.
 """
 
 from __future__ import annotations
