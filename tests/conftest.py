@@ -1,4 +1,4 @@
-"""What every test stands on: no GPU needed, no window, a home of its own, freshly seeded fuzzing."""
+"""Fixtures and hooks of all tests: which cases run, a home of its own, seeds, the pretended GPU."""
 
 from __future__ import annotations
 
@@ -116,14 +116,14 @@ def _machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
 
 @pytest.fixture(autouse=True)
 def machine(_machine: Machine) -> Iterator[Machine]:
-    """The machine, shared with other processes' tests as long as this test runs."""
+    """Return the machine, shared with other processes' tests as long as this test runs."""
     with _machine.shared():
         yield _machine
 
 
 @pytest.fixture(autouse=True)
 def same_numbers() -> None:
-    """What a test draws without a seed of its own is the same each time, whichever tests ran before."""
+    """Seed torch, so that a test without a seed of its own draws the same numbers in any order of tests."""
     torch.manual_seed(0)
 
 
@@ -135,7 +135,7 @@ def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(params=None if not all_is_tested() else ("H200", "A100", "RTX 4060", "MI300X"))
 def pretended(request: pytest.FixtureRequest) -> Iterator[Device]:
-    """What is chosen is chosen as on that GPU, an H200 where not all is tested, and interpreted.
+    """Choose kernels as on this GPU, and interpret them; an H200 unless all is tested.
 
     A program that has nothing to do is an error.
     """

@@ -1,4 +1,4 @@
-"""What is tested on every change, and what `make test-all` tests besides."""
+"""How much a run tests: a part of it on every change, all of it in `make test-all`."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ T = TypeVar("T")
 
 
 def all_is_tested() -> bool:
-    """Whether this run takes its time: tests of one kind, of which there are many, run all of them."""
+    """Return whether everything is tested in this run (`make test-all`)."""
     return os.environ.get("WORKBENCH_TEST_ALL", "") not in ("", "0")
 
 
 def some_of(many: Sequence[T], most: int) -> Sequence[T]:
-    """Every n-th, so that there are no more than `most`; all of them where all is tested."""
+    """Return every n-th item, so that there are at most `most`; all items if all is tested."""
     return many if all_is_tested() else many[:: -(-len(many) // most) or 1]
 
 
