@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from workbench import explore, lens, readings, renamed
+from workbench.bench import data
 
 
 @pytest.fixture(autouse=True)
@@ -34,6 +35,8 @@ def test_old_name_gives_the_module_itself(old: str) -> None:
 def test_old_name_of_a_member_gives_the_member() -> None:
     with pytest.warns(DeprecationWarning, match=r"workbench\.explore\.tile_sizes is now"):
         assert explore.tile_sizes is explore.tiles.tile_sizes
+    with pytest.warns(DeprecationWarning, match=r"workbench\.bench\.data\.whole is now .*\.to_int8\."):
+        assert data.whole is data.to_int8
     with pytest.warns(DeprecationWarning, match=r"workbench\.lens\.gemm_reads is now"):
         assert lens.gemm_reads is readings.gemm_reads
 

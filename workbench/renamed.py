@@ -66,12 +66,13 @@ MODULES = {
     "promises": "interpreter.promises",
 }
 
-# The module that now has a name which another one had, without `workbench.`.
+# The new name of each member of a module that still exists, without `workbench.`.
 MEMBERS = {
-    "explore.tile": "explore.tiles",
-    "explore.tile_sizes": "explore.tiles",
-    "explore.intensity": "explore.tiles",
-    "lens.attention_bytes": "readings.attention",
+    "bench.data.whole": "bench.data.to_int8",
+    "explore.tile": "explore.tiles.tile",
+    "explore.tile_sizes": "explore.tiles.tile_sizes",
+    "explore.intensity": "explore.tiles.intensity",
+    "lens.attention_bytes": "readings.attention.attention_bytes",
 }
 
 
@@ -109,9 +110,9 @@ def find(package: str, name: str) -> object:
     if old in MODULES:
         return importlib.import_module(f"{package}.{name}")
     if old in MEMBERS:
-        new = f"workbench.{MEMBERS[old]}"
-        _warn(f"{package}.{name}", f"{new}.{name}")
-        return getattr(importlib.import_module(new), name)
+        module, _, member = f"workbench.{MEMBERS[old]}".rpartition(".")
+        _warn(f"{package}.{name}", f"{module}.{member}")
+        return getattr(importlib.import_module(module), member)
     raise AttributeError(f"module {package!r} has no attribute {name!r}")
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import torch
 
-from workbench import device
+from workbench import device, renamed
 from workbench.bench.recording import FLOATS, LAYOUTS
 from workbench.errors import (
     ArgumentTypeError,
@@ -110,9 +110,6 @@ def to_int8(normal: torch.Tensor) -> torch.Tensor:
     return normal.mul_(INT8_DEVIATION).round_().clamp_(-128, 127).to(torch.int8)
 
 
-whole = to_int8  # the old name, which works for one release
-
-
 def drawn(shape: Sequence[int], dtype: str, init: str = "normal", *, seed: int = 0) -> torch.Tensor:
     """Return a contiguous tensor on this device, filled in one of the ways of `INITS`.
 
@@ -188,3 +185,7 @@ def matrices(m: int, n: int, k: int, dtype: str, layout: str = "nn") -> tuple[to
     a = normal((m, k), dtype, seed=0) if layout[0] == "n" else normal((k, m), dtype, seed=0).t()
     b = normal((k, n), dtype, seed=1) if layout[1] == "n" else normal((n, k), dtype, seed=1).t()
     return a, b
+
+
+def __getattr__(name: str) -> object:
+    return renamed.find(__name__, name)
