@@ -1,0 +1,74 @@
+"""Geometry of a pool: sizes, windows and strides, and the order of its output in memory."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+
+from workbench.errors import TensorMismatchError
+
+Pair = tuple[int, int]
+Lengths = tuple[int, ...]
+
+# Dimensions of the output (n, c, y, x), outermost in memory first.
+CONTIGUOUS, CHANNELS_LAST = (0, 1, 2, 3), (0, 2, 3, 1)
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Which pixels the windows bring together, for both spatial dimensions.
+
+    Attributes:
+        sizes, outputs: of the input and of the output.
+        window: taps.
+        stride, padding, dilation: as torch has them.
+    """
+
+    sizes: Pair
+    outputs: Pair
+    window: Pair
+    stride: Pair
+    padding: Pair
+    dilation: Pair = (1, 1)
+
+    @property
+    def taps(self) -> int:
+        """Of a window."""
+        return math.prod(self.window)
+
+    @property
+    def has_empty_windows(self) -> bool:
+        """Whether some window has nothing but padding: dilated taps can step over a short input."""
+        for size, outputs, window, stride, padding, dilation in zip(
+            self.sizes, self.outputs, self.window, self.stride, self.padding, self.dilation, strict=True
+        ):
+            for begin in (i * stride - padding for i in range(outputs)):
+                if not any(0 <= begin + tap * dilation < size for tap in range(window)):
+                    return True
+        return False
+
+    def counts(self, dim: int, with_padding: bool) -> list[int]:
+        """How many elements each output's window has along a dimension, as torch counts them.
+
+        What of a window hangs over the padding's end counts never, the padding itself only if it is to.
+        """
+        margin = self.padding[dim] if with_padding else 0
+        begins = [i * self.stride[dim] - self.padding[dim] for i in range(self.outputs[dim])]
+        end = self.sizes[dim] + margin
+        return [min(begin + self.window[dim], end) - max(begin, -margin) for begin in begins]
+
+
+def order_of(output: torch.Tensor) -> Lengths:
+    """The order of a dense tensor's dimensions in memory.
+
+    Raises:
+        TensorMismatchError: it is neither contiguous nor channels_last.
+    """
+    if output.dim() == 4 and output.is_contiguous():
+        return CONTIGUOUS
+    if output.dim() == 4 and output.is_contiguous(memory_format=torch.channels_last):
+        return CHANNELS_LAST
+    given = f"shape {tuple(output.shape)}, strides {output.stride()}"
+    raise TensorMismatchError("output", given, "Give (n, c, height, width), contiguous or channels_last.")
