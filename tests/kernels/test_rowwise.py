@@ -531,8 +531,8 @@ def test_gradients_of_what_many_programs_found() -> None:
         "rms_norm", direction, x, 1, None, results, vectors=2, compute_units=150
     )
     programs, _, cols = one.workspaces[0].shape
-    assert programs > normalization.PARTS_TILE[0]
-    assert cols % normalization.PARTS_TILE[1]
+    assert programs > normalization.PARTS_TILE.rows
+    assert cols % normalization.PARTS_TILE.cols
     _, of_weight, of_bias = one.run()
     torch.testing.assert_close(of_weight, (direction * normalized("rms_norm", x, [])).sum(0))
     torch.testing.assert_close(of_bias, direction.sum(0))

@@ -128,10 +128,11 @@ def plan_of(a: View, output: View, config: Configuration) -> Plan:
     # so that another one compiles nothing; splits without a tile along K leave zeros.
     m_is_fixed, k_is_fixed = (isinstance(length, int) for length in a.descriptor.lengths[-2:])
     most = triton.cdiv(k, block_k) if k_is_fixed else config.splits
+    sum_rows, sum_cols = gemm.SUM_TILE
     return Plan(
         batch, m, n, k, m_is_fixed, k_is_fixed, (block_m, block_n, block_k),
         splits=gemm.splits_with_work(config.splits, most),
-        sum_tile=(gemm.SUM_TILE[0], min(gemm.SUM_TILE[1], triton.next_power_of_2(n))),
+        sum_tile=(sum_rows, min(sum_cols, triton.next_power_of_2(n))),
         compute_units=units,
         descriptors=config.descriptors and batch == 1,
     )  # fmt: skip

@@ -258,7 +258,7 @@ def _parts(programs: int, call: _Call) -> torch.Tensor:
 def _sum_of_parts(parts: torch.Tensor, outputs: Sequence[torch.Tensor]) -> Step:
     """What the programs found of the gradients of weight and bias, added up."""
     programs, vectors, cols = parts.shape
-    rows = min(triton.next_power_of_2(programs), PARTS_TILE[0])
+    rows = min(triton.next_power_of_2(programs), PARTS_TILE.rows)
     beside = math.prod(PARTS_TILE) // rows
     meta = {
         "ROWS": rows,

@@ -8,7 +8,7 @@ import triton
 
 from workbench.kernels.layout import Rows
 from workbench.kernels.rows import rowwise
-from workbench.kernels.rows.rowwise import FREE, Fixed, Plan
+from workbench.kernels.rows.rowwise import FREE, Fixed, Plan, Tile
 from workbench.kernels.views import Described
 
 # Rows of up to so many columns are taken as a whole; longer ones in tiles of fewer, by more warps.
@@ -19,7 +19,7 @@ SPLIT_COLS = 8192
 
 # The tile of rows that are neighbors in memory, and programs for each compute unit where they are split. With
 # 64 rows a program that joins states takes 254 registers (sm_90), with these 128.
-ACROSS_TILE, ACROSS_PER_UNIT = (32, 64), 8
+ACROSS_TILE, ACROSS_PER_UNIT = Tile(32, 64), 8
 
 # A tile's elements where rows are shorter than that, as long as there are so many tiles for each compute
 # unit; and a warp's, but of up to four warps half as many. Tiles of the shortest rows are one warp's.
@@ -42,12 +42,12 @@ BACKWARD_AHEAD, BACKWARD_AHEAD_BYTES = 2, 65536
 # Longer rows are gone over twice: for their sums, in tiles of so many columns, and so many a warp; then by
 # columns, with so many programs for each compute unit.
 SUMS_COLS, SUMS_PER_WARP = 2048, 512
-COLUMNS_TILE, COLUMNS_WARPS, COLUMNS_PER_UNIT = (4, 512), 4, 8
+COLUMNS_TILE, COLUMNS_WARPS, COLUMNS_PER_UNIT = Tile(4, 512), 4, 8
 COLUMNS_AHEAD, COLUMNS_AHEAD_BYTES = 3, 32768
 
 # Adding up what the programs left: programs and columns of a tile, whose rows are two sectors each; of fewer
 # programs it has more columns.
-PARTS_TILE, PARTS_WARPS = (128, 16), 8
+PARTS_TILE, PARTS_WARPS = Tile(128, 16), 8
 
 
 def planned(norm: str, view: Rows | Described, itemsize: int, fixed: Fixed = FREE) -> Plan:
@@ -90,8 +90,7 @@ def default_tile(norm: str, view: Rows | Described, compute_units: int) -> tuple
     """
     rows, cols = triton.next_power_of_2(view.rows), triton.next_power_of_2(view.cols)
     if not view.are_cols_neighbors:
-        rows = min(rows, ACROSS_TILE[0])
-        return rows, min(cols, math.prod(ACROSS_TILE) // rows)
+        return ACROSS_TILE.cut(rows, cols)
     if cols <= MOST_WHOLE:
         is_short = cols <= SHORT_COLS
         rows = min(rows, max((ELEMENTS_PER_WARP if is_short else FEWEST_ELEMENTS) // cols, 1))
@@ -126,10 +125,9 @@ def plan_sums(view: Rows, itemsize: int, compute_units: int) -> Plan:
     """The plan of the first step, for the sums of each row."""
     rows, cols = triton.next_power_of_2(view.rows), triton.next_power_of_2(view.cols)
     if view.are_cols_neighbors:
-        tile, per_unit = (1, min(cols, SUMS_COLS)), rowwise.SPLIT_PER_UNIT
+        tile, per_unit = Tile(1, min(cols, SUMS_COLS)), rowwise.SPLIT_PER_UNIT
     else:
-        rows = min(rows, ACROSS_TILE[0])
-        tile, per_unit = (rows, min(cols, math.prod(ACROSS_TILE) // rows)), ACROSS_PER_UNIT
+        tile, per_unit = ACROSS_TILE.cut(rows, cols), ACROSS_PER_UNIT
     warps = min(max(math.prod(tile) // SUMS_PER_WARP, 1), rowwise.MOST_WARPS)
     return rowwise.plan(
         view, itemsize, tile, num_warps=warps, compute_units=compute_units, split_per_unit=per_unit

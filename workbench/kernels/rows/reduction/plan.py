@@ -6,7 +6,7 @@ import triton
 
 from workbench.kernels.layout import ACCESS_BYTES, Rows
 from workbench.kernels.rows import rowwise
-from workbench.kernels.rows.rowwise import FREE, Fixed, Plan
+from workbench.kernels.rows.rowwise import FREE, Fixed, Plan, Tile
 from workbench.kernels.views import Described
 
 # A tile's elements. H200, 1 GiB of fp16 rows: 4.4 TB/s with 4096, 3.2 with 16384; of fp32 rows, 4.4 each.
@@ -15,7 +15,7 @@ TILE_ELEMENTS = 4096
 # Where rows are neighbors in memory: a tile's rows and columns. With indices, 16 bytes of rows for each of
 # 256 lanes, so that each lane has all columns of its rows. H200, 8192 x 8192 and 1 GiB of fp16: 3.5 and 4.1
 # TB/s with 256 rows, 3.1 and 4.3 with 1024.
-RUN_ROWS, RUN_COLS = 256, 64
+RUN_TILE = Tile(256, 64)
 INDEX_RUN_BYTES, INDEX_RUN_COLS = 4096, 8
 
 # Splits of rows that are neighbors: programs for each compute unit, the fewest of a row, the fewest columns
@@ -65,8 +65,7 @@ def default_tile(
         return rowwise.enough_tiles(view, rows, rowwise.FEWEST_PER_UNIT * compute_units), cols
     if has_index:
         return min(rows, INDEX_RUN_BYTES // itemsize), min(cols, INDEX_RUN_COLS)
-    rows = min(rows, RUN_ROWS)
-    return rows, min(cols, RUN_ROWS * RUN_COLS // rows)
+    return RUN_TILE.cut(rows, cols)
 
 
 def group_of(view: Rows, plan: Plan, itemsize: int) -> int:

@@ -56,6 +56,18 @@ class Fixed:
 FREE = Fixed()
 
 
+class Tile(NamedTuple):
+    """A tile's rows and columns, both powers of two."""
+
+    rows: int
+    cols: int
+
+    def cut(self, rows: int, cols: int) -> Tile:
+        """Return a tile of no more than `rows` and `cols`: with fewer rows, it has as many more columns."""
+        rows = min(rows, self.rows)
+        return Tile(rows, min(cols, self.rows * self.cols // rows))
+
+
 class Plan(NamedTuple):
     """How programs share rows and columns.
 

@@ -9,7 +9,7 @@ import triton
 
 from workbench.kernels.layout import Rows
 from workbench.kernels.rows import rowwise
-from workbench.kernels.rows.rowwise import Fixed, Plan
+from workbench.kernels.rows.rowwise import Fixed, Plan, Tile
 
 # Rows of up to so many columns are taken as a whole by one program; longer ones in tiles of as many. H200,
 # 4096 rows of 16384 halves: 3.7 TB/s as a whole, 2.9 in tiles of 8192.
@@ -18,7 +18,7 @@ MOST_WHOLE = 16384
 # Columns of a tile of rows that are split over programs. The tile of rows that are neighbors in memory, and
 # its warps.
 SPLIT_COLS = 8192
-ACROSS_TILE, ACROSS_WARPS = (128, 32), 4
+ACROSS_TILE, ACROSS_WARPS = Tile(128, 32), 4
 
 
 class Tuning(NamedTuple):
@@ -70,8 +70,7 @@ def default_tile(view: Rows, compute_units: int, tuning: Tuning = FORWARD) -> tu
     """
     rows, cols = triton.next_power_of_2(view.rows), triton.next_power_of_2(view.cols)
     if not view.are_cols_neighbors:
-        rows = min(rows, ACROSS_TILE[0])
-        return rows, min(cols, ACROSS_TILE[0] * ACROSS_TILE[1] // rows)
+        return ACROSS_TILE.cut(rows, cols)
     if cols <= MOST_WHOLE:
         rows = min(rows, max(tuning.fewest_elements // cols, 1))
         return rowwise.enough_tiles(view, rows, rowwise.FEWEST_PER_UNIT * compute_units), cols
@@ -88,5 +87,5 @@ def gradient_tile(view: Rows) -> tuple[int, int]:
     if view.are_cols_neighbors:
         cols = min(cols, GRADIENT_ELEMENTS)
         return min(rows, GRADIENT_ELEMENTS // cols), cols
-    rows = min(rows, ACROSS_TILE[0])
+    rows = min(rows, ACROSS_TILE.rows)
     return rows, min(cols, GRADIENT_ELEMENTS // rows)
