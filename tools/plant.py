@@ -54,6 +54,7 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/kernels/test_fused_instances.py",
         "tests/ops/test_fused_templates.py",
     ),
+    "choosing/tiles.py": ("tests/kernels/test_gemm_instances.py", "tests/kernels/test_fused_instances.py"),
     "tile/gemm.py": ("tests/kernels/test_gemm.py", "tests/kernels/test_implicit_gemm.py"),
     "tile/reduce.py": (
         "tests/kernels/test_norm_accuracy.py",

@@ -11,6 +11,7 @@ import triton
 
 from workbench import device
 from workbench.kernels import gemm
+from workbench.kernels.choosing import tiles
 from workbench.kernels.convolution import Configuration, Geometry
 from workbench.kernels.instances.convolution import (
     FLAT,
@@ -99,9 +100,9 @@ def fastest(problem: Problem, units: int) -> Configuration:
         return NARROW if problem.k <= MOST_SHORT else NARROW_DEEP
     if problem.kind == "backward_weight" and problem.m <= MOST_NARROW:
         _, cols, depth = FLAT_TILE
-        tiles = triton.cdiv(problem.n, cols) * problem.batch
+        count = triton.cdiv(problem.n, cols) * problem.batch
         most = max(problem.k // depth // FEWEST_STEPS, 1)
-        return replace(FLAT, splits=max(min(4 * units // tiles, most, MOST_SPLITS), 1))
+        return replace(FLAT, splits=max(min(4 * units // count, most, MOST_SPLITS), 1))
     instances = OF_WEIGHT if problem.kind == "backward_weight" else OF_PIXELS
     candidates = [(one, splits) for one in instances for splits in splits_of(one, problem, units)]
     best, splits = min(candidates, key=lambda pair: predicted_us(pair[0], pair[1], problem, units))
@@ -114,11 +115,11 @@ def fastest(problem: Problem, units: int) -> Configuration:
 def predicted_us(instance: Instance, splits: int, problem: Problem, units: int) -> float:
     """Microseconds that an instance takes for a problem, by the formula that was fitted."""
     rows, cols, depth = instance.tile
-    tiles = _tiles(instance, problem) * splits
+    count = _tiles(instance, problem) * splits
     steps: int = triton.cdiv(triton.cdiv(problem.k, depth), splits)
     together = _programs_of_a_unit(instance) if instance.template == SIMPLE else 1
-    multiplied: float = triton.cdiv(tiles, units) * steps * rows * cols * depth / (128 * 128 * 64)
-    rounds = math.ceil(tiles / units / together)
+    multiplied: float = triton.cdiv(count, units) * steps * rows * cols * depth / (128 * 128 * 64)
+    rounds = math.ceil(count / units / together)
     a, b, result = (
         problem.m * problem.k, problem.k * problem.n, problem.m * problem.n,
     )  # fmt: skip
@@ -154,11 +155,11 @@ def _programs_of_a_unit(instance: Instance) -> int:
 
 def splits_of(instance: Instance, problem: Problem, units: int) -> list[int]:
     """One, and about as many as fill the units, or half or twice as many."""
-    tiles = _tiles(instance, problem)
+    count = _tiles(instance, problem)
     most = max(problem.k // instance.tile[2] // FEWEST_STEPS, 1)
-    if instance.template != SIMPLE or tiles >= units:
+    if instance.template != SIMPLE or count >= units:
         return [1]
-    enough = units // tiles
+    enough = units // count
     wanted = (enough, 2 * enough) if problem.kind == "backward_weight" else (enough // 2, enough)
     return sorted({1, *(max(min(one, most, MOST_SPLITS), 1) for one in wanted)})
 
@@ -166,17 +167,16 @@ def splits_of(instance: Instance, problem: Problem, units: int) -> list[int]:
 def _by_rule(problem: Problem, dtype: torch.dtype, units: int) -> Configuration:
     """The largest tile of which there is one for each compute unit, no longer than the product."""
     itemsize = dtype.itemsize
-    longest = [max(triton.next_power_of_2(size), 16) for size in (problem.m, problem.n)]
-    block_k = min(max(ROW_BYTES // itemsize, 16), max(triton.next_power_of_2(problem.k), 16))
+    block_k = min(max(ROW_BYTES // itemsize, tiles.SHORTEST), tiles.rounded(problem.k))
     for most_rows, most_cols, num_warps in TILES:  # noqa: B007  # the last one stays
-        rows, cols = min(most_rows, longest[0]), min(most_cols, longest[1])
-        tiles = triton.cdiv(problem.m, rows) * triton.cdiv(problem.n, cols) * problem.batch
+        rows, cols = tiles.cut((most_rows, most_cols), (problem.m, problem.n))
+        count = triton.cdiv(problem.m, rows) * triton.cdiv(problem.n, cols) * problem.batch
         is_summed = problem.kind == "backward_weight"
         shares = max(problem.k // block_k // FEWEST_STEPS, 1) if is_summed else 1
         fits = itemsize < 4 or rows * cols <= gemm.MOST_WITHOUT_UNITS
-        if fits and tiles * shares >= units:
+        if fits and count * shares >= units:
             break
-    splits = max(min(units // tiles, shares, MOST_SPLITS), 1) if is_summed else 1
+    splits = max(min(units // count, shares, MOST_SPLITS), 1) if is_summed else 1
     return Configuration(
         tile=(rows, cols, block_k), splits=splits, num_warps=num_warps, num_stages=NUM_STAGES
     )

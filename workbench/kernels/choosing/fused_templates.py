@@ -14,6 +14,7 @@ import triton
 from workbench import device
 from workbench.device import Device
 from workbench.kernels import gemm
+from workbench.kernels.choosing import tiles
 from workbench.kernels.gemm import products
 from workbench.kernels.gemm.products import Configuration
 from workbench.kernels.instances.fused_templates import (
@@ -54,13 +55,12 @@ def rows(
     n, height = b.shape[-1], max(output.numel() // max(output.shape[-1], 1), 1)
     uses_units = uses_units_of(a, precision)
     for each in instances_of(WHOLE_ROWS, here):
-        if n <= each.cols and _fits(16, _rounded(n), a, uses_units=uses_units):
+        if n <= each.cols and _fits(tiles.SHORTEST, tiles.rounded(n), a, uses_units=uses_units):
             way = configured(each, (height, n), a, here, uses_units=uses_units)
             block_m, block_n, block_k = way.tile
             # Buffers that no step fills only take shared memory from other programs.
             steps = triton.cdiv(a.shape[-1], block_k)
-            while block_m > 16 and triton.cdiv(height, block_m) < here.compute_units:
-                block_m //= 2
+            block_m = tiles.enough_of(block_m, height, here.compute_units)
             stages = min(way.num_stages, max(steps, FEWEST_STAGES))
             return replace(way, tile=(block_m, block_n, block_k), num_stages=stages)
     return _largest(STATES, (height, n), a, here, uses_units=uses_units)
@@ -137,12 +137,11 @@ def pair_configured(
     """Return an instance's configuration, its tile no larger than the products, and than shared memory."""
     way = configured(instance, sizes, a, here, uses_units=uses_units_of(a, precision))
     block_m, block_n, block_k = way.tile
-    while block_m > 16 and triton.cdiv(sizes[0], block_m) < here.compute_units:
-        block_m //= 2
+    block_m = tiles.enough_of(block_m, sizes[0], here.compute_units)
     k, inner = b0.shape[-2:]
     if _has_whole_k(a):
-        block_k = _rounded(k)
-    between = min(instance.between, _rounded(inner))
+        block_k = tiles.rounded(k)
+    between = min(instance.between, tiles.rounded(inner))
     tile = (block_m, block_n, block_k)
     while between > 16 and _bytes_of_pair(a, k, *tile, between, instance.num_stages, here) > (
         here.shared_memory_bytes
@@ -189,11 +188,6 @@ def _fits(block_m: int, block_n: int, a: torch.Tensor, *, uses_units: bool) -> b
     return uses_units or block_m * block_n <= MOST_WITHOUT_UNITS[a.element_size()]
 
 
-def _rounded(size: int) -> int:
-    """To a power of two, of 16 at least."""
-    return max(int(triton.next_power_of_2(size)), 16)
-
-
 def configured(
     instance: Instance,
     sizes: tuple[int, int],
@@ -204,11 +198,8 @@ def configured(
     parts: int = 1,
 ) -> Configuration:
     """Return an instance's configuration, its tile no larger than the product and than registers hold."""
-    block_m, block_n = (
-        min(length, _rounded(size))
-        for length, size in zip((instance.rows, instance.cols), sizes, strict=True)
-    )
-    while block_m > 16 and not _fits(block_m * parts, block_n, a, uses_units=uses_units):
+    block_m, block_n = tiles.cut((instance.rows, instance.cols), sizes)
+    while block_m > tiles.SHORTEST and not _fits(block_m * parts, block_n, a, uses_units=uses_units):
         block_m //= 2
     return Configuration(
         tile=(block_m, block_n, max(instance.row_bytes // a.element_size(), 16)),
@@ -229,6 +220,6 @@ def _largest(
 ) -> Configuration:
     """The largest tile of which there is one for each compute unit, or the smallest."""
     many = instances_of(table, here)
-    tiles = [triton.cdiv(sizes[0], each.rows) * triton.cdiv(sizes[1], each.cols) for each in many]
-    enough = (each for each, count in zip(many, tiles, strict=True) if count >= here.compute_units)
+    counts = [triton.cdiv(sizes[0], each.rows) * triton.cdiv(sizes[1], each.cols) for each in many]
+    enough = (each for each, count in zip(many, counts, strict=True) if count >= here.compute_units)
     return configured(next(enough, many[-1]), sizes, a, here, uses_units=uses_units, parts=parts)

@@ -18,6 +18,7 @@ from workbench import device
 from workbench.device import Device
 from workbench.errors import InvalidArgumentError
 from workbench.kernels import epilogues, gemm
+from workbench.kernels.choosing import tiles
 from workbench.kernels.epilogues import Epilogue
 from workbench.kernels.gemm import Configuration, Rest
 from workbench.kernels.gemm import hopper_wide as gemm_hopper_wide
@@ -431,10 +432,7 @@ def _shared_bytes(instance: Instance, asked: Asked) -> int:
 
 def configured(instance: Instance, asked: Asked, splits: int) -> Configuration:
     """Return the configuration of an instance, its tile no larger than the product."""
-    rows, cols = (
-        min(length, max(triton.next_power_of_2(size), 16))
-        for length, size in ((instance.rows, asked.m), (instance.cols, asked.n))
-    )
+    rows, cols = tiles.cut((instance.rows, instance.cols), (asked.m, asked.n))
     return Configuration(
         tile=(rows, cols, max(instance.row_bytes // asked.itemsize, 16)),
         num_warps=instance.num_warps if rows * cols >= 128 * 128 else 4,
@@ -451,8 +449,7 @@ def _of_few_rows(asked: Asked) -> Configuration:
     width = next((w for w in few.widths if triton.cdiv(asked.n, w) >= 0.9 * units), few.widths[-1])
     block_k = few.row_bytes // asked.itemsize
     splits = min(units // triton.cdiv(asked.n, width), triton.cdiv(asked.k, 4 * block_k), MOST_SPLITS)
-    rows = max(triton.next_power_of_2(asked.m), 16)
-    cols = min(width, max(triton.next_power_of_2(asked.n), 16))
+    rows, cols = tiles.rounded(asked.m), min(width, tiles.rounded(asked.n))
     return Configuration(
         tile=(rows, cols, max(block_k, 16)),
         num_warps=4,

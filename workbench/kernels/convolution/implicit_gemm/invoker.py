@@ -27,6 +27,7 @@ from workbench.kernels.convolution.implicit_gemm.plan import (
 from workbench.kernels.epilogues import Bound, Epilogue, Frame, bind
 from workbench.kernels.gemm import PRECISIONS, check_epilogue, with_epilogue
 from workbench.kernels.layout import MOST_OFFSETS_IN_32_BITS
+from workbench.kernels.movement.view_transfer import reach_of
 from workbench.kernels.options import from_options
 from workbench.kernels.tile import order
 from workbench.kernels.views import View
@@ -79,7 +80,7 @@ def launch(
     _, kept_as = sum_dtypes(a)
     frame = Frame((*batches, m, n)) if frame is None else frame
     bound = bind(chain, frame, kept_as, output.tensor.dtype, a.tensor.device)
-    reach = max(*(_reach(view) for view in (a, b, output)), bound.reach) + sides.parts.numel()
+    reach = max(*(reach_of(view) for view in (a, b, output)), bound.reach) + sides.parts.numel()
     is_wide = reach > MOST_OFFSETS_IN_32_BITS
     meta = _meta(a, plan, sides, config, precision)
     meta |= {"EPILOGUE": () if plan.splits > 1 else bound.functors, "WIDE": is_wide}
@@ -183,9 +184,3 @@ def _sum_step(plan: Plan, sides: Sides, bound: Bound, *, is_wide: bool) -> Step:
 def _each(sources: tuple[Any, ...], widths: tuple[int, ...]) -> tuple[Any, ...]:
     """A source for each part of a tile."""
     return sources if len(sources) == len(widths) else sources * len(widths)
-
-
-def _reach(view: View) -> int:
-    """Elements of the memory that offsets go through, tiles that hang over included, roughly."""
-    reach = view.descriptor.bind(**view.symbols).reach
-    return 2 * max(abs(reach.low or 0), abs(reach.high or 0))

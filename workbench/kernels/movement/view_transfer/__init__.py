@@ -8,6 +8,7 @@ from workbench.kernels.movement.view_transfer.plan import (
     LINE_BYTES,
     default_tile,
     matrices,
+    reach_of,
 )
 
 __all__ = [
@@ -19,5 +20,6 @@ __all__ = [
     "is_supported",
     "launch",
     "matrices",
+    "reach_of",
     "view_kernel",
 ]

@@ -28,6 +28,7 @@ from workbench.kernels.movement.view_transfer.plan import (
     divisor_of_rows,
     loaded,
     pace,
+    reach_of,
     stored,
     turned,
 )
@@ -136,19 +137,13 @@ def launch(
         DIVISOR=divisor,
         SOURCE=of_source.function, OUTPUT=of_output.function, REVERSED=run,
         STORED=BESIDE_ELEMENTS // itemsize if is_by_element else 0,
-        WIDE=max(_reach(source), _reach(output), hangs_over) > MOST_OFFSETS_IN_32_BITS, num_warps=num_warps,
+        WIDE=max(reach_of(source), reach_of(output), hangs_over) > MOST_OFFSETS_IN_32_BITS, num_warps=num_warps,
     )  # fmt: skip
 
 
 def bits_of(value: complex, dtype: torch.dtype) -> int:
     """The bits of a number in a dtype of at most 8 bytes, as a signed integer of its width."""
     return int(in_words(torch.full((1,), value, dtype=dtype, device="cpu")).item())
-
-
-def _reach(view: View) -> int:
-    """Elements of the memory that offsets go through, tiles that hang over included, roughly."""
-    reach = view.descriptor.bind(**view.symbols).reach
-    return 2 * max(abs(reach.low or 0), abs(reach.high or 0))
 
 
 def _overlap(source: View, output: View) -> bool:

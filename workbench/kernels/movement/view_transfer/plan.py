@@ -26,7 +26,7 @@ from workbench.errors import (
 )
 from workbench.kernels.layout import ACCESS_BYTES
 from workbench.kernels.movement.transfer import RUN, TILE_BYTES
-from workbench.kernels.views import affine
+from workbench.kernels.views import View, affine
 
 # Bytes of a row that are enough for it not to be joined with the next one, and the most of it that a program
 # takes: a warp's accesses of 16 bytes, and four of them. (H200, 8192 x 8192 rolled along
@@ -208,3 +208,9 @@ def checked_tile(tile: tuple[int, int]) -> tuple[int, int]:
             "tile", f"got {tile}", f"Triton's tiles have at most {tl.TRITON_MAX_TENSOR_NUMEL} elements."
         )
     return rows, cols
+
+
+def reach_of(view: View) -> int:
+    """Return how many elements of memory offsets span, estimated to include tiles that hang over."""
+    reach = view.descriptor.bind(**view.symbols).reach
+    return 2 * max(abs(reach.low or 0), abs(reach.high or 0))

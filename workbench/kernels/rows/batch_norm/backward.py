@@ -8,12 +8,11 @@ import torch
 
 from workbench.errors import TensorMismatchError, check_each, check_type
 from workbench.kernels.channels import Channels
-from workbench.kernels.layout import distinct_elements, format_of_batch_norm
-from workbench.kernels.rows import rowwise
+from workbench.kernels.layout import format_of_batch_norm
+from workbench.kernels.rows import normalization, rowwise
 from workbench.kernels.rows.batch_norm.invoker import FLOPS_BACKWARD, is_supported, statistics
 from workbench.kernels.rows.batch_norm.kernel import BACKWARD, gradient_of_rows, known_gradient_of_rows
 from workbench.kernels.rows.batch_norm.plan import by_channel, described_each, planned
-from workbench.kernels.rows.normalization import SUPPORTED
 from workbench.kernels.rows.rowwise import Fixed
 from workbench.launch import Launch, Work
 
@@ -50,10 +49,7 @@ def launch_backward(
     check_each("mean, scale", (mean, scale), torch.Tensor, "Give tensors.")
     if reason := is_supported(x, weight, mean, scale):
         raise TensorMismatchError("x, weight, mean, scale", reason, "Give what the forward pass was given.")
-    check_type("gradient", gradient, torch.Tensor, "Give a torch.Tensor.")
-    if gradient.shape != x.shape or gradient.dtype not in SUPPORTED or gradient.device != x.device:
-        given = f"{gradient.dtype}, shape {tuple(gradient.shape)} on {gradient.device}"
-        raise TensorMismatchError("gradient", given, f"Give floats of shape {tuple(x.shape)} on {x.device}.")
+    normalization.check_gradient(gradient, x)
     outputs = gradients(x)
     if x.numel() == 0:
         return Launch((), outputs, outputs[1:], work=Work(0, 0))
@@ -84,8 +80,7 @@ def backward_checked(
     output, of_weight, of_bias = outputs
     channels = Channels.of(1, output, gradient, x)
     of_output, of_gradient, of_x = described_each(channels, (output, gradient, x), *by_channel(channels))
-    tensors = (x, gradient, *outputs, *given)
-    work = Work(FLOPS_BACKWARD * x.numel(), sum(distinct_elements(t) * t.element_size() for t in tensors))
+    work = Work(FLOPS_BACKWARD * x.numel(), rowwise.least_bytes(x, gradient, *outputs, *given))
     apply = known_gradient_of_rows if are_known else gradient_of_rows
     return rowwise.launch_views(
         BACKWARD._replace(apply=apply), (of_x.view, of_gradient.view), of_output.view,

@@ -10,7 +10,6 @@ import torch
 
 from workbench.errors import TensorMismatchError, check_type
 from workbench.kernels.channels import CHANNEL, GROUP, IMAGE, Channels, Lengths
-from workbench.kernels.layout import distinct_elements
 from workbench.kernels.options import from_options
 from workbench.kernels.rows import normalization, rowwise
 from workbench.kernels.rows.batch_norm.kernel import FORWARD, KNOWN
@@ -72,11 +71,8 @@ def launch(
     fixed = from_options(Fixed, options)
     check_type("epsilon", epsilon, float | int, "Give a number.")
     output = _checked(x, output, weight, bias)
-    if bias is not None and weight is None:
-        raise TensorMismatchError("bias", "given without a weight", "Give a weight of ones.")
-    results = statistics(x)
-    columns = [t for t in (weight, bias) if t is not None]
-    return launch_checked(x, columns, output, results, epsilon, fixed)
+    columns = normalization.vectors_of(weight, bias)
+    return launch_checked(x, columns, output, statistics(x), epsilon, fixed)
 
 
 def launch_known(
@@ -106,16 +102,14 @@ def launch_known(
     """
     check_type("epsilon", epsilon, float | int, "Give a number.")
     output = _checked(x, output, weight, bias, mean, variance)
-    if bias is not None and weight is None:
-        raise TensorMismatchError("bias", "given without a weight", "Give a weight of ones.")
-    columns = [mean, variance, *(t for t in (weight, bias) if t is not None)]
+    columns = [mean, variance, *normalization.vectors_of(weight, bias)]
     fixed = Fixed(tile, 1, programs, num_warps, compute_units)
     return launch_known_checked(x, columns, output, epsilon, fixed)
 
 
 def statistics(x: torch.Tensor) -> list[torch.Tensor]:
     """Where mean, scale and unbiased variance of each channel go: in the type of the arithmetic."""
-    dtype = torch.float64 if x.dtype == torch.float64 else torch.float32
+    dtype = normalization.statistics_dtype(x)
     return [torch.empty(x.shape[1], dtype=dtype, device=x.device) for _ in range(3)]
 
 
@@ -146,10 +140,7 @@ def launch_checked(
         return Launch((), (output, *results), work=Work(0, 0))
     channels = Channels.of(1, output, x)
     of_output, of_x = described_each(channels, (output, x), *by_channel(channels))
-    work = Work(
-        FLOPS * x.numel(),
-        sum(distinct_elements(t) * t.element_size() for t in (x, *columns, output, *results)),
-    )
+    work = Work(FLOPS * x.numel(), rowwise.least_bytes(x, *columns, output, *results))
     return rowwise.launch_views(
         FORWARD, (of_x.view,), of_output.view, planned(of_x, fixed),
         given=columns, results=results, parameter=float(epsilon), work=work,
@@ -179,9 +170,7 @@ def launch_known_checked(
         channels = channels.split(MOST_COLS, FEWEST_COLS)
         rows, cols = (IMAGE, GROUP, CHANNEL, *channels.sizes[:-1]), channels.sizes[-1:]
     of_output, of_x = described_each(channels, (output, x), rows, cols)
-    work = Work(
-        FLOPS_KNOWN * x.numel(), sum(distinct_elements(t) * t.element_size() for t in (x, *columns, output))
-    )
+    work = Work(FLOPS_KNOWN * x.numel(), rowwise.least_bytes(x, *columns, output))
     matrix = Described(of_x.view)
     return rowwise.launch_views(
         KNOWN._replace(fills=(0.0,) * (1 + len(columns))), (of_x.view,), of_output.view,

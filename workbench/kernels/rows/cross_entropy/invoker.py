@@ -16,7 +16,7 @@ from workbench.errors import (
     check_each,
     check_type,
 )
-from workbench.kernels.layout import Rows, distinct_elements, rows_of
+from workbench.kernels.layout import Rows, rows_of
 from workbench.kernels.options import from_options
 from workbench.kernels.rows import rowwise, softmax
 from workbench.kernels.rows.cross_entropy.kernel import (
@@ -84,7 +84,7 @@ def launch(
     _check_numbers(ignored, smoothing)
     view = rows_of(scores.shape, (scores.stride(),), frozenset((dim,)))[0]
     plan = planned(view, scores.element_size(), fixed)
-    work = Work(FLOPS * scores.numel(), _bytes(scores, targets, *weights, *results))
+    work = Work(FLOPS * scores.numel(), rowwise.least_bytes(scores, targets, *weights, *results))
     sizes = (view.rows, view.cols, (view.layout,))
     finished = (scores, targets, weights, results, *sizes, ignored, float(smoothing))
     meta = _meta(scores, (view,), plan.rows, plan.cols, plan.splits)
@@ -187,8 +187,8 @@ def launch_backward(
     )  # fmt: skip
     meta = _meta(scores, views, rows, cols) | {"SMOOTH": smoothing > 0}
     step = Step(cross_entropy_backward_kernel, (programs,), arguments, meta)
-    tensors = (scores, targets, *weights, *known, gradient, output)
-    return Launch((step,), (output,), work=Work(FLOPS_BACKWARD * scores.numel(), _bytes(*tensors)))
+    size = rowwise.least_bytes(scores, targets, *weights, *known, gradient, output)
+    return Launch((step,), (output,), work=Work(FLOPS_BACKWARD * scores.numel(), size))
 
 
 def _meta(
@@ -205,7 +205,3 @@ def _meta(
         "EXACT": view.rows % rows == 0 and view.cols % cols == 0,
         "WIDE": any(each.is_wide(padded) for each in views),
     }
-
-
-def _bytes(*tensors: torch.Tensor) -> int:
-    return sum(distinct_elements(t) * t.element_size() for t in tensors)

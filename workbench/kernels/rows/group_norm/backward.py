@@ -7,16 +7,13 @@ from collections.abc import Sequence
 import torch
 import triton
 
-from workbench.errors import InvalidArgumentError, TensorMismatchError, check_each, check_positive, check_type
+from workbench.errors import InvalidArgumentError, TensorMismatchError, check_each, check_positive
 from workbench.kernels.channels import CHANNEL, GROUP, IMAGE, Channels, described
-from workbench.kernels.layout import distinct_elements, suggested_format
+from workbench.kernels.layout import suggested_format
 from workbench.kernels.rows import normalization, reduction, rowwise
 from workbench.kernels.rows.group_norm.invoker import FLOPS_BACKWARD, is_supported, statistics
 from workbench.kernels.rows.group_norm.kernel import BACKWARD, OF_CHANNEL
 from workbench.kernels.rows.group_norm.plan import VECTOR_COLS, VECTOR_PER_WARP, grouped, planned
-from workbench.kernels.rows.normalization import (
-    SUPPORTED,
-)
 from workbench.kernels.rows.rowwise import Fixed
 from workbench.launch import Launch, Step, Work
 
@@ -64,10 +61,7 @@ def launch_backward(
         raise TensorMismatchError(
             "results", f"got {given}", f"Give two of {like[0].dtype} {(*like[0].shape,)}."
         )
-    check_type("gradient", gradient, torch.Tensor, "Give a torch.Tensor.")
-    if gradient.shape != x.shape or gradient.dtype not in SUPPORTED or gradient.device != x.device:
-        given = f"{gradient.dtype}, shape {tuple(gradient.shape)} on {gradient.device}"
-        raise TensorMismatchError("gradient", given, f"Give floats of shape {tuple(x.shape)} on {x.device}.")
+    normalization.check_gradient(gradient, x)
     if vectors not in (0, 1, 2):
         raise InvalidArgumentError("vectors", f"got {vectors!r}", "Give 0, 1 or 2.")
     outputs = gradients(x, vectors)
@@ -79,7 +73,7 @@ def launch_backward(
 
 def gradients(x: torch.Tensor, vectors: int) -> tuple[torch.Tensor, ...]:
     """Where the gradients of x, and of weight and bias, go."""
-    dtype = torch.float64 if x.dtype == torch.float64 else torch.float32
+    dtype = normalization.statistics_dtype(x)
     sums = [torch.empty(x.shape[1], dtype=dtype, device=x.device) for _ in range(vectors)]
     return torch.empty_like(x, memory_format=suggested_format(x)), *sums
 
@@ -108,10 +102,7 @@ def backward_checked(
         for t, strides in zip((output, gradient, x), channels.strides, strict=True)
     ]
     plan = planned(whole[2], channels, cols, 2, Fixed(compute_units=compute_units))
-    work = Work(
-        FLOPS_BACKWARD * x.numel(),
-        sum(distinct_elements(t) * t.element_size() for t in (x, gradient, *results, *columns, *outputs)),
-    )
+    work = Work(FLOPS_BACKWARD * x.numel(), rowwise.least_bytes(x, gradient, *results, *columns, *outputs))
     launch = rowwise.launch_views(
         BACKWARD[len(columns)], (whole[2], whole[1]), whole[0], plan,
         vectors=[channels.view(t, channels.of_channels, rows, cols) for t in columns],

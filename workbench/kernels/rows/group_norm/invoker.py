@@ -9,7 +9,6 @@ import torch
 
 from workbench.errors import TensorMismatchError, check_positive, check_type
 from workbench.kernels.channels import Channels
-from workbench.kernels.layout import distinct_elements
 from workbench.kernels.options import from_options
 from workbench.kernels.rows import normalization, rowwise
 from workbench.kernels.rows.group_norm.kernel import FORWARD
@@ -74,11 +73,9 @@ def launch(
     check_type("epsilon", epsilon, float | int, "Give a number.")
     if reason := is_supported(x, check_positive("groups", groups), weight, bias):
         raise TensorMismatchError("x, weight, bias", reason, "Give (n, channels, sizes...) and vectors.")
-    if bias is not None and weight is None:
-        raise TensorMismatchError("bias", "given without a weight", "Give a weight of ones.")
+    columns = normalization.vectors_of(weight, bias)
     output = normalization.checked_output(x, output)
     results = statistics(x, groups) if with_statistics else []
-    columns = [t for t in (weight, bias) if t is not None]
     return launch_checked(x, groups, columns, output, results, epsilon, fixed)
 
 
@@ -112,10 +109,7 @@ def launch_checked(
         channels.view(t, strides, rows, cols) for t, strides in ((x, x_strides), (output, out_strides))
     )
     vectors = [channels.view(t, channels.of_channels, rows, cols) for t in columns]
-    work = Work(
-        FLOPS * x.numel(),
-        sum(distinct_elements(t) * t.element_size() for t in (x, *columns, output, *results)),
-    )
+    work = Work(FLOPS * x.numel(), rowwise.least_bytes(x, *columns, output, *results))
     return rowwise.launch_views(
         FORWARD[len(columns)], (of_x,), of_output, planned(of_x, channels, cols, 1, fixed),
         vectors=vectors, results=results, parameter=float(epsilon), work=work,

@@ -5,11 +5,14 @@ from workbench.kernels.rows.normalization.invoker import (
     FLOPS,
     STATISTICS,
     SUPPORTED,
+    check_gradient,
     checked_output,
     is_supported,
     launch,
     launch_checked,
     statistics,
+    statistics_dtype,
+    vectors_of,
 )
 from workbench.kernels.rows.normalization.kernel import (
     NORMS,
@@ -63,6 +66,7 @@ __all__ = [
     "centered_gradient",
     "centered_sums",
     "centered_weighted",
+    "check_gradient",
     "checked_output",
     "default_tile",
     "gradients",
@@ -77,5 +81,7 @@ __all__ = [
     "scaled_weighted",
     "state_of_row",
     "statistics",
+    "statistics_dtype",
     "sum_of_squares",
+    "vectors_of",
 ]

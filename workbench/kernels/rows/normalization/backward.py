@@ -17,7 +17,7 @@ from workbench.errors import (
     check_name,
     check_type,
 )
-from workbench.kernels.layout import Rows, distinct_elements, rows_of
+from workbench.kernels.layout import Rows, rows_of
 from workbench.kernels.rows import rowwise
 from workbench.kernels.rows.normalization.invoker import (
     FLOPS,
@@ -208,7 +208,7 @@ def backward_checked(
     view = rows_of(x.shape, (x.stride(),), dims)[0]
     work = Work(
         FLOPS[f"{norm}_backward"] * x.numel(),
-        sum(distinct_elements(t) * t.element_size() for t in (x, gradient, *results, *columns, *outputs)),
+        rowwise.least_bytes(x, gradient, *results, *columns, *outputs),
     )
     operator = NORMS[norm].backward
     if len(outputs) == 1:

@@ -14,7 +14,7 @@ from workbench.errors import (
     check_positive,
     check_type,
 )
-from workbench.kernels.layout import distinct_elements, may_share, rows_of
+from workbench.kernels.layout import may_share, rows_of
 from workbench.kernels.options import from_options
 from workbench.kernels.rows import rowwise
 from workbench.kernels.rows.normalization.kernel import NORMS
@@ -102,11 +102,9 @@ def launch(
     rows, cols = rows_and_cols(x, rank)
     if reason := is_supported(norm, x, cols, weight, bias):
         raise TensorMismatchError("x, weight, bias", reason, "Give contiguous weights of as many elements.")
-    if bias is not None and weight is None:
-        raise TensorMismatchError("bias", "given without a weight", "Give a weight of ones.")
+    columns = vectors_of(weight, bias)
     output = checked_output(x, output)
     results = statistics(norm, x, rows) if with_statistics else []
-    columns = [t for t in (weight, bias) if t is not None]
     return launch_checked(norm, x, rank, columns, output, results, epsilon, fixed)
 
 
@@ -128,10 +126,7 @@ def launch_checked(
         results: where what the gradients need of each row goes; none for no statistics.
         fixed: what the plan does not choose.
     """
-    work = Work(
-        FLOPS[norm] * x.numel(),
-        sum(distinct_elements(t) * t.element_size() for t in (x, *columns, output, *results)),
-    )
+    work = Work(FLOPS[norm] * x.numel(), rowwise.least_bytes(x, *columns, output, *results))
     if x.numel() == 0:
         return Launch((), (output, *results), work=work)
     dims = frozenset(range(x.dim() - rank, x.dim()))
@@ -140,6 +135,17 @@ def launch_checked(
         NORMS[norm].forward[len(columns)], (x,), output, dims, planned(norm, view, x.element_size(), fixed),
         columns=columns, results=results, parameter=float(epsilon), work=work,
     )  # fmt: skip
+
+
+def vectors_of(weight: torch.Tensor | None, bias: torch.Tensor | None) -> list[torch.Tensor]:
+    """Return the weight and the bias, or the weight, or neither.
+
+    Raises:
+        TensorMismatchError: there is a bias and no weight.
+    """
+    if bias is not None and weight is None:
+        raise TensorMismatchError("bias", "given without a weight", "Give a weight of ones.")
+    return [each for each in (weight, bias) if each is not None]
 
 
 def rows_and_cols(x: torch.Tensor, rank: int) -> tuple[int, int]:
@@ -181,6 +187,15 @@ def check_floating(name: str, tensor: object) -> None:
     if tensor.dtype not in SUPPORTED or tensor.layout != torch.strided or tensor.is_neg():
         given = f"{tensor.dtype}, {tensor.layout}, is_neg {tensor.is_neg()}"
         raise TensorMismatchError(name, given, "Give a plain strided tensor of a floating dtype.")
+
+
+def check_gradient(gradient: object, x: torch.Tensor) -> None:
+    """Raise where the output's gradient is no tensor of floats of the shape of `x`, on its device."""
+    check_type("gradient", gradient, torch.Tensor, "Give a torch.Tensor.")
+    assert isinstance(gradient, torch.Tensor)
+    if gradient.shape != x.shape or gradient.dtype not in SUPPORTED or gradient.device != x.device:
+        given = f"{gradient.dtype}, shape {tuple(gradient.shape)} on {gradient.device}"
+        raise TensorMismatchError("gradient", given, f"Give floats of shape {tuple(x.shape)} on {x.device}.")
 
 
 def check_place(name: str, tensor: torch.Tensor, shape: Sequence[int], device: torch.device) -> None:

@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 
 from workbench import device
-from workbench.kernels.layout import Rows, rows_of
+from workbench.kernels.layout import Rows, distinct_elements, rows_of
 from workbench.kernels.rows.rowwise.kernel import (
     Operator,
     apply_states_kernel,
@@ -224,3 +224,8 @@ def workspaces(parts: int, like: torch.Tensor, rows: int, plan: Plan) -> tuple[t
     """Where states of so many parts are left between two steps."""
     dtype = torch.float64 if like.dtype == torch.float64 else torch.float32
     return tuple(torch.empty((rows, plan.splits), dtype=dtype, device=like.device) for _ in range(parts))
+
+
+def least_bytes(*tensors: torch.Tensor) -> int:
+    """Return the bytes that tensors have in memory, to read or to write each of them once."""
+    return sum(distinct_elements(tensor) * tensor.element_size() for tensor in tensors)

@@ -8,7 +8,7 @@ from typing import Unpack
 import torch
 
 from workbench.errors import DimensionError, TensorMismatchError, check_name, check_type
-from workbench.kernels.layout import distinct_elements, may_share, rows_of
+from workbench.kernels.layout import may_share, rows_of
 from workbench.kernels.options import from_options
 from workbench.kernels.rows import rowwise
 from workbench.kernels.rows.rowwise import Fixed, Options
@@ -96,7 +96,7 @@ def launch(
             f"shape {tuple(output.shape)}, strides {output.stride()}",
             f"Give a tensor of shape {tuple(x.shape)}, each element in its own place.",
         )
-    work = _work(operator, *sources, output)
+    work = Work(FLOPS[operator] * x.numel(), rowwise.least_bytes(*sources, output))
     if x.numel() == 0:
         return Launch((), (output,), work=work)
     dims = columns_of((checked_dim(dim, x.dim()),), x.dim())
@@ -117,10 +117,3 @@ def checked_dim(dim: int, rank: int) -> int:
     if not -max(rank, 1) <= dim < max(rank, 1):
         raise DimensionError("dim", f"got {dim}", f"The tensor has {rank} dimensions.")
     return dim % max(rank, 1)
-
-
-def _work(operator: str, *tensors: torch.Tensor) -> Work:
-    return Work(
-        flops=FLOPS[operator] * tensors[0].numel(),
-        bytes=sum(distinct_elements(t) * t.element_size() for t in tensors),
-    )
