@@ -1,4 +1,4 @@
-"""The online softmax, state by state: one program goes over a row and writes down each state on its way."""
+"""The online softmax, state by state: one program reads a row and stores the state after each block."""
 
 import torch
 import triton
@@ -13,7 +13,7 @@ from workbench.launch import Launch, Work
 
 @triton.jit
 def unshifted_update(state, scores):
-    """As `reduce.online_softmax_update`, but nothing is subtracted before exp, which overflows.
+    """`reduce.online_softmax_update` without the subtraction before exp, so that exp can overflow.
 
     state: (0, total); total' = total + sum of exp(scores)
     """
@@ -24,8 +24,9 @@ def unshifted_update(state, scores):
 
 @triton.jit
 def softmax_states_kernel(
-    # pointers: the row of scores; of one value a block, the state (maximum, total), by what the total before
-    # it was multiplied, and the log-sum-exp so far; of one value a score, its weight when it was seen
+    # pointers: the row of scores; with one value a block: the state (maximum, total), the factor that
+    # rescales the total before it, and the log-sum-exp so far; with one value a score: its weight when it was
+    # seen
     scores, maxima, totals, rescales, log_sums, weights,
     # sizes
     length,
@@ -34,7 +35,7 @@ def softmax_states_kernel(
     # meta-parameters: SHIFTED, whether the maximum is subtracted before exp; WIDE, offsets of 64 bits
     TYPE: tl.constexpr, BLOCK_SIZE: tl.constexpr, SHIFTED: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """The states after each block of BLOCK_SIZE scores; one program."""
+    """Store the state after each block of BLOCK_SIZE scores; one program."""
     state = reduce.online_softmax_init(1, TYPE)
     for number in range(tl.cdiv(length, BLOCK_SIZE)):
         offsets, valid = transfer.tile_1d(number, length, BLOCK_SIZE, WIDE)
@@ -52,7 +53,7 @@ def softmax_states_kernel(
 
 
 def is_supported(scores: torch.Tensor) -> str:
-    """Why the kernel cannot take this row, in words; empty when it can."""
+    """Return why the kernel cannot take this row; empty if it can."""
     if scores.dtype not in SUPPORTED:
         return f"dtype {scores.dtype}; supported: {', '.join(str(d)[6:] for d in SUPPORTED)}"
     if scores.dim() != 1:
@@ -63,21 +64,21 @@ def is_supported(scores: torch.Tensor) -> str:
 
 
 def launch(scores: torch.Tensor, block: int, shifted: bool = True) -> Launch:
-    """The state of the online softmax after each block of a row, and its log-sum-exp.
+    """Compute the state of the online softmax after each block of a row, and its log-sum-exp.
 
-    After a block with scores x, where m is the maximum before it and m' the one after it:
+    After a block with scores x, with m the maximum before it and m' the maximum after it:
     total' = total * exp(m - m') + sum of exp(x - m');  log-sum-exp = m' + log(total')
 
     FLOPs: 4 an element. Least bytes: the scores read once, the outputs written once.
 
     Args:
         scores: [length], of any stride, with elements.
-        block: scores a block, a power of two; the last block may hang over the end.
+        block: scores in a block, a power of two; the last block may hang over the end.
         shifted: False subtracts nothing (m is 0), which overflows where a score is large.
 
     Returns:
-        Its outputs, fp32 (fp64 for fp64): maxima, totals, rescales (exp(m - m')) and log-sum-exps, each
-        [blocks]; and weights [length], each score's exp(x - m') when its block was seen.
+        A launch with outputs in fp32 (fp64 for fp64): maxima, totals, rescales (exp(m - m')) and
+        log-sum-exps, each [blocks]; and weights [length], each score's exp(x - m') when its block was seen.
 
     Raises:
         TensorMismatchError: `scores` is no row of a supported dtype, or empty.

@@ -137,7 +137,8 @@ def launch(
         DIVISOR=divisor,
         SOURCE=of_source.function, OUTPUT=of_output.function, REVERSED=run,
         STORED=BESIDE_ELEMENTS // itemsize if is_by_element else 0,
-        WIDE=max(reach_of(source), reach_of(output), hangs_over) > MOST_OFFSETS_IN_32_BITS, num_warps=num_warps,
+        WIDE=max(reach_of(source), reach_of(output), hangs_over) > MOST_OFFSETS_IN_32_BITS,
+        num_warps=num_warps,
     )  # fmt: skip
 
 

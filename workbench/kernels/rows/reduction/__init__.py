@@ -1,4 +1,4 @@
-"""Reductions: one value of each row."""
+"""Reductions: one value for each row."""
 
 from workbench.kernels.rows.reduction.dtypes import (
     ATOMIC,

@@ -5,17 +5,17 @@ from __future__ import annotations
 import torch
 import triton.language as tl
 
-# Of integers torch has none of these.
+# torch does not define these for integers.
 OF_FLOATS = ("mean", "norm1", "norm2", "norm", "largest_magnitude", "smallest_magnitude")
 
-# Where the result is the state and states are added, programs that share a row can do so in memory.
+# Reductions whose result is a sum of states: programs that share a row can add to it in memory.
 ATOMIC = ("sum", "norm1", "count_nonzero")
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 SUPPORTED = (torch.float32, torch.float16, torch.bfloat16, torch.float64, *INTEGERS, torch.bool)
 
 
 def result_dtype(reduction: str, dtype: torch.dtype) -> torch.dtype:
-    """The dtype that torch gives the value of a reduction."""
+    """Return the dtype that torch gives the value of a reduction."""
     is_whole = not dtype.is_floating_point
     if reduction in ("any", "all"):
         return torch.uint8 if dtype == torch.uint8 else torch.bool
@@ -25,14 +25,14 @@ def result_dtype(reduction: str, dtype: torch.dtype) -> torch.dtype:
 
 
 def element_dtype(reduction: str, dtype: torch.dtype) -> torch.dtype:
-    """What elements are converted to before they are lifted."""
+    """Return the dtype to which elements are converted before they are lifted."""
     if dtype.is_floating_point:
         return torch.float64 if dtype == torch.float64 else torch.float32
     return torch.int64 if dtype == torch.int64 or reduction in ("sum", "prod") else torch.int32
 
 
 def state_dtype(reduction: str, dtype: torch.dtype) -> torch.dtype:
-    """The dtype of a state's value."""
+    """Return the dtype of a state's value."""
     special = {"any": torch.int32, "all": torch.int32, "count_nonzero": torch.int64}
     return special.get(reduction, element_dtype(reduction, dtype))
 
@@ -43,12 +43,12 @@ _TRITON_TYPES = {
 
 
 def triton_type(dtype: torch.dtype) -> tl.dtype:
-    """Return Triton's name of a dtype of the arithmetic."""
+    """Return Triton's dtype for one that the arithmetic uses."""
     return _TRITON_TYPES[dtype]
 
 
 def neutral_of(name: str, dtype: torch.dtype) -> float | int:
-    """The number of that name in `dtype`."""
+    """Return the number "zero", "one", "lowest" or "highest" in `dtype`."""
     if name in ("zero", "one"):
         return int(name == "one")
     if dtype.is_floating_point:
@@ -60,5 +60,5 @@ def neutral_of(name: str, dtype: torch.dtype) -> float | int:
 
 
 def lowest(dtype: torch.dtype) -> float | int:
-    """The least number of a dtype."""
+    """Return the least number of a dtype."""
     return neutral_of("lowest", dtype)

@@ -37,7 +37,7 @@ from workbench.launch import Launch, Step, Work
 
 
 def is_supported(x: torch.Tensor, reduction: str = "sum") -> str:
-    """Why the template cannot reduce `x`, in words; empty when it can."""
+    """Return why the template cannot reduce `x`; empty if it can."""
     if not isinstance(x, torch.Tensor):
         return f"x is a {type(x).__name__}, not a tensor"
     if x.dtype not in SUPPORTED:
@@ -47,7 +47,7 @@ def is_supported(x: torch.Tensor, reduction: str = "sum") -> str:
     if reduction == "norm" and x.dtype != torch.float64:
         return f"x is {x.dtype}; powers are taken in float64"
     if reduction in OF_FLOATS and not x.dtype.is_floating_point:
-        return f"x is {x.dtype}; {reduction} is of floating point"
+        return f"x is {x.dtype}; {reduction} takes floating-point tensors"
     if not x.numel():
         return "x has no elements, so there is nothing to reduce"
     return ""
@@ -65,24 +65,24 @@ def launch(
 ) -> Launch:
     """Reduce `x` over `dims`; the outputs are contiguous, of the shape of the other dimensions.
 
-    FLOPs: one an element. Least bytes: x read once (what is expanded counts once), the outputs written once.
-    The sum is in fp32 for fp16, bf16 and fp32, in fp64 for fp64, in int64 for integers, and has one order for
-    one plan: the same bits in every run, unless `atomic`.
+    FLOPs: one an element. Least bytes: x read once (expanded elements count once), the outputs written once.
+    Sums are in fp32 for fp16, bf16 and fp32, in fp64 for fp64, in int64 for integers. A plan adds in one
+    order, so every run gives the same bits, unless `atomic`.
 
     Args:
         x: a tensor of any strides, with elements.
         dims: the dimensions to reduce, from 0, each once.
-        output: where the value goes, contiguous, of the dtype that torch gives it or of that in which it is
-            computed; None for a new tensor. Indices always go to a new one, int64, counted in the order of
-            `dims`.
+        output: the tensor for the value, contiguous, of the dtype that torch gives it or of the dtype in
+            which it is computed; None for a new tensor. Indices always go to a new tensor, int64, counted in
+            the order of `dims`.
         reduction: a name in `REDUCTIONS`.
         exponent: of "norm", which is (sum of |x| ** exponent) ** (1 / exponent); finite and not 0.
         options: see :class:`rowwise.Options`.
-        atomic: programs that share a row add to the result in memory, in any order, rather than leave states
-            for a second step; for the reductions in `ATOMIC` to an output of 4 bytes or more.
+        atomic: programs that share a row add to the result in memory, in any order, instead of leaving states
+            for a second step; for the reductions in `ATOMIC`, to an output of 4 bytes or more.
 
     Returns:
-        a launch of one step or two, with one output, or two for "max" and "min": value and index.
+        A launch of one step or two, with one output, or two for "max" and "min": value and index.
 
     Raises:
         TensorMismatchError: x, its dtype or `output` do not fit. UnknownNameError: `reduction`.
@@ -105,7 +105,7 @@ def launch(
         raise InvalidArgumentError(
             "atomic",
             f"{reduction} to {output.dtype}",
-            f"Only {', '.join(ATOMIC)} to 4 bytes or more are added in memory.",
+            f"Use atomic=True only for {', '.join(ATOMIC)}, with an output of 4 bytes or more.",
         )
     places = {"value": output}
     if "index" in REDUCTIONS[reduction].gives:
@@ -124,8 +124,8 @@ def launch_checked(
     """Return the launch of :func:`launch` on tensors that are known to fit.
 
     Args:
-        x, dims, reduction, exponent: as there.
-        outputs: what the reduction gives, contiguous; reduced dimensions may stay, with one element.
+        x, dims, reduction, exponent: as for :func:`launch`.
+        outputs: tensors for the results, contiguous; reduced dimensions may stay, with one element.
     """
     has_index = REDUCTIONS[reduction].has_index
     view = rows_of(x.shape, (x.stride(),), dims, has_index)[0]
@@ -142,7 +142,7 @@ def _launch(
     *,
     atomic: bool = False,
 ) -> Launch:
-    """The launch that reduces `x` into `outputs`."""
+    """Return the launch that reduces `x` into `outputs`."""
     is_of_negative = reduction == "norm" and exponent < 0
     chosen, outputs = NORM_OF_NEGATIVE if is_of_negative else REDUCTIONS[reduction], tuple(outputs)
     work = Work(
@@ -167,19 +167,19 @@ def launch_view(
     work: Work | None = None,
     **options: Unpack[Options],
 ) -> Launch:
-    """Reduce the rows of a matrix that a descriptor describes, into a value a row.
+    """Reduce the rows of a matrix that a descriptor describes, to one value a row.
 
-    What the descriptor finds invalid, such as padding, changes no result. Sums and the like are in fp32, of
-    fp64 in fp64, of integers in int64.
+    Elements that the descriptor finds invalid, such as padding, change no result. Sums are in fp32, for fp64
+    in fp64, for integers in int64.
 
     Args:
         view: [rows, cols], with elements.
-        outputs: what `chosen` gives, in the order of the rows in memory without gaps.
+        outputs: tensors for the results of `chosen`, in the order of the rows, without gaps.
         chosen: the reduction. An index is the number of a column.
-        of_row: a jit function from row numbers to what FINISH is given with the state; None: the number 0.
+        of_row: a jit function from row numbers to the scalar that FINISH takes with the state; None for 0.
         are_cols_neighbors: whether columns, rather than rows, lie closest together in memory.
         options: see :class:`rowwise.Options`.
-        work: FLOPs and least bytes, if not one an element and the tensor once.
+        work: FLOPs and least bytes; None for one FLOP an element, and the tensors once.
 
     Raises:
         TensorMismatchError: the tensor's dtype, or outputs of another number of elements.
@@ -218,16 +218,17 @@ def _steps(
     work: Work | None = None,
     of_row: Any = None,
 ) -> Launch:
-    """One step, or two where programs share rows.
+    """Return a launch of one step, or of two where programs share rows.
 
     Args:
-        element: what elements are converted to before they are lifted. state: the dtype of a state's value.
-        group: how many neighboring columns one lane holds, of a reduction that keeps indices.
+        element: dtype to which elements are converted before they are lifted. state: dtype of a state's
+            value.
+        group: number of neighboring columns that one lane holds, for a reduction that keeps indices.
     """
     original = (x,) if group > 1 else ()
     in_one_step = plan.splits == 1 or atomic
     dtypes = [state] + [torch.int64] * chosen.has_index
-    # Where programs that share rows leave their states, one tensor for each part of one.
+    # Workspaces in which programs that share rows leave their states: one tensor for each part of a state.
     spaces = tuple(
         torch.empty((view.rows, plan.splits), dtype=dtype, device=x.device)
         for dtype in dtypes[: 0 if in_one_step else len(dtypes)]
@@ -311,8 +312,8 @@ def _check_exponent(reduction: str, exponent: float) -> None:
         raise InvalidArgumentError(
             "exponent",
             f"got {in_brief(exponent)}",
-            "Give a finite number but 0: for the others there are 'count_nonzero', 'largest_magnitude' and "
-            "'smallest_magnitude'.",
+            "Give a finite number other than 0. For 0, inf and -inf use the reductions 'count_nonzero', "
+            "'largest_magnitude' and 'smallest_magnitude'.",
         )
 
 
@@ -320,7 +321,7 @@ def _check_output(output: torch.Tensor, kept: torch.Size, x: torch.Tensor, reduc
     if "value" not in REDUCTIONS[reduction].gives:
         raise InvalidArgumentError(
             "output",
-            f"given for {reduction}, which has no value",
+            f"given for {reduction}, which gives no value",
             "Leave it out: indices go to a new tensor.",
         )
     check_type("output", output, torch.Tensor, "Give a tensor, or None for a new one.")
@@ -340,7 +341,7 @@ def _check_output(output: torch.Tensor, kept: torch.Size, x: torch.Tensor, reduc
 
 def _checked_dims(dims: Sequence[int], rank: int) -> frozenset[int]:
     fix = "Give the dimensions to reduce: (0, 1)."
-    check_type("dims", dims, Sequence, fix)  # a tensor of no dimensions is an iterable, and cannot be one
+    check_type("dims", dims, Sequence, fix)  # a 0-d tensor passes for an iterable, but iterating it fails
     whole = check_each("dims", dims, int, fix)
     if len(set(whole)) < len(whole) or not all(0 <= d < rank for d in whole):
         raise InvalidArgumentError("dims", f"got {dims}", f"Give dimensions from 0 to {rank - 1}, each once.")

@@ -1,9 +1,9 @@
-"""Reductions: one templated kernel for every operator that makes one value of each row.
+"""Reductions: one templated kernel for every operator that computes one value for each row.
 
-A tensor is seen as rows and columns: the dimensions that stay are the rows, those that are reduced the
-columns, and an access function says where an element lies. A program takes tiles of rows x columns. Where
-that makes too few programs to fill the device, each row is split over several, which leave states that a
-second step reduces: the same kernel, on the states.
+A tensor is seen as rows and columns: the dimensions that stay are the rows, the reduced dimensions are the
+columns, and an access function gives the address of an element. A program takes tiles of rows x columns.
+Where that makes too few programs to fill the device, each row is split over several programs, which leave
+states; a second step, the same kernel, reduces the states.
 """
 
 # No `from __future__ import annotations`: Triton reads "fp64" below as the annotation's value, not its text.
@@ -80,7 +80,7 @@ def lifted(
     ACCESS: tl.constexpr, LIFT: tl.constexpr, FILLS: tl.constexpr, TYPES: tl.constexpr,
     COLS: tl.constexpr, GROUP: tl.constexpr, EXACT: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """The states of a tile's elements; where a tile hangs over, what leaves every other state as it is."""
+    """Return the states of a tile's elements; elements beyond the end give the neutral state."""
     start = rowwise.widened(start, WIDE)
     offsets, valid = rowwise.access(row, start + tl.arange(0, COLS), layout, ACCESS, EXACT)
     parts = sources[:0]
@@ -93,14 +93,14 @@ def lifted(
 
 
 class Reduction(NamedTuple):
-    """A reduction as the kernel is given it.
+    """A reduction for the kernel.
 
     Attributes:
         lift, combine, across, finish: tile operators, see :mod:`workbench.kernels.tile.reduce`.
         neutral: the element that changes no result: "zero", "one", "lowest" or "highest".
-        neutral_state: the state that changes none.
-        has_index: the state is a value and its index, not a value alone.
-        gives: what the results are: "value", "index" or both.
+        neutral_state: the state that changes no result, by the same names.
+        has_index: whether the state is a value and its index, not a value alone.
+        gives: the results: "value", "index" or both.
     """
 
     lift: Any
@@ -140,5 +140,6 @@ REDUCTIONS = {
     "smallest_magnitude": Reduction(reduce.lift_magnitude, *_SMALLER, _STATE, "highest", "highest"),
 }
 
-# A negative power of 0 is infinite; of infinity it is 0, which changes no sum.
+# Negative powers: 0 gives infinity, and infinity gives 0, which changes no sum, so infinity is the neutral
+# element.
 NORM_OF_NEGATIVE = REDUCTIONS["norm"]._replace(neutral="highest")

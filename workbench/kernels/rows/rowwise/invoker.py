@@ -1,4 +1,4 @@
-"""Invoker of the row operators: the steps that a plan asks for."""
+"""Invoker of the row operators: builds the steps of a plan."""
 
 from __future__ import annotations
 
@@ -23,16 +23,17 @@ from workbench.kernels.tile import transfer
 from workbench.kernels.views import Described, View, layouts_of_each, placed
 from workbench.launch import Launch, Step, Work
 
-# More states than these, of a tile's rows and their splits, are joined in one reduction, where an operator
-# has one. Of 8 rows of 27 splits (sm_90) it takes 60 registers, one after the other 128 and spills.
+# A tile with more states than these (rows times splits) joins them in one reduction, if the operator has one.
+# For 8 rows of 27 splits (sm_90) the reduction takes 60 registers; joining states one after another takes 128
+# and spills.
 MOST_JOINED = 8
 
-# From so many elements in a tile on, values by column are loaded where they are used, not kept in registers
-# from the start: H200, layer norm of 16384 x 4096 halves: 3.5 TB/s, with them 3.0.
+# In tiles of at least so many elements, values by column are loaded where they are used instead of being kept
+# in registers from the start. H200, layer norm of 16384 x 4096, fp16: 3.5 TB/s; kept in registers, 3.0.
 LATE_ELEMENTS = 4096
 
-# Where a lane has so many elements, it gets no more registers than let two programs of 8 warps run beside one
-# another. H200, layer norm of 4096 x 16384 halves: 3.5 TB/s, without the limit 2.4.
+# From so many elements per lane on, registers are limited so that two programs of 8 warps fit on a unit.
+# H200, layer norm of 4096 x 16384, fp16: 3.5 TB/s; without the limit, 2.4.
 MOST_PER_LANE, REGISTERS = 64, 128
 
 
@@ -52,13 +53,13 @@ def launch(
     """output = operator(sources), row by row.
 
     Args:
-        operator: what is done.
+        operator: the row operator.
         sources: tensors of one shape, of any strides, with elements.
         output: of that shape, of any strides in which no two elements share memory.
         dims: the dimensions that are the columns.
         plan: how programs share rows and columns.
-        columns, given: contiguous tensors of a value a column, and of a value a row.
-        results: contiguous tensors of a value a row, for the first so many of the operator's results.
+        columns, given: contiguous tensors with one value a column, and with one value a row.
+        results: contiguous tensors with one value a row, for the first of the operator's results.
         parameter: the operator's scalar.
         work: FLOPs and least bytes.
     """
@@ -78,22 +79,22 @@ def launch_views(
     parameter: float = 0.0,
     work: Work | None = None,
 ) -> Launch:
-    """As :func:`launch`, of matrices that descriptors without padding describe.
+    """Launch a row operator on matrices that descriptors without padding describe; see :func:`launch`.
 
     Args:
-        operator: what is done; its `tiles` are those of the sources, and behind them of the vectors.
+        operator: the row operator; its `tiles` are those of the sources, followed by those of the vectors.
         sources: [rows, cols], with elements.
-        output: of these lengths, no two elements in one place.
-        vectors: of these lengths as well, but all rows, or all columns, may be one: tiles of one element
-            along that axis.
-        others: as of :func:`launch`.
+        output: of the same lengths; no two elements share memory.
+        vectors: of the same lengths. All rows, or all columns, may lie at one address; tiles then have one
+            element along that axis.
+        plan, given, results, parameter, work: as for :func:`launch`.
     """
     call = prepared_views(operator, sources, output, plan, vectors, given)
     return _launched(operator, call, output.tensor, plan, results, parameter, work)
 
 
 class Prepared(NamedTuple):
-    """What every kernel of a row operator is given.
+    """Arguments that all kernels of a row operator have in common.
 
     Attributes:
         read: the tensors that are read: sources, columns, given.
@@ -115,7 +116,7 @@ def prepared(
     columns: Sequence[torch.Tensor],
     given: Sequence[torch.Tensor],
 ) -> Prepared:
-    """What every kernel is given; arguments as those of :func:`launch`."""
+    """Return the common arguments of all kernels; arguments as for :func:`launch`."""
     tensors = (*sources, output)
     views = rows_of(output.shape, tuple(t.stride() for t in tensors), dims)
     divisors = sum((v.divisors(t.element_size()) for v, t in zip(views, tensors, strict=True)), ())
@@ -132,7 +133,7 @@ def prepared_views(
     vectors: Sequence[View] = (),
     given: Sequence[torch.Tensor] = (),
 ) -> Prepared:
-    """What every kernel is given; arguments as those of :func:`launch_views`."""
+    """Return the common arguments of all kernels; arguments as for :func:`launch_views`."""
     whole = [Described(view) for view in (*sources, output)]
     tile = (plan.rows, plan.cols)
     *read, written = [each.access(*tile) for each in whole]
@@ -146,7 +147,7 @@ def prepared_views(
 def _meta(
     operator: Operator, like: torch.Tensor, views: Sequence[Rows | Described], plan: Plan
 ) -> dict[str, Any]:
-    """The meta-parameters that follow from the plan."""
+    """Return the meta-parameters that follow from the plan."""
     view = views[0]
     padded = max(view.rows + plan.rows, view.cols + plan.splits * plan.cols, view.rows * plan.splits)
     meta = {
@@ -166,11 +167,11 @@ def _meta(
 def states_step(
     operator: Operator, call: Prepared, like: torch.Tensor, plan: Plan
 ) -> tuple[tuple[torch.Tensor, ...], Step]:
-    """Where the states of each split of each row are left, [rows, splits] each; and the step that does so."""
+    """Return the states' workspaces, [rows, splits] for each part, and the step that fills them."""
     rows, cols, _ = call.sizes
     states = workspaces(operator.parts, like, rows, plan)
     programs = triton.cdiv(rows, plan.rows) * plan.splits
-    meta = call.meta | _kept_of_tiles(operator) | {"SPLITS": plan.splits}
+    meta = call.meta | _loop_of(operator) | {"SPLITS": plan.splits}
     if plan.splits * plan.cols >= cols:
         meta["WHOLE"] = operator.whole
     return states, Step(row_states_kernel, (programs,), (*call.read, states, *call.sizes), meta)
@@ -185,12 +186,12 @@ def _launched(
     parameter: float,
     work: Work | None,
 ) -> Launch:
-    """The steps that the plan asks for."""
+    """Return the launch of one step, or of two where rows are split."""
     rows, cols, _ = call.sizes
     end = {"FINISH": operator.finish, "APPLY": operator.apply}
     outputs = (output, *results)
     if plan.splits == 1:
-        kernel, begin = rowwise_tiles_kernel, _kept_of_tiles(operator)
+        kernel, begin = rowwise_tiles_kernel, _loop_of(operator)
         if plan.cols >= cols:
             kernel, begin = (
                 rowwise_kernel,
@@ -216,16 +217,17 @@ def _launched(
     return Launch((first, second), outputs, work=work, workspaces=states)
 
 
-def _kept_of_tiles(operator: Operator) -> dict[str, Any]:
+def _loop_of(operator: Operator) -> dict[str, Any]:
+    """Return the meta-parameters of a loop over a row's tiles."""
     return {"INIT": operator.init, "UPDATE": operator.update, "SETTLE": operator.settle}
 
 
 def workspaces(parts: int, like: torch.Tensor, rows: int, plan: Plan) -> tuple[torch.Tensor, ...]:
-    """Where states of so many parts are left between two steps."""
+    """Return workspaces [rows, splits] for the parts of a state, which the second of two steps reads."""
     dtype = torch.float64 if like.dtype == torch.float64 else torch.float32
     return tuple(torch.empty((rows, plan.splits), dtype=dtype, device=like.device) for _ in range(parts))
 
 
 def least_bytes(*tensors: torch.Tensor) -> int:
-    """Return the bytes that tensors have in memory, to read or to write each of them once."""
+    """Return the bytes of all tensors, each read or written once; expanded elements count once."""
     return sum(distinct_elements(tensor) * tensor.element_size() for tensor in tensors)

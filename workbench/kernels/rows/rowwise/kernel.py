@@ -1,10 +1,10 @@
-"""Row operators: of each row something is found out, and with that each of its elements is made anew.
+"""Row operators: kernels that reduce each row to a state, then compute each element anew from that state.
 
-Softmax and the normalizations are such operators, and so are their gradients. One template for all: `UPDATE`
-brings a tile into the row's state, `FINISH` makes the row's results of the state, `APPLY` makes an element of
-the output. Three kernels are made of it: rows that fit into a tile are read once; longer ones are gone over
-twice by one program; where rows are so few that programs are, each row is split over several, which leave
-their states for a second step.
+Softmax and the normalizations are such operators, and so are their gradients. One template serves all:
+`UPDATE` merges a tile into the row's state, `FINISH` turns the state into the row's results, and `APPLY`
+computes an element of the output. The template has three kernels: rows that fit into a tile are read once;
+longer rows are read twice by one program; rows too few to fill the device are each split over several
+programs, which leave their states for a second step.
 """
 
 # No `from __future__ import annotations`: Triton reads "fp64" below as the annotation's value, not its text.
@@ -33,7 +33,7 @@ def rowwise_kernel(
     ACCESS: tl.constexpr, DIVISORS: tl.constexpr, FILLS: tl.constexpr, TYPE: tl.constexpr,
     ROWS: tl.constexpr, COLS: tl.constexpr, EXACT: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """Rows that fit into a tile: read once, ROWS of them at a time; ONCE: every program takes one tile."""
+    """Apply an operator to rows that fit into a tile, reading each once; ONCE: one tile a program."""
     if len(DIVISORS) > 0:
         layouts = transfer.known(layouts, DIVISORS)
     if EXACT:
@@ -88,7 +88,7 @@ def rowwise_tiles_kernel(
     ACCESS: tl.constexpr, DIVISORS: tl.constexpr, FILLS: tl.constexpr, TYPE: tl.constexpr,
     ROWS: tl.constexpr, COLS: tl.constexpr, EXACT: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """Rows of several tiles: gone over forward for the state, then backward, from what was read last."""
+    """Apply an operator to rows of several tiles: forward for the state, then backward, last tile first."""
     if len(DIVISORS) > 0:
         layouts = transfer.known(layouts, DIVISORS)
     rows, cols = widened(rows, WIDE), widened(cols, WIDE)
@@ -109,15 +109,15 @@ def rowwise_tiles_kernel(
 
 @triton.jit
 def row_states_kernel(
-    # as in rowwise_kernel, and where states are left: one tensor [rows, SPLITS] for each part
+    # as in rowwise_kernel, and the workspaces of the states: one tensor [rows, SPLITS] for each part
     sources, columns, given, states, rows, cols, layouts,
     INIT: tl.constexpr, UPDATE: tl.constexpr, SETTLE: tl.constexpr,
     ACCESS: tl.constexpr, DIVISORS: tl.constexpr, FILLS: tl.constexpr, TYPE: tl.constexpr,
     ROWS: tl.constexpr, COLS: tl.constexpr, SPLITS: tl.constexpr, EXACT: tl.constexpr, WIDE: tl.constexpr,
-    # where a split is one tile: the operator's function for rows of one
+    # where a split is one tile: the operator's function for whole rows
     WHOLE: tl.constexpr = None,
 ):  # fmt: skip
-    """Rows split over SPLITS programs, first step: the state of each split of each row."""
+    """First step of rows split over SPLITS programs: store the state of each split of each row."""
     if len(DIVISORS) > 0:
         layouts = transfer.known(layouts, DIVISORS)
     rows, cols = widened(rows, WIDE), widened(cols, WIDE)
@@ -147,12 +147,12 @@ def apply_states_kernel(
     MERGE: tl.constexpr, FINISH: tl.constexpr, APPLY: tl.constexpr,
     ACCESS: tl.constexpr, DIVISORS: tl.constexpr, FILLS: tl.constexpr, TYPE: tl.constexpr,
     ROWS: tl.constexpr, COLS: tl.constexpr, SPLITS: tl.constexpr, EXACT: tl.constexpr, WIDE: tl.constexpr,
-    # what joins the states of a row at once, a power of two of at least SPLITS, if there is such a function
+    # a function that joins all states of a row at once, if there is one; SPLITS rounded up to a power of two
     ACROSS: tl.constexpr = None, JOINED: tl.constexpr = 1,
 ):  # fmt: skip
-    """Rows split over SPLITS programs, second step: every program joins its row's states, then applies them.
+    """Second step of rows split over SPLITS programs: join the row's states, then compute the output.
 
-    Programs go backward, from what the first step read last, of which the cache still holds some.
+    Programs go backward: the cache still holds some of what the first step read last.
     """
     if len(DIVISORS) > 0:
         layouts = transfer.known(layouts, DIVISORS)
@@ -179,7 +179,7 @@ def apply_states_kernel(
 
 @triton.jit
 def joined_states(states, row, rows, SPLITS: tl.constexpr, MERGE: tl.constexpr):
-    """The states of rows, joined from those of their splits."""
+    """Return the states of rows, joined from those of their splits one after another."""
     state = load_each(states, row * SPLITS, row < rows)
     for part in tl.static_range(1, SPLITS):
         state = reduce.combine(state, load_each(states, row * SPLITS + part, row < rows), MERGE)
@@ -188,9 +188,9 @@ def joined_states(states, row, rows, SPLITS: tl.constexpr, MERGE: tl.constexpr):
 
 @triton.jit
 def states_beside(states, row, rows, SPLITS: tl.constexpr, JOINED: tl.constexpr):
-    """The states of rows' splits as tiles [rows, JOINED], 0 beyond SPLITS.
+    """Return the states of rows' splits as tiles [rows, JOINED], 0 beyond SPLITS.
 
-    Lanes share the loads, where for joined_states each loads all states of every row that it has a part of.
+    Lanes share the loads. In joined_states, each lane loads all states of every row that it has a part of.
     """
     part = tl.arange(0, JOINED)[None, :]
     return load_each(states, row[:, None] * SPLITS + part, (row[:, None] < rows) & (part < SPLITS))
@@ -198,10 +198,10 @@ def states_beside(states, row, rows, SPLITS: tl.constexpr, JOINED: tl.constexpr)
 
 @triton.jit
 def alone(vectors):
-    """Vectors of one element, as constants that every lane can have.
+    """Return vectors of one element as splats of scalars, which every lane has.
 
-    Else Triton brings the one element to the lanes of a row by way of lanes that hold all of the row: of
-    4,096 columns 2,052 stores to shared memory.
+    Otherwise Triton distributes the element to the lanes of a row through lanes that hold the whole row: for
+    4,096 columns, 2,052 stores to shared memory.
     """
     found = vectors[:0]
     for i in tl.static_range(len(vectors)):
@@ -216,7 +216,7 @@ def row_state(
     ACCESS: tl.constexpr, FILLS: tl.constexpr,
     TYPE: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, EXACT: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """The state of columns begin to end of each row."""
+    """Return the state of columns `begin` to `end` of each row."""
     kept = INIT(ROWS, COLS, TYPE)
     for start in range(begin, end, COLS):
         col = columns_from(start, COLS, WIDE)
@@ -233,7 +233,7 @@ def apply_to_row(
     APPLY: tl.constexpr, ACCESS: tl.constexpr, FILLS: tl.constexpr,
     TYPE: tl.constexpr, COLS: tl.constexpr, EXACT: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """The output in columns begin to end of each row, the last ones first."""
+    """Store the output in columns `begin` to `end` of each row, the last tile first."""
     for left in range(tl.cdiv(end - begin, COLS)):
         col = columns_from(begin + (tl.cdiv(end - begin, COLS) - 1 - left) * COLS, COLS, WIDE)
         of_columns = load_each(columns, col[None, :], col[None, :] < cols)
@@ -244,19 +244,19 @@ def apply_to_row(
 
 @triton.jit
 def columns_from(start, COLS: tl.constexpr, WIDE: tl.constexpr):
-    """The numbers of COLS columns from `start` on."""
+    """Return the indices of COLS columns, from `start` on."""
     return widened(start, WIDE) + tl.arange(0, COLS)
 
 
 @triton.jit
 def rows_of_tile(number, ROWS: tl.constexpr, WIDE: tl.constexpr):
-    """The numbers of the rows of tile `number`."""
+    """Return the indices of the rows of tile `number`."""
     return widened(number, WIDE) * ROWS + tl.arange(0, ROWS)
 
 
 @triton.jit
 def widened(count, WIDE: tl.constexpr):
-    """`count` in 64 bits if WIDE: a length below 2^31 may exceed that once it is rounded up to tiles."""
+    """Return `count` in 64 bits if WIDE: a length below 2^31, rounded up to tiles, may reach 2^31."""
     if WIDE:
         count = tl.cast(count, tl.int64)
     return count
@@ -267,7 +267,7 @@ def load_tiles(
     sources, row, col, layouts,
     ACCESS: tl.constexpr, FILLS: tl.constexpr, TYPE: tl.constexpr, EXACT: tl.constexpr,
 ):  # fmt: skip
-    """A tile of each source, and which elements of the first one's there are."""
+    """Return a tile of each source, and the validity of the first one's elements."""
     tiles = sources[:0]
     for i in tl.static_range(len(sources)):
         offsets, found = access(row, col, layouts[i], ACCESS, EXACT)
@@ -279,7 +279,7 @@ def load_tiles(
 
 @triton.jit
 def access(row, col, layout, ACCESS: tl.constexpr, EXACT: tl.constexpr):
-    """Offsets and validity of a tile. EXACT: no tile hangs over, so that the compiler needs no mask."""
+    """Return offsets and validity of a tile. EXACT: no tile hangs over, so the compiler needs no mask."""
     offsets, valid = ACCESS(row[:, None], col[None, :], layout)
     if EXACT:
         valid = tl.full(offsets.shape, True, tl.int1)
@@ -288,7 +288,7 @@ def access(row, col, layout, ACCESS: tl.constexpr, EXACT: tl.constexpr):
 
 @triton.jit
 def load_each(pointers, index, valid):
-    """The same elements of each of several vectors."""
+    """Load the elements at `index` of each of several vectors."""
     values = pointers[:0]
     for i in tl.static_range(len(pointers)):
         values += (transfer.load(pointers[i], index, valid),)
@@ -297,32 +297,32 @@ def load_each(pointers, index, valid):
 
 @triton.jit
 def store_each(pointers, index, values, valid):
-    """Elements of several vectors, which may be fewer than there are values."""
+    """Store values at `index` of several vectors, of which there may be fewer than values."""
     for i in tl.static_range(len(pointers)):
         transfer.store(pointers[i], index, values[i], valid)
 
 
 class Operator(NamedTuple):
-    """A row operator as the kernels are given it: jit functions, and what masked elements are.
+    """A row operator for the kernels: its jit functions, and the values of masked elements.
 
-    `tiles` [rows, cols], `of_columns` [1, cols] and `of_rows` [rows] are tuples, one for each tensor.
+    `tiles` [rows, cols], `of_columns` [1, cols] and `of_rows` [rows] are tuples, one element for each tensor.
 
     Attributes:
-        whole: (tiles, of_columns, of_rows, valid, cols) -> state, a tuple of tiles [rows], of a tile's rows,
-            or of their parts where each part is one tile; None: a part is always taken by `update`.
-        init: (ROWS, COLS, TYPE) -> what is kept of no elements: by row, or by lane of the tile, which saves
+        whole: (tiles, of_columns, of_rows, valid, cols) -> state, a tuple of tiles [rows]: the state of rows,
+            or of splits of rows, that are one tile. None: `update` takes such splits too.
+        init: (ROWS, COLS, TYPE) -> running state of no elements: by row, or by lane of the tile, which saves
             an exchange between lanes in every tile.
-        update: (kept, tiles, of_columns, of_rows, valid, tally) -> what is kept once these tiles were seen
-            too, the row's number `tally`.
-        settle: (kept, tallies, count) -> state; `tallies` [cols] is how many of a row's `count` elements each
-            lane has seen.
-        merge: (*state, *state) -> state, of two parts of rows; None: `across` does it.
+        update: (kept, tiles, of_columns, of_rows, valid, tally) -> running state after these tiles, which are
+            number `tally` of the row, counted from 1.
+        settle: (kept, tallies, count) -> state; `tallies` [cols] says how many of a row's `count` elements
+            each lane has seen.
+        merge: (*state, *state) -> state of two parts of rows. None: `across` joins them.
         finish: (state, cols, parameter) -> result, a tuple of tiles [rows].
         apply: (tiles, of_columns, of_rows, result) -> output [rows, cols].
-        fills: for each source, what elements beyond the end of a row are taken for.
-        parts: how many tiles a state is.
-        across: (states [rows, splits]) -> state [rows], of which a state of zeros changes none: lanes share
-            the loads of many states. None: `merge` does it, one after the other.
+        fills: for each source, the value of elements beyond the end of a row.
+        parts: the number of tiles in a state.
+        across: (states [rows, splits]) -> state [rows]: lanes share the loads of many states. A state of
+            zeros must not change the result. None: `merge` joins states one after another.
     """
 
     whole: Any

@@ -13,8 +13,8 @@ from workbench.errors import InvalidArgumentError, check_positive, check_power_o
 from workbench.kernels.layout import ACCESS_BYTES, Rows
 from workbench.kernels.views import Described
 
-# Programs for each compute unit: below the fewest, rows are split, into as many as keep memory busy; beyond
-# the most, programs are started once and take several tiles each.
+# Programs for each compute unit. With fewer than FEWEST_PER_UNIT, rows are split into enough programs to keep
+# memory busy. Beyond MOST_PER_UNIT, programs are persistent: each takes several tiles.
 FEWEST_PER_UNIT = 4
 SPLIT_PER_UNIT = 16
 MOST_PER_UNIT = 64
@@ -24,12 +24,12 @@ MOST_SPLITS = 32
 
 
 class Options(TypedDict, total=False):
-    """Keywords of a row operator's `launch`: what is fixed of its plan. What is left out, or None, is chosen.
+    """Keywords of a row operator's `launch` that fix a part of its plan; the plan chooses what is None.
 
     Attributes:
         tile: a program's rows and columns, powers of two.
         splits: programs that share a row.
-        programs: programs in all; no more are started than there are tiles.
+        programs: programs in all; never more than there are tiles.
         num_warps: warps of each program, a power of two.
         compute_units: those of the device to plan for; None for the planned device's.
     """
@@ -52,7 +52,6 @@ class Fixed:
     compute_units: int | None = None
 
 
-# Nothing is fixed.
 FREE = Fixed()
 
 
@@ -63,18 +62,19 @@ class Tile(NamedTuple):
     cols: int
 
     def cut(self, rows: int, cols: int) -> Tile:
-        """Return a tile of no more than `rows` and `cols`: with fewer rows, it has as many more columns."""
+        """Return a tile of at most `rows` and `cols`; where rows are fewer, it has more columns instead."""
         rows = min(rows, self.rows)
         return Tile(rows, min(cols, self.rows * self.cols // rows))
 
 
 class Plan(NamedTuple):
-    """How programs share rows and columns.
+    """Division of rows and columns among programs.
 
     Attributes:
         rows, cols: of a tile, powers of two.
         splits: programs that share each row.
-        programs: started in all; where there are fewer than tiles of rows times splits, each takes several.
+        programs: programs in all. There are (tiles of rows) * splits tiles; if programs are fewer, each takes
+            several.
         num_warps: of each program.
     """
 
@@ -86,7 +86,7 @@ class Plan(NamedTuple):
 
 
 def checked_tile(tile: Sequence[int]) -> tuple[int, int]:
-    """`tile` as (rows, cols), both powers of two."""
+    """Return `tile` as (rows, cols); raise if they are not two powers of two."""
     if not isinstance(tile, Sequence) or len(tile) != 2:
         raise InvalidArgumentError(
             "tile", f"got {tile!r}", "Give a tile's rows and columns, such as (4, 256)."
@@ -95,14 +95,14 @@ def checked_tile(tile: Sequence[int]) -> tuple[int, int]:
 
 
 def enough_tiles(view: Rows | Described, rows: int, fewest: int) -> int:
-    """`rows` of a tile, halved as long as there would be fewer tiles than `fewest`."""
+    """Return a tile's `rows`, halved as long as there are fewer than `fewest` tiles."""
     while rows > 1 and triton.cdiv(view.rows, rows) < fewest:
         rows //= 2
     return rows
 
 
 def units_of(compute_units: int | None) -> int:
-    """The compute units to plan for; None for this device's."""
+    """Return the number of compute units to plan for: the planned device's for None."""
     return (
         device.planned().compute_units
         if compute_units is None
@@ -122,25 +122,26 @@ def plan(
     split_per_unit: int = SPLIT_PER_UNIT,
     most_splits: int = MOST_SPLITS,
 ) -> Plan:
-    """How programs share `view`; what is given is taken, the rest is chosen.
+    """Return how programs share `view`. Arguments that are not None are kept; the others are chosen.
 
-    Rows are split where there are fewer than :data:`FEWEST_PER_UNIT` tiles of them for each compute unit,
-    into `split_per_unit` programs for each, or as many as there are tiles. Where there are more than
-    :data:`MOST_PER_UNIT` tiles for each, programs are persistent: as many as that, each taking one after
-    another.
+    With fewer than :data:`FEWEST_PER_UNIT` tiles of rows for each compute unit, rows are split: into
+    `split_per_unit` programs for each unit, but no more than there are tiles. With more than
+    :data:`MOST_PER_UNIT` tiles for each unit, only that many programs are started, and each takes several
+    tiles in turn.
 
     Args:
         view: rows and columns.
         itemsize: bytes of an element.
         tile: rows and columns of a tile.
-        splits: programs that share a row. programs: in all, of which none is idle: no more than there are
-            tiles. num_warps: of each program.
+        splits: programs that share a row. programs: programs in all, cut to the number of tiles, so that
+            none is idle. num_warps: of each program.
         compute_units: of the device to plan for; None for this one.
         split_per_unit: programs for each compute unit, where rows are split.
-        most_splits: no more than these, where it is chosen: a row operator's programs each read all states.
+        most_splits: limit on the splits that are chosen: every program of a row operator reads all states of
+            its rows.
 
     Raises:
-        InvalidArgumentError, ArgumentTypeError: a number is not positive, `num_warps` no power of two.
+        InvalidArgumentError, ArgumentTypeError: a number is not positive, or `num_warps` is no power of two.
     """
     units = units_of(compute_units)
     row_tiles, col_tiles = triton.cdiv(view.rows, tile[0]), triton.cdiv(view.cols, tile[1])

@@ -21,7 +21,7 @@ FLOPS = {"softmax": 5, "log_softmax": 5, "softmax_backward": 4, "log_softmax_bac
 
 
 def unsupported(tensor: torch.Tensor, dtypes: Sequence[torch.dtype] = SUPPORTED) -> str:
-    """What this tensor is that kernels which move these dtypes cannot take; empty when they can."""
+    """Return why kernels for these dtypes cannot take a tensor; empty if they can."""
     if tensor.dtype not in dtypes:
         return f"{tensor.dtype}; supported: {', '.join(str(d)[6:] for d in dtypes)}"
     return "no plain strided tensor" if tensor.layout != torch.strided or tensor.is_neg() else ""
@@ -33,7 +33,7 @@ def check_tensor(
     device: torch.device,
     dtypes: Sequence[torch.dtype] = SUPPORTED,
 ) -> None:
-    """Raise where an argument is no tensor on this device that kernels can take, of one of these dtypes."""
+    """Raise if an argument is no plain tensor of one of these dtypes on this device."""
     fix = f"Give a plain tensor on {device} of one of {', '.join(str(d)[6:] for d in dtypes)}."
     check_type(name, tensor, torch.Tensor, fix)
     assert isinstance(tensor, torch.Tensor)
@@ -43,7 +43,7 @@ def check_tensor(
 
 
 def is_supported(operator: str, *sources: torch.Tensor) -> str:
-    """Why the templates cannot take these tensors, in words; empty when they can."""
+    """Return why the templates cannot take these tensors; empty if they can."""
     for i, x in enumerate(sources):
         if not isinstance(x, torch.Tensor):
             return f"source {i} is a {type(x).__name__}, not a tensor"
@@ -64,8 +64,9 @@ def launch(
 ) -> Launch:
     """output = operator(sources) along `dim`.
 
-    softmax: exp(x - max) / sum of exp(x - max). log_softmax: x - max - log(sum of exp(x - max)). Of the
-    gradients, with y the result and g its gradient, softmax_backward: y * (g - sum of y * g);
+    softmax: exp(x - max) / sum of exp(x - max). log_softmax: x - max - log(sum of exp(x - max)). The
+        gradients,
+    with y the result and g its gradient, are softmax_backward: y * (g - sum of y * g), and
     log_softmax_backward: g - exp(y) * sum of g. The arithmetic is in fp32, for fp64 in fp64.
 
     FLOPs: 5 an element forward, 4 backward, exp counted as one. Least bytes: each source read once, the
@@ -75,9 +76,9 @@ def launch(
         operator: a name in `OPERATORS`.
         sources: x; for a gradient y and g. Tensors of one shape, any strides.
         dim: the dimension that is reduced.
-        output: where the result goes, of the sources' shape and any strides in which no two elements share
+        output: tensor for the result, of the sources' shape and any strides in which no two elements share
             memory; None for a new tensor like the first source.
-        options: see :class:`rowwise.Options`; the tile, if not given, is :func:`default_tile`.
+        options: see :class:`rowwise.Options`; the default tile is that of :func:`default_tile`.
 
     Raises:
         UnknownNameError: `operator`. TensorMismatchError: sources or output do not fit.
@@ -107,12 +108,12 @@ def launch(
 
 
 def columns_of(dims: Sequence[int], rank: int) -> frozenset[int]:
-    """The dimensions that are the columns: none of a tensor that has none, which is a row of one element."""
+    """Return the dimensions that are the columns; none for a 0-d tensor, which is a row of one element."""
     return frozenset(dims) if rank else frozenset()
 
 
 def checked_dim(dim: int, rank: int) -> int:
-    """Return the dimension counted from 0; raise where a tensor of this rank does not have it."""
+    """Return the dimension counted from 0; raise if a tensor of this rank does not have it."""
     check_type("dim", dim, int, "Give the number of a dimension.")
     if not -max(rank, 1) <= dim < max(rank, 1):
         raise DimensionError("dim", f"got {dim}", f"The tensor has {rank} dimensions.")

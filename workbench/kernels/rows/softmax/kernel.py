@@ -12,55 +12,59 @@ from workbench.kernels.tile import reduce, transfer
 
 @triton.jit
 def state_of_row(tiles, of_columns, of_rows, valid, cols):
-    """The online softmax state of rows in one tile."""
+    """Return the online softmax state of rows that are one tile."""
     x = tiles[0]
     return reduce.online_softmax_update(reduce.online_softmax_init(x.shape[0], x.dtype), x)[0]
 
 
-# Rows of several tiles: the state is kept by row, one exchange between lanes for each tile. Where rows are
-# neighbors in memory a tile has few columns and that exchange would cost more than the tile: by lane.
+# For rows of several tiles, the state is kept by row, which costs one exchange between lanes for each tile.
+# Where rows are neighbors in memory, a tile has few columns, and the exchange would cost more than the tile:
+# there the state is kept by lane.
 
 
 @triton.jit
 def init(ROWS: tl.constexpr, COLS: tl.constexpr, TYPE: tl.constexpr):
-    """The online softmax state of no elements, by row."""
+    """Return the online softmax state of no elements, by row."""
     return reduce.online_softmax_init(ROWS, TYPE)
 
 
 @triton.jit
 def seen(state, tiles, of_columns, of_rows, valid, tally):
-    """The online softmax state, by row, once a tile of x was seen too."""
+    """Return the online softmax state, by row, updated with a tile of x."""
     return reduce.online_softmax_update(state, tiles[0])[0]
 
 
 @triton.jit
 def settled(state, tallies, count):
-    """It is by row already."""
+    """Return the state, which is by row already."""
     return state
 
 
 @triton.jit
 def init_by_lane(ROWS: tl.constexpr, COLS: tl.constexpr, TYPE: tl.constexpr):
-    """The online softmax state of no elements, by lane."""
+    """Return the online softmax state of no elements, by lane."""
     maximum, total = reduce.online_softmax_init(ROWS, TYPE)
     return tl.broadcast_to(maximum[:, None], [ROWS, COLS]), tl.broadcast_to(total[:, None], [ROWS, COLS])
 
 
 @triton.jit
 def seen_by_lane(kept, tiles, of_columns, of_rows, valid, tally):
-    """The online softmax states, by lane, once a tile of x was seen too."""
+    """Return the online softmax states, by lane, updated with a tile of x."""
     return reduce.online_softmax_by_lane(kept, tiles[0])
 
 
 @triton.jit
 def settled_by_lane(kept, tallies, count):
-    """The online softmax state of each row from those of its lanes."""
+    """Return the online softmax state of each row from those of its lanes."""
     return reduce.online_softmax_settle(kept)
 
 
 @triton.jit
 def state_of_splits(states, row, valid, MERGE: tl.constexpr, SPLITS: tl.constexpr):
-    """The state of rows from those that `rowwise.row_states_kernel` left of their SPLITS parts, in order."""
+    """Return the state of rows, joined in order from those of their SPLITS parts.
+
+    states: as `rowwise.row_states_kernel` leaves them.
+    """
     state = rowwise.load_each(states, row * SPLITS, valid)
     for part in tl.static_range(1, SPLITS):
         state = reduce.combine(state, rowwise.load_each(states, row * SPLITS + part, valid), MERGE)
@@ -69,13 +73,13 @@ def state_of_splits(states, row, valid, MERGE: tl.constexpr, SPLITS: tl.constexp
 
 @triton.jit
 def shift_and_share(state, cols, parameter):
-    """What is subtracted before `exp`, and by what its result is multiplied."""
+    """Return (shift, 1 / total): subtracted before exp, and multiplied with its result."""
     return reduce.finite_shift(state[0]), 1.0 / state[1]
 
 
 @triton.jit
 def shift_and_log(state, cols, parameter):
-    """What is subtracted before `exp`, and the logarithm of the sum: apart, since their sum would round."""
+    """Return (shift, log of the sum of exp). They stay apart because their sum would be rounded."""
     return reduce.finite_shift(state[0]), tl.log(state[1])
 
 
@@ -91,12 +95,12 @@ def log_weight(tiles, of_columns, of_rows, result):
     return (tiles[0] - result[0][:, None]) - result[1][:, None]
 
 
-# The gradients. Sources are the output y and its gradient; the state is the one sum that every element needs.
+# Gradients. The sources are the output y and its gradient; the state is the sum that every element needs.
 
 
 @triton.jit
 def sum_itself(state, cols, parameter):
-    """The sum."""
+    """Return the sum."""
     return state
 
 
@@ -120,7 +124,7 @@ def sum_of_gradients(tiles, of_columns, of_rows, valid, cols):
 
 @triton.jit
 def add_gradients(kept, tiles, of_columns, of_rows, valid, tally):
-    """The gradient, added by lane."""
+    """gradient, added by lane"""
     return (kept[0] + tiles[1],)
 
 
@@ -153,22 +157,22 @@ ACROSS = {
 }
 
 
-# Log-sum-exp alone: one value a row. The state has a third part: whether infinity was seen. Infinity makes
-# torch's result infinite unless there is a NaN beside it, while in the state of the softmax, which has no
-# number for such a row, either makes the total NaN: of (inf, NaN) it is not known which one it was. The
-# softmax's own state is therefore that of the finite elements and of NaN.
+# Log-sum-exp alone: one value a row. Its state has a third part: whether infinity was seen. In torch,
+# infinity makes the result infinite unless the row also has a NaN. In the state of the softmax both make the
+# total NaN, so (inf, NaN) does not tell which of them was seen. The first two parts are therefore the softmax
+# state of the elements that are not infinity, NaN included.
 
 
 @triton.jit
 def init_with_infinity(ROWS: tl.constexpr, COLS: tl.constexpr, TYPE: tl.constexpr):
-    """The online softmax state of no elements, by row, and 0: none of them is infinite."""
+    """Return the online softmax state of no elements, by row, and 0: none of them is infinite."""
     maximum, total = reduce.online_softmax_init(ROWS, TYPE)
     return maximum, total, tl.zeros([ROWS], TYPE)
 
 
 @triton.jit
 def seen_with_infinity(state, tiles, of_columns, of_rows, valid, tally):
-    """The state once a tile was seen too; infinity is left out of the sum and noted."""
+    """Return the state updated with a tile; infinity is noted and left out of the sum."""
     is_infinite = tiles[0] == float("inf")
     finite = tl.where(is_infinite, 0.0, tiles[0])
     maximum, total = reduce.online_softmax_update((state[0], state[1]), finite)[0]
@@ -177,14 +181,14 @@ def seen_with_infinity(state, tiles, of_columns, of_rows, valid, tally):
 
 @triton.jit
 def merge_with_infinity(maximum, total, is_infinite, other_maximum, other_total, is_other_infinite):
-    """The state of two sets of elements from the states of each."""
+    """Return the state of two sets of elements from the state of each."""
     maximum, total = reduce.online_softmax_merge(maximum, total, other_maximum, other_total)
     return maximum, total, tl.maximum(is_infinite, is_other_infinite)
 
 
 @triton.jit
 def finish_with_infinity(state):
-    """log of the sum of exp(x); infinity where one was seen, but NaN where there is a NaN."""
+    """Return the log-sum-exp: infinity where infinity was seen, but NaN where there is a NaN."""
     result = reduce.online_softmax_finish((state[0], state[1]))
     return tl.where((state[2] > 0) & (result == result), float("inf"), result)
 
@@ -202,7 +206,7 @@ def log_sum_exp_kernel(
     ACCESS: tl.constexpr, DIVISORS: tl.constexpr, FILLS: tl.constexpr, TYPE: tl.constexpr,
     ROWS: tl.constexpr, COLS: tl.constexpr, EXACT: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """destination[row] = log of the sum of exp(x), ROWS rows at a time, gone over once."""
+    """destination[row] = log(sum of exp(x)), ROWS rows at a time, in one pass."""
     layouts = transfer.known(layouts, DIVISORS)
     rows, cols = rowwise.widened(rows, WIDE), rowwise.widened(cols, WIDE)
     for number in range(tl.program_id(0), tl.cdiv(rows, ROWS), tl.num_programs(0)):
@@ -216,11 +220,11 @@ def log_sum_exp_kernel(
 
 @triton.jit
 def log_sum_exp_of_states_kernel(
-    # pointers: what row_states_kernel left, one tensor [rows, SPLITS] for each part; the output
+    # pointers: the states of row_states_kernel, one tensor [rows, SPLITS] for each part; the output
     states, destination, rows,
     ROWS: tl.constexpr, SPLITS: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """destination[row] = log of the sum of exp(x), from the states of the SPLITS parts of each row."""
+    """destination[row] = log(sum of exp(x)), from the states of the SPLITS parts of each row."""
     row = rowwise.rows_of_tile(tl.program_id(0), ROWS, WIDE)
     state = state_of_splits(states, row, row < rows, merge_with_infinity, SPLITS)
     transfer.store(destination, row, finish_with_infinity(state), row < rows)
@@ -240,7 +244,7 @@ def log_sum_exp_backward_kernel(
 ):  # fmt: skip
     """destination = gradient * exp(x - log-sum-exp), one tile a program.
 
-    Of an infinite log-sum-exp, as in torch 2.13: NaN for the elements that equal it, 0 for others.
+    Where the log-sum-exp is infinite, elements that equal it get NaN and others 0, as in torch 2.13.
     """
     layouts = transfer.known(layouts, DIVISORS)
     beside = tl.cdiv(rowwise.widened(cols, WIDE), COLS)

@@ -33,7 +33,7 @@ from workbench.kernels.rows.softmax.plan import JOINED_ROWS, gradient_tile, plan
 from workbench.kernels.tile import transfer
 from workbench.launch import Launch, Step, Work
 
-# Parts of a log-sum-exp's state; rows of a tile that joins states, elements of one of the gradient.
+# Parts of a log-sum-exp's state: maximum, total, and whether infinity was seen.
 LOG_SUM_EXP_PARTS = 3
 
 
@@ -43,14 +43,14 @@ def launch_log_sum_exp(
     output: torch.Tensor | None = None,
     **options: Unpack[Options],
 ) -> Launch:
-    """output = log of the sum of exp(x) over `dims`; contiguous, of the shape of the other dimensions.
+    """output = log(sum of exp(x)) over `dims`; contiguous, of the shape of the other dimensions.
 
     FLOPs: 4 an element. Least bytes: x read once, the output written once.
 
     Args:
         x: a tensor of any strides, with elements.
         dims: the dimensions to reduce, from 0.
-        output: where the result goes, contiguous; None for a new tensor of the dtype of x.
+        output: tensor for the result, contiguous; None for a new one of the dtype of x.
         options: see :func:`launch`.
 
     Raises:
@@ -133,8 +133,8 @@ def launch_log_sum_exp_backward(
     FLOPs: 3 an element. Least bytes: all read once, the output written once.
 
     Args:
-        x: what was reduced, of any strides, with elements.
-        log_sums, gradient: the log-sum-exp and its gradient, contiguous, of one value a row.
+        x: the tensor that was reduced, of any strides, with elements.
+        log_sums, gradient: the log-sum-exp and its gradient, contiguous, with one value a row.
         output: of the shape of x, of any strides in which no two elements share memory.
         dims: the dimensions that were reduced, from 0.
     """
