@@ -1,4 +1,4 @@
-"""Which pixels a convolution brings together: sizes, taps, strides, and the phases of its gradient."""
+"""Geometry of a convolution: sizes, taps, strides, and the phases of its gradient."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ Lengths = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Geometry:
-    """Which pixels a convolution brings together, for each spatial dimension.
+    """Geometry of a convolution; a value for each spatial dimension, as far as it depends on one.
 
     Attributes:
         sizes: of the input.
         outputs: of the output: (size + padding - dilation * (taps - 1) - 1) // stride + 1, or less.
         taps: of the weight.
-        stride, dilation: as torch has them.
+        stride, dilation: as in torch.
         padding: zeros before and after the input.
         channels, features: of the input and the output, all groups together.
-        groups: how many convolutions of their own.
+        groups: number of independent convolutions.
     """
 
     sizes: Lengths
@@ -38,17 +38,17 @@ class Geometry:
 
     @property
     def rank(self) -> int:
-        """Spatial dimensions."""
+        """Number of spatial dimensions."""
         return len(self.sizes)
 
     @property
     def is_gathered(self) -> bool:
-        """Whether pixels of a window's matrix are other neighbors than those of the image."""
+        """Whether neighbors in the matrix of windows are not always neighbors in the image."""
         return math.prod(self.taps) > 1 or math.prod(self.stride) > 1 or any(map(any, self.padding))
 
     @property
     def group_channels(self) -> int:
-        """Channels of a group."""
+        """Input channels of a group."""
         return self.channels // self.groups
 
     @property
@@ -57,7 +57,11 @@ class Geometry:
         return self.features // self.groups
 
     def work(self, images: int, itemsize: int) -> Work:
-        """FLOPs: 2 images out taps channels features / groups. Least bytes: all three tensors once."""
+        """Return FLOPs and least bytes of a convolution or of one of its gradients.
+
+        FLOPs: 2 * images * outputs * taps * channels * features / groups. Least bytes: all three tensors
+            once.
+        """
         out, taps = math.prod(self.outputs), math.prod(self.taps)
         weight = self.features * self.group_channels * taps
         elements = images * (math.prod(self.sizes) * self.channels + out * self.features) + weight
@@ -67,7 +71,11 @@ class Geometry:
 def sides_of(
     padding: str | tuple[int, ...], taps: tuple[int, ...], dilation: tuple[int, ...]
 ) -> tuple[tuple[int, int], ...]:
-    """Zeros before and after each dimension; of an odd number for "same", torch has one more after."""
+    """Return zeros before and after each dimension. For "same" with an odd total, one more comes after.
+
+    Args:
+        padding: "valid", "same", or zeros on either side of each dimension, as torch takes them.
+    """
     if padding == "valid":
         return ((0, 0),) * len(taps)
     if isinstance(padding, str):
@@ -78,10 +86,10 @@ def sides_of(
 
 @dataclass(frozen=True)
 class Phase:
-    """Of one spatial dimension, the input's places with one remainder of the stride, and the taps they meet.
+    """Input positions of one dimension that have the same remainder by the stride, and the taps they meet.
 
-    Place first + stride * i, for i from 0 to count - 1, meets tap first_tap + tap_step * j, for j from 0 to
-    taps - 1, at the output's place i + shift - output_step * j.
+    Input position first + stride * i, for i from 0 to count - 1, meets tap first_tap + tap_step * j, for j
+    from 0 to taps - 1, at output position i + shift - output_step * j.
     """
 
     first: int
@@ -94,7 +102,7 @@ class Phase:
 
 
 def phases_of(size: int, taps: int, stride: int, padding: int, dilation: int) -> Iterator[Phase]:
-    """The remainders of (place + padding) by the stride that some place of the input has."""
+    """Yield a phase for each remainder of (position + padding) by the stride that some input position has."""
     common = math.gcd(dilation, stride)
     for remainder in range(stride):
         first = (remainder - padding) % stride
@@ -114,7 +122,7 @@ def phases_of(size: int, taps: int, stride: int, padding: int, dilation: int) ->
 
 
 def backward_data_phases(geometry: Geometry) -> list[tuple[Phase, ...]]:
-    """One product for each choice of a remainder in each dimension."""
+    """Return the phases of each product of backward for data: one phase of each dimension."""
     before = [left for left, _ in geometry.padding]
     each = zip(geometry.sizes, geometry.taps, geometry.stride, before, geometry.dilation, strict=True)
     return list(product(*(list(phases_of(*one)) for one in each)))

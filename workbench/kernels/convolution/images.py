@@ -1,4 +1,4 @@
-"""Images and weights as products read them: as they lie, or copies that lie better."""
+"""Images and weights for the products: as they lie in memory, or as copies in a better layout."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from workbench.kernels.movement.view_transfer import IMAGES_NAME
 from workbench.kernels.views import View
 from workbench.launch import Launch
 
-# What a group has of a pixel, at least, for groups to be read where they lie.
+# Fewest bytes of a group in a pixel for groups to be read where they lie.
 LEAST_GROUP_BYTES = 64
 
 
 class Image(NamedTuple):
-    """An image, or a weight, as products read it.
+    """An image, or a weight, as the products read it.
 
     Attributes:
-        tensor: the tensor, or a copy that lies better.
-        channels: of a group, zeros that the copy adds included.
+        tensor: the tensor, or a copy in a better layout.
+        channels: of a group, including zeros that the copy adds.
         strides: of (n, group, channel, sizes...).
-        launch: what makes the copy, if there is one.
+        launch: the launch that makes the copy, if there is one.
     """
 
     tensor: torch.Tensor
@@ -37,33 +37,35 @@ class Image(NamedTuple):
 
     @property
     def order(self) -> Lengths:
-        """Of a channel (0) and taps (1 + i), outermost first, so that neighbors of a window are in memory."""
+        """Order of the channel (0) and taps (1 + i) in memory, outermost first."""
         return inner_order(self.strides[2:])
 
     @property
     def of_weight(self) -> Lengths:
-        """Strides of (k, c, taps...)."""
+        """Strides of a weight's (k, c, taps...)."""
         return (self.strides[0], *self.strides[2:])
 
 
 def image_of(tensor: torch.Tensor, groups: int = 1, *, is_gathered: bool = True, least: int = 0) -> Image:
-    """A tensor (n, channels, sizes...) as it lies, if accesses of 16 bytes can read it; else a copy.
+    """Return a tensor (n, channels, sizes...) as it lies, if accesses of 16 bytes can read it; else a copy.
 
-    The copy has the channels of a group innermost, and as many zeros beside them as make whole accesses. Of
-    groups with few channels each it has one behind the other: else each access is to a cache line of its own.
-    H200, 32 x 256 x 28 x 28 in 32 groups, fp16, 3 x 3: see `instances/convolution.py`.
+    In the copy, the channels of a group are innermost, padded with zeros to whole accesses. The copy has one
+    group after another: with few channels in a group, each access would otherwise take a cache line of its
+    own. H200, 32 x 256 x 28 x 28 in 32 groups, fp16, 3 x 3: see `instances/convolution.py`.
 
     Args:
-        is_gathered: whether windows overlap, or leave pixels out, so that pixels are no neighbors.
-        least: channels of a group that it has to have, zeros included.
+        tensor: the image, or a weight with its features as n.
+        groups: number of groups of its channels.
+        is_gathered: whether windows overlap or leave pixels out, so that pixels are no neighbors.
+        least: fewest channels that a group must have, zeros included.
     """
     n, channels, *sizes = tensor.shape
     each, itemsize = channels // groups, tensor.element_size()
     of_image, of_channel, *of_sizes = tensor.stride()
     as_it_lies = Image(tensor, each, (of_image, each * of_channel, of_channel, *of_sizes))
     vector = max(ACCESS_BYTES // itemsize, 1)
-    lies_well = least <= each and _lies_well(as_it_lies, groups, vector, is_gathered)
-    if lies_well or not tensor.numel():
+    is_read_well = least <= each and _has_wide_accesses(as_it_lies, groups, vector, is_gathered)
+    if is_read_well or not tensor.numel():
         return as_it_lies
     more = least or min(triton.next_power_of_2(each), triton.cdiv(each, vector) * vector)
     space = torch.empty((n, groups, *sizes, more), dtype=tensor.dtype, device=tensor.device)
@@ -75,7 +77,8 @@ def image_of(tensor: torch.Tensor, groups: int = 1, *, is_gathered: bool = True,
     return packed._replace(launch=copy)
 
 
-def _lies_well(image: Image, groups: int, vector: int, is_gathered: bool) -> bool:
+def _has_wide_accesses(image: Image, groups: int, vector: int, is_gathered: bool) -> bool:
+    """Return whether the products read an image by whole accesses of `vector` elements, as it lies."""
     of_image, of_group, of_channel, *of_sizes = image.strides
     tensor = image.tensor
     is_contiguous = of_sizes[-1] == 1 or tensor.shape[-1] == 1

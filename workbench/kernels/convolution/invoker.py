@@ -1,4 +1,4 @@
-"""The invoker of convolutions: the products that one is, behind the copies that they need."""
+"""Invoker of convolutions: their products, preceded by the copies that these need."""
 
 from __future__ import annotations
 
@@ -27,23 +27,24 @@ def launch(
     precision: str = "ieee",
     **options: Unpack[Options],
 ) -> Launch:
-    """The products of a convolution, or of a gradient of it, behind the copies that they need.
+    """Launch a convolution or one of its gradients: copies, if needed, then its products.
 
     Args:
         kind: a name in `KINDS`.
-        first, second, output: what its function is given.
-        geometry: of all of them.
-        epilogue: what is done to the result before it is stored; None for nothing. Of "forward", its tensors
-            broadcast to the image (n, features, outputs...). Of "backward_data", which is a product for each
-            of the phases, they have a number for each channel, as a bias does.
+        first, second, output: the tensors that the function in `KINDS` takes.
+        geometry: of the convolution.
+        epilogue: functors applied to the result before it is stored; None for none. For "forward", their
+            tensors broadcast to the image (n, features, outputs...). For "backward_data", which has a product
+            for each phase, they have one value for each channel, as a bias does.
         precision: of fp32: "ieee" or "tf32".
-        options: tile and the rest, see :class:`implicit_gemm.Options`.
+        options: tile and other options, see :class:`implicit_gemm.Options`.
     """
     check_name("kind", kind, KINDS)
     is_taken = kind == "forward" or (kind == "backward_data" and epilogue and not _has_pixels(epilogue))
     if epilogue is not None and not is_taken:
         given = f"given for {kind}"
-        raise InvalidArgumentError("epilogue", given, 'Give "forward" one, or "backward_data" a bias.')
+        fix = 'Give one for "forward", or a bias for "backward_data".'
+        raise InvalidArgumentError("epilogue", given, fix)
     work = geometry.work(first.shape[0], first.element_size())
     products = KINDS[kind](first, second, output, geometry=geometry)
     copies = [image.launch for image in products[0].images if image.launch is not None]
@@ -69,7 +70,7 @@ def launch(
 
 
 def _has_pixels(epilogue: Epilogue) -> bool:
-    """Whether an epilogue knows the pixels of an image: it has an operand for them, or uses their place."""
+    """Return whether an epilogue depends on the pixel: by an operand with pixels, or by its position."""
     return any(
         one.uses_place
         or any(isinstance(each.value, torch.Tensor) and each.along != "columns" for each in one.operands)

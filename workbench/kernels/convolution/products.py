@@ -1,11 +1,11 @@
-"""Convolutions as products: descriptors, and no kernel.
+"""Convolutions as matrix products, by descriptors alone, without a kernel of their own.
 
-Forward, output[(n, out), k] = input[(n, out), (taps, c)] @ weight[(taps, c), k], where the input's element
-for an output pixel and a tap is found by the descriptor and never laid out as a matrix (implicit GEMM;
-Chetlur et al., cuDNN, 2014, section 3). Backward for data sums over taps and k, and for a stride s falls into
-s products a dimension, one for each remainder of the pixel's place (Composable Kernel's backward data
+Forward: output[(n, out), k] = input[(n, out), (taps, c)] @ weight[(taps, c), k]. The descriptor finds the
+input's element for an output pixel and a tap; the matrix is never laid out in memory (implicit GEMM; Chetlur
+et al., cuDNN, 2014, section 3). Backward for data sums over taps and k; with stride s it is s products for
+each dimension, one for each remainder of the pixel's position by s (Composable Kernel's backward data
 "v4r1"). Backward for weight sums over pixels. Groups are a batch of products. The number of images is a
-symbol, so that another one generates and compiles nothing.
+symbol, so another number of images neither generates nor compiles code.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from workbench.kernels.views import View
 
 
 class Product(NamedTuple):
-    """A product that a convolution is, or one of several.
+    """A matrix product of a convolution, which may have several.
 
     Attributes:
         a, b, output: the matrices.
-        images: what a and b are seen in.
-        shape: of the part of the result that it makes.
+        images: the image or weight that is behind a, and that behind b.
+        shape: of the part of the result that this product computes.
     """
 
     a: View
@@ -50,7 +50,7 @@ class Product(NamedTuple):
 def forward(
     input: torch.Tensor, weight: torch.Tensor, output: torch.Tensor, *, geometry: Geometry
 ) -> list[Product]:
-    """output = convolution of input and weight.
+    """Return the product of output = convolution of input and weight.
 
     Args:
         input: (n, channels, sizes...), of any strides. weight: (features, channels / groups, taps...).
@@ -75,7 +75,7 @@ def forward(
 def backward_data(
     grad: torch.Tensor, weight: torch.Tensor, output: torch.Tensor, *, geometry: Geometry
 ) -> list[Product]:
-    """output = the gradient of the input, given that of the output: a product for each of its phases.
+    """Return the products of output = gradient of the input, given that of the output: one for each phase.
 
     Args:
         grad: (n, features, outputs...). weight: (features, channels / groups, taps...).
@@ -101,7 +101,7 @@ def backward_data(
 def backward_weight(
     grad: torch.Tensor, input: torch.Tensor, output: torch.Tensor, *, geometry: Geometry
 ) -> list[Product]:
-    """output = the gradient of the weight, given that of the output.
+    """Return the product of output = gradient of the weight, given that of the output.
 
     Args:
         grad: (n, features, outputs...). input: (n, channels, sizes...).
@@ -131,6 +131,6 @@ KINDS: Mapping[str, Callable[..., list[Product]]] = {
 
 
 def _strides_of(tensor: torch.Tensor, groups: int) -> Lengths:
-    """Of (n, group, channel, sizes...)."""
+    """Return the strides of (n, group, channel, sizes...)."""
     of_image, of_channel, *of_sizes = tensor.stride()
     return (of_image, tensor.shape[1] // groups * of_channel, of_channel, *of_sizes)

@@ -1,7 +1,7 @@
 """The matrices that a convolution multiplies, as descriptors of its images and its weight.
 
-Offsets of windows, of phases and of groups are found by the algebra of `workbench.coords`. The number of
-images is a symbol, so that another one generates and compiles nothing.
+The algebra of `workbench.coords` finds the offsets of windows, phases and groups. The number of images is a
+symbol, so another number of images neither generates nor compiles code.
 """
 
 from __future__ import annotations
@@ -52,14 +52,18 @@ def input_windows(geometry: Geometry, channels: int, strides: Lengths, order: Le
 
 @lru_cache(maxsize=512)
 def output_pixels(geometry: Geometry, strides: Lengths) -> Descriptor:
-    """The output as [group, (images, out...), feature], from strides of (n, group, feature, out...)."""
+    """Return the output as [group, (images, out...), feature].
+
+    Args:
+        strides: of (n, group, feature, out...).
+    """
     base = _image(geometry.groups, geometry.group_features, geometry.outputs, strides)
     return _matrix(base, 1, (0, *range(3, 3 + geometry.rank)), (2,))
 
 
 @lru_cache(maxsize=512)
 def output_features(geometry: Geometry, features: int, strides: Lengths) -> Descriptor:
-    """The output as [group, feature, (images, out...)].
+    """Return the output as [group, feature, (images, out...)].
 
     Args:
         features: of a group. strides: of (n, group, feature, out...).
@@ -70,7 +74,7 @@ def output_features(geometry: Geometry, features: int, strides: Lengths) -> Desc
 
 @lru_cache(maxsize=512)
 def weight_columns(geometry: Geometry, channels: int, strides: Lengths, order: Lengths) -> Descriptor:
-    """The weight as [group, (taps and channel), feature], from strides of (k, c, taps...)."""
+    """Return the weight as [group, (taps and channel), feature], from strides of (k, c, taps...)."""
     base = _weight(geometry, channels, strides)
     inner = [2, *range(3, 3 + geometry.rank)]
     return _matrix(base, 0, tuple(inner[i] for i in order), (1,))
@@ -80,10 +84,10 @@ def weight_columns(geometry: Geometry, channels: int, strides: Lengths, order: L
 def weight_rows(
     geometry: Geometry, features: int, channels: int, strides: Lengths, order: Lengths
 ) -> Descriptor:
-    """The weight as [group, feature, (taps and channel)], from strides of (k, c, taps...).
+    """Return the weight as [group, feature, (taps and channel)], from strides of (k, c, taps...).
 
     Args:
-        features, channels: of a group, of which the weight may have fewer: the rest is invalid.
+        features, channels: of a group; elements beyond those of the weight are invalid.
     """
     base = _weight(geometry, geometry.group_channels, strides)
     base = _grown(base, 1, features - geometry.group_features)
@@ -96,7 +100,7 @@ def weight_rows(
 def gradient_windows(
     geometry: Geometry, features: int, strides: Lengths, phases: tuple[Phase, ...], order: Lengths
 ) -> Descriptor:
-    """The output's gradient as [group, (images, places...), (taps and feature)], of one phase.
+    """Return the output's gradient as [group, (images, positions...), (taps and feature)], for one phase.
 
     Args:
         features: of a group. strides: of (n, group, feature, out...).
@@ -104,7 +108,7 @@ def gradient_windows(
     """
     base = _image(geometry.groups, features, geometry.outputs, strides)
     checked = _on_spatial(base, [pad(n, 0, 0) for n in geometry.outputs])
-    # Out of range until the padding says so: embed and offset check nothing.
+    # embed and offset check no bounds; the padding below them does.
     shifted = _on_spatial(
         checked, [offset(n, phase.shift) for n, phase in zip(geometry.outputs, phases, strict=True)]
     )
@@ -118,10 +122,10 @@ def gradient_windows(
 def phase_weight(
     geometry: Geometry, features: int, strides: Lengths, phases: tuple[Phase, ...], order: Lengths
 ) -> Descriptor:
-    """The weight as [group, (taps and feature), channel], of one phase.
+    """Return the weight as [group, (taps and feature), channel], for one phase.
 
     Args:
-        features: of a group, of which the weight may have fewer: the rest is 0.
+        features: of a group; elements beyond those of the weight are 0.
         strides: of (k, c, taps...).
     """
     base = _weight(geometry, geometry.group_channels, strides)
@@ -135,7 +139,7 @@ def phase_weight(
 
 @lru_cache(maxsize=512)
 def phase_input(geometry: Geometry, strides: Lengths, phases: tuple[Phase, ...]) -> Descriptor:
-    """The input's gradient as [group, (images, places...), channel], of one phase.
+    """Return the input's gradient as [group, (images, positions...), channel], for one phase.
 
     Args:
         strides: of (n, group, channel, sizes...).
@@ -152,12 +156,12 @@ def phase_input(geometry: Geometry, strides: Lengths, phases: tuple[Phase, ...])
 
 
 def inner_order(strides: Sequence[int]) -> Lengths:
-    """The order of a channel and the taps after it in memory, outermost first, from their strides."""
+    """Return the order in memory of a channel (0) and its taps, outermost first, from their strides."""
     return tuple(sorted(range(len(strides)), key=lambda i: (-strides[i], i)))
 
 
 def _every(length: int, first: int, step: int, count: int) -> tuple[Transform, Transform] | Transform:
-    """Places first, first + step, ... of a dimension."""
+    """Return the transform to `count` positions first, first + step, ... of a dimension."""
     if count == 0:
         return slice_of(length, 0, 0)
     end = min(first + step * count, length)
@@ -165,14 +169,14 @@ def _every(length: int, first: int, step: int, count: int) -> tuple[Transform, T
 
 
 def _image(groups: int, channels: int, sizes: Lengths, strides: Lengths) -> Descriptor:
-    """[images, group, channel, sizes...]."""
+    """Return an image as [images, group, channel, sizes...]."""
     return naive(
         (IMAGES, groups, channels, *sizes), strides, names=("n", "group", "c", *_names("x", len(sizes)))
     )
 
 
 def _weight(geometry: Geometry, channels: int, strides: Lengths) -> Descriptor:
-    """[group, feature, channel, taps...], from strides of (k, c, taps...)."""
+    """Return the weight as [group, feature, channel, taps...], from strides of (k, c, taps...)."""
     of_feature, *inner = strides
     return naive(
         (geometry.groups, geometry.group_features, channels, *geometry.taps),
@@ -182,7 +186,7 @@ def _weight(geometry: Geometry, channels: int, strides: Lengths) -> Descriptor:
 
 
 def _grown(base: Descriptor, dim: int, more: int) -> Descriptor:
-    """With so many more elements at the end of a dimension, all of them invalid."""
+    """Return `base` with `more` elements at the end of a dimension, all of them invalid."""
     if not more:
         return base
     places = [(i,) for i in range(len(base.lengths))]
@@ -195,7 +199,7 @@ def _grown(base: Descriptor, dim: int, more: int) -> Descriptor:
 def _on_spatial(
     base: Descriptor, transforms: Sequence[Transform | tuple[Transform, Transform]]
 ) -> Descriptor:
-    """Transforms on the dimensions from the fourth on, one each; a pair is put on one after the other."""
+    """Apply a transform, or two in order, to each of the spatial dimensions, which begin at the fourth."""
     pairs = [one if isinstance(one, tuple) else (one,) for one in transforms]
     for step in range(max(map(len, pairs), default=0)):
         kept = [pass_through(length) for length in base.lengths[:3]]
@@ -213,7 +217,7 @@ def _on_spatial(
 
 
 def _after(base: Descriptor, chosen: Sequence[Transform]) -> list[str]:
-    """Names of what an embed makes of x: x_out and x_tap; all others stay."""
+    """Return the names after transforms: an embed turns x into x_out and x_tap; others keep the name."""
     found = []
     for name, one in zip(base.names, chosen, strict=True):
         found += [name] if len(one.upper_lengths) == 1 else [f"{name}_out", f"{name}_tap"]
@@ -221,7 +225,7 @@ def _after(base: Descriptor, chosen: Sequence[Transform]) -> list[str]:
 
 
 def _matrix(base: Descriptor, batch: int, rows: Lengths, cols: Lengths) -> Descriptor:
-    """[batch, rows, cols], each merged of dimensions of `base`."""
+    """Return `base` as [batch, rows, cols], rows and columns merged of several dimensions."""
     lengths: tuple[Number, ...] = base.lengths
     return transform(
         base,
@@ -233,7 +237,7 @@ def _matrix(base: Descriptor, batch: int, rows: Lengths, cols: Lengths) -> Descr
 
 
 def _names(letter: str, count: int) -> tuple[str, ...]:
-    """Of spatial dimensions: y and x of an image, r and s of its taps, as papers have them."""
+    """Return the usual names of spatial dimensions: y and x of an image, r and s of taps."""
     of_image, of_taps = ("z", "y", "x"), ("q", "r", "s")
     return (of_image if letter == "x" else of_taps)[3 - count :]
 
@@ -242,6 +246,6 @@ def _names(letter: str, count: int) -> tuple[str, ...]:
 def packing(
     groups: int, channels: int, more: int, sizes: Lengths, strides: Lengths, packed: Lengths, itemsize: int
 ) -> tuple[Descriptor, Descriptor]:
-    """An image and its copy with more channels, as matrices of which one is copied to the other."""
+    """Return an image, and its copy with `more` channels in a group, as matrices for a transfer."""
     source = _grown(_image(groups, channels, sizes, strides), 2, more - channels)
     return view_transfer.matrices(source, _image(groups, more, sizes, packed), itemsize)

@@ -1,7 +1,7 @@
-"""Products of tensors seen through coordinate descriptors: the kernel of `gemm`, with other loaders.
+"""Products of tensors seen through coordinate descriptors: the kernels of `gemm` with other loaders.
 
-No kernel is written here. Where the algebra finds that a view is a strided matrix after all, it is loaded as
-one; else its descriptor's access function brings the tiles, and no matrix is ever made in memory.
+There is no kernel here. Where the algebra finds that a view is a strided matrix, it is loaded as one.
+Otherwise the access function of its descriptor loads the tiles, and the matrix is never laid out in memory.
 """
 
 from workbench.kernels.convolution.implicit_gemm.invoker import launch

@@ -1,4 +1,4 @@
-"""The invoker of products of described matrices."""
+"""Invoker of products of described matrices."""
 
 from __future__ import annotations
 
@@ -45,23 +45,25 @@ def launch(
     precision: str = "ieee",
     **options: Unpack[Options],
 ) -> Launch:
-    """output = a @ b, or what an epilogue makes of it, of matrices that descriptors describe.
+    """output = epilogue(a @ b), of matrices that descriptors describe.
 
-    Products are accumulated as by `gemm.launch`, whose kernel does the work.
+    Products are accumulated as by `gemm.launch`, with the same kernels.
 
     Args:
-        a, b, output: views of [m, k], [k, n] and [m, n]; or of [batch, m, k] and so on, where from one of the
-            batch to the next is a constant step in memory. What is invalid in a or b counts as 0; of the
-            output, it is not stored.
-        epilogue: what is done to the product before it is stored; its result fits the output's dtype.
-        frame: how the epilogue's operands go with the matrices; None where they broadcast to [batch, m, n].
-        work: of the product, if not 2 m n k FLOPs for each of the batch and each tensor's memory once.
-        precision: of fp32: as of `gemm.launch`.
-        options: tile, splits, template and the rest, see :class:`Options`.
+        a, b, output: views of [m, k], [k, n] and [m, n]; or of [batch, m, k] and so on, with a constant
+            stride of the batch in memory. Invalid elements of a and b count as 0; invalid elements of the
+            output are not stored.
+        epilogue: functors applied to the product before it is stored, with a result that fits the output's
+            dtype; None for none.
+        frame: relation of the epilogue's operands to the matrices; None where they broadcast to [batch, m,
+            n].
+        work: FLOPs and least bytes; None for 2 m n k FLOPs for each product, and each tensor's memory once.
+        precision: of fp32, as for `gemm.launch`.
+        options: tile, splits, template and others, see :class:`Options`.
 
     Raises:
-        TensorMismatchError: tensors do not fit. UnknownNameError: a name. InvalidArgumentError,
-        ArgumentTypeError: another argument.
+        TensorMismatchError: tensors do not fit. UnknownNameError: an unknown template, precision or order.
+        InvalidArgumentError, ArgumentTypeError: another argument.
     """
     config = from_options(Configuration, options)
     chain = Epilogue() if epilogue is None else epilogue
@@ -88,14 +90,15 @@ def launch(
     if plan.splits == 1:
         return Launch((first,), (output.tensor,), work=work)
     second = _sum_step(plan, sides, bound, is_wide=is_wide)
-    # Whatever the work, where lengths come with the call: else another number of images would compile anew.
+    # Where lengths are given with the call, work is not considered: another number of images could otherwise
+    # change the choice, and compile anew.
     is_fixed = plan.m_is_fixed and plan.k_is_fixed
     steps = gemm.overlapping(work if is_fixed else Work(0, 0), first, second)
     return Launch(steps, (output.tensor,), work=work, workspaces=(sides.parts,))
 
 
 def _check(a: View, b: View, output: View, chain: Epilogue, precision: str, config: Configuration) -> None:
-    """Refuse what the templates cannot take."""
+    """Raise if the templates cannot take the arguments."""
     for name, view in (("a", a), ("b", b), ("output", output)):
         check_type(name, view, View, "Give a View.")
     check_type("epilogue", chain, Epilogue, "Give an epilogue, such as relu(), or None.")
@@ -108,7 +111,7 @@ def _check(a: View, b: View, output: View, chain: Epilogue, precision: str, conf
 
 
 def _meta(a: View, plan: Plan, sides: Sides, config: Configuration, precision: str) -> dict[str, Any]:
-    """Return the product's meta-parameters, but for the epilogue and the width of offsets."""
+    """Return the product's meta-parameters except EPILOGUE and WIDE."""
     block_m, block_n, block_k = plan.tile
     of_a, of_b, target = sides.a, sides.b, sides.target
     itemsize, (length_m, length_k) = a.tensor.element_size(), a.descriptor.lengths[-2:]
@@ -141,7 +144,7 @@ def _meta(a: View, plan: Plan, sides: Sides, config: Configuration, precision: s
 def _product_step(
     plan: Plan, sides: Sides, config: Configuration, extras: tuple[Any, ...], meta: dict[str, Any]
 ) -> Step:
-    """Return the step of the product, by one of the two templates."""
+    """Return the step of the product, from one of the two templates."""
     of_a, of_b, target = sides.a, sides.b, sides.target
     (m, n, k), widths = (plan.m, plan.n, plan.k), plan.widths
     none = (None,) * (2 - len(widths))
@@ -160,7 +163,7 @@ def _product_step(
         most = plan.compute_units if programs is None else check_positive("programs", programs)
         return Step(gemm.gemm_persistent_kernel, (min(most, tiles),), (*sources, *rest, tiles), meta)
     if programs is not None:
-        fix = "Give it to persistent programs, or None."
+        fix = 'Give None, or template="persistent".'
         raise InvalidArgumentError("programs", f"got {programs}", fix)
     return Step(gemm.gemm_kernel, (tiles,), (*sources, 0, *rest), meta)
 
@@ -182,5 +185,5 @@ def _sum_step(plan: Plan, sides: Sides, bound: Bound, *, is_wide: bool) -> Step:
 
 
 def _each(sources: tuple[Any, ...], widths: tuple[int, ...]) -> tuple[Any, ...]:
-    """A source for each part of a tile."""
+    """Return a source for each part of a tile: those given, or one of them repeated."""
     return sources if len(sources) == len(widths) else sources * len(widths)

@@ -1,4 +1,4 @@
-"""Operands and results of a product of described matrices, as the kernels are given them."""
+"""Operands and results of a product of described matrices, as the kernels take them."""
 
 from __future__ import annotations
 
@@ -16,19 +16,20 @@ from workbench.kernels.gemm import ACCUMULATORS
 from workbench.kernels.tile import transfer
 from workbench.kernels.views import View, access_of, loader_of, of_a_batch
 
-# Elements of a row of splits are stored together where this divides the row.
+# Rows and columns of the parts of splits are rounded up to a multiple of this, the divisor for which Triton
+# specializes a stride, so that elements are stored together.
 STORED_TOGETHER = 16
 
 
 class Side(NamedTuple):
-    """An operand or the output as the kernel is given it.
+    """An operand or the output, as the kernel takes it.
 
     Attributes:
-        sources: pointer, or tensor descriptors, one for each of the tile's parts.
-        place: what finds a tile: a loader, or of the output an access function.
-        strides: of rows and columns; or what the access function is given.
-        batch_stride: from one of the batch to the next.
-        divisors: what divides each of `strides`.
+        sources: a pointer, or tensor descriptors, one for each of the tile's parts.
+        place: the loader of an operand, or the access function of an output.
+        strides: of rows and columns; or the parameters of the access function.
+        batch_stride: of the batch.
+        divisors: a divisor for each of `strides`.
         is_described: whether the sources are tensor descriptors.
     """
 
@@ -45,8 +46,8 @@ class Sides(NamedTuple):
 
     Attributes:
         a, b, output: those of the call.
-        target: what the product is stored to: the output, or the parts of splits.
-        parts: [splits, batch, m, n], m and n rounded up; empty of one split.
+        target: the destination of the product: the output, or the parts of splits.
+        parts: [splits, batch, m, n], m and n rounded up; empty without splits.
         batch_strides: of a, b and target.
     """
 
@@ -59,12 +60,12 @@ class Sides(NamedTuple):
 
 
 def sum_dtypes(a: View) -> tuple[Any, torch.dtype]:
-    """Return the type in which products are added up, as Triton's and as torch's."""
+    """Return the dtype of accumulators, Triton's and torch's."""
     return ACCUMULATORS.get(a.tensor.dtype, (tl.float32, torch.float32))
 
 
 def sides_of(a: View, b: View, output: View, plan: Plan) -> Sides:
-    """Return operands and results as the kernels are given them."""
+    """Return operands and results, as the kernels take them."""
     block_m, _, block_k = plan.tile
     _, kept_as = sum_dtypes(a)
     # Rows and columns of the parts are rounded up, so that they are stored whole, whatever m and n are.
@@ -79,14 +80,14 @@ def sides_of(a: View, b: View, output: View, plan: Plan) -> Sides:
         place = parts.stride()[2:]
         divisors = gemm.divisors(place, parts.element_size())
         target = Side((parts,), transfer.affine, place, parts.stride(1), divisors)
-    # From one to the next of a batch: of a single group of 72 channels a stride of 72 would hide from the
+    # A batch of one gets stride 0: for a single group of 72 channels, a stride of 72 would hide from the
     # compiler that addresses are multiples of 16 bytes.
     of_batch = [(each.batch_stride if plan.batch > 1 else 0,) for each in (of_a, of_b, target)]
     return Sides(of_a, of_b, target, of_output, parts, tuple(of_batch))
 
 
 def _rounded_up(size: int) -> int:
-    """To a multiple of what Triton looks for in a stride."""
+    """Return `size`, rounded up to a multiple of :data:`STORED_TOGETHER`."""
     return -(-size // STORED_TOGETHER) * STORED_TOGETHER
 
 
@@ -97,10 +98,11 @@ def _side(
     is_output: bool = False,
     tile: tuple[int, int] | None = None,
 ) -> Side:
-    """How the kernel finds a view's elements; by tensor descriptors of `blocks`, where there can be some.
+    """Return a view as the kernel takes it: by tensor descriptors of `blocks` where possible.
 
     Args:
-        tile: in which an output is stored; None for tiles of products.
+        blocks: rows and columns of each tensor descriptor; empty for none.
+        tile: rows and columns of the tiles in which an output is stored; None for tiles of products.
     """
     strides = view.strides
     if strides is None:
@@ -122,6 +124,6 @@ def _side(
     loader = gemm.loader_of(described if blocks and len(described) == len(found) else None)
     if not blocks or len(described) < len(found):
         return pointer._replace(place=loader)
-    # Of the tensor itself, by which a launch that is started again knows what to put in its place.
+    # The base is the tensor itself: a launch that is started again replaces it by the new call's tensor.
     sources = tuple([replace(one.descriptor, base=view.tensor) for one in described])
     return pointer._replace(sources=sources, place=loader, is_described=True)

@@ -1,4 +1,4 @@
-"""Plans of products of described matrices: what they are given, which template, which tile, which splits."""
+"""Plan of a product of described matrices: its options, template, tile and splits."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ TEMPLATES = ("simple", "persistent")
 
 
 class Options(TypedDict, total=False):
-    """How a product works: keyword arguments of :func:`launch`.
+    """Keyword arguments of :func:`launch` that configure a product.
 
     Attributes:
-        tile: rows, columns and steps along K; None: see `gemm.default_tile`.
-        splits: programs that share K; their parts are added up in a second step, in a fixed order.
+        tile: a tile's lengths along M, N and K; None for those of `gemm.default_tile`.
+        splits: programs that share K; a second step adds up their parts, in a fixed order.
         template: "simple" or "persistent".
-        descriptors: load by tensor descriptors (on Hopper, TMA) what is a strided matrix, without a batch.
-        aligned: tell the compiler what divides the step from one to the next of a batch, so that it loads as
-            many bytes at once as it can. It mostly pays.
-        programs, launch_order, group, num_warps, num_stages, compute_units: as of `gemm.launch`.
+        descriptors: load strided matrices without a batch by tensor descriptors (TMA on Hopper).
+        aligned: tell the compiler what divides the strides of the batch, so that it loads as many bytes at
+            once as it can; mostly faster.
+        programs, launch_order, group, num_warps, num_stages, compute_units: as for `gemm.launch`.
     """
 
     tile: Sequence[int] | None
@@ -45,7 +45,7 @@ class Options(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Configuration:
-    """A choice of all :class:`Options`, which says what they mean."""
+    """A value for each of :class:`Options`, where they are explained."""
 
     tile: Sequence[int] | None = None
     splits: int = 1
@@ -62,15 +62,16 @@ class Configuration:
 
 @dataclass(frozen=True)
 class Plan:
-    """A product of [m, k] by [k, n] for each of `batch`, and how it falls into tiles.
+    """A batch of products of [m, k] by [k, n], and its division into tiles.
 
     Attributes:
-        m_is_fixed, k_is_fixed: whether these lengths are known without the call.
-        tile: rows, columns and steps along K.
+        m_is_fixed, k_is_fixed: whether these lengths are constants of the descriptor, not given with the
+            call.
+        tile: a tile's lengths along M, N and K.
         splits: programs that share K.
-        sum_tile: rows and columns of the step that adds up splits.
-        compute_units: for which persistent programs are as many.
-        descriptors: load by tensor descriptors where there can be some.
+        sum_tile: rows and columns of a tile of the step that adds up splits.
+        compute_units: most programs of the persistent template.
+        descriptors: load by tensor descriptors where possible.
     """
 
     batch: int
@@ -87,12 +88,12 @@ class Plan:
 
     @property
     def widths(self) -> tuple[int, ...]:
-        """A tile's columns in powers of two."""
+        """Columns of a tile, as a sum of powers of two."""
         return gemm.powers_of_two(self.tile[1])
 
 
 def is_supported(a: View, b: View, output: View, chain: Epilogue) -> str:
-    """Why the templates cannot take these and this epilogue, in words; empty when they can."""
+    """Return why the templates cannot take these views and this epilogue; empty if they can."""
     for name, view, dtypes in (
         ("a", a, gemm.SUPPORTED),
         ("b", b, gemm.SUPPORTED),
@@ -111,12 +112,12 @@ def is_supported(a: View, b: View, output: View, chain: Epilogue) -> str:
         view.lengths for view in (a, b, output)
     )
     if (m, n, k) != (m_of_output, n_of_output, k_of_b) or not batch == of_b == of_output:
-        return f"lengths are {a.lengths} of a, {b.lengths} of b and {output.lengths} of the output"
+        return f"the lengths are {a.lengths} of a, {b.lengths} of b and {output.lengths} of the output"
     return ""
 
 
 def plan_of(a: View, output: View, config: Configuration) -> Plan:
-    """Return tile and splits of a product, with the defaults in the place of what is left open."""
+    """Return the plan of a product, with defaults for the options that are None."""
     *_, m, k = a.lengths
     *batches, _, n = output.lengths
     batch = batches[0] if batches else 1
@@ -124,8 +125,9 @@ def plan_of(a: View, output: View, config: Configuration) -> Plan:
     itemsize, tile = a.tensor.element_size(), config.tile
     chosen = gemm.default_tile(m, n, batch, itemsize, units) if tile is None else tile
     block_m, block_n, block_k = gemm.checked_tile(chosen)
-    # A length that comes with the call is always checked, and divided by what divides it whatever the call,
-    # so that another one compiles nothing; splits without a tile along K leave zeros.
+    # For a length that is given with the call, kernels always check bounds, and the compiler is told only
+    # what divides it in every call, so that another length compiles nothing. Splits without a tile along K
+    # leave zeros.
     m_is_fixed, k_is_fixed = (isinstance(length, int) for length in a.descriptor.lengths[-2:])
     most = triton.cdiv(k, block_k) if k_is_fixed else config.splits
     sum_rows, sum_cols = gemm.SUM_TILE

@@ -1,9 +1,9 @@
-"""Pools as reductions: descriptors of windows, and no kernel.
+"""Pools as reductions of windows that descriptors describe, without a kernel of their own.
 
 output[n, c, y, x] reduces input[n, c, y * stride + tap * dilation - padding, ...] over the taps of a window.
-Rows of the reduced matrix are the outputs in the order of their memory, columns the taps, and an access
-function finds the element of each; what lies in the padding is invalid and so changes nothing. The number of
-images is a symbol, so that no text depends on it.
+Rows of the reduced matrix are the outputs in the order of their memory, columns are the taps, and an access
+function finds each element. Elements in the padding are invalid and change no result. The number of images is
+a symbol, so generated code does not depend on it.
 """
 
 from workbench.kernels.convolution.pooling.descriptors import spread, windows

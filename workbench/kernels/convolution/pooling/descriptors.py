@@ -13,10 +13,10 @@ from workbench.kernels.movement.view_transfer import IMAGES
 
 @lru_cache(maxsize=512)
 def windows(pool: Pool, channels: int, strides: Lengths, order: Lengths) -> Descriptor:
-    """The input as [outputs, taps], from strides of (n, c, y, x).
+    """Return the input as [outputs, taps], from strides of (n, c, y, x).
 
     Args:
-        order: of the output's dimensions, in which rows are counted.
+        order: of the output's dimensions; rows are counted in it.
     """
     base = naive((IMAGES, channels, *pool.sizes), strides, names=("n", "c", "y", "x"))
     around = [
@@ -35,17 +35,17 @@ def windows(pool: Pool, channels: int, strides: Lengths, order: Lengths) -> Desc
 
 @lru_cache(maxsize=512)
 def spread(pool: Pool, channels: int, strides: Lengths, order: Lengths) -> Descriptor:
-    """The output's gradient as [input's pixels, taps], from its strides of (n, c, y, x).
+    """Return the output's gradient as [input's pixels, taps], from its strides of (n, c, y, x).
 
-    Of each pixel, the outputs whose windows have it: pixel y is tap t of the window of output (y + padding -
-    t) / stride, if that is a whole number.
+    A row has the outputs whose windows contain the pixel: pixel y is tap t of the window of output
+    (y + padding - t) / stride, if that is an integer.
 
     Args:
-        order: of the input's dimensions, in which rows are counted.
+        order: of the input's dimensions; rows are counted in it.
     """
     (high, wide), (by_y, by_x) = pool.outputs, pool.stride
     to_n, to_c, to_y, to_x = strides
-    # Of each `stride` places one is there, and the others are padding.
+    # Of every `stride` positions one exists, and the others are padding.
     base = naive((IMAGES, channels, high, 1, wide, 1), (to_n, to_c, to_y, 0, to_x, 0))
     gaps = [pad(high, 0, 0), right_pad(1, by_y - 1), pad(wide, 0, 0), right_pad(1, by_x - 1)]
     checked = transform(base, [*_kept(channels), *gaps], _each(6), _each(6))
@@ -76,13 +76,13 @@ def _each(count: int) -> list[tuple[int, ...]]:
 
 
 def _beyond(pool: Pool, dim: int) -> int:
-    """How far the last window reaches beyond the input's end."""
+    """Return how far the last window reaches beyond the input's end."""
     reach = (pool.outputs[dim] - 1) * pool.stride[dim] + (pool.window[dim] - 1) * pool.dilation[dim]
     return max(reach - pool.padding[dim] - (pool.sizes[dim] - 1), 0)
 
 
 def _matrix(apart: Descriptor, order: Lengths) -> Descriptor:
-    """[pixels, taps] of (n, c, y, tap of y, x, tap of x)."""
+    """Return (n, c, y, tap of y, x, tap of x) as [pixels, taps]."""
     rows, cols = tuple((0, 1, 2, 4)[d] for d in order), (3, 5)
     lengths = apart.lengths
     return transform(

@@ -12,18 +12,18 @@ from workbench.errors import TensorMismatchError
 Pair = tuple[int, int]
 Lengths = tuple[int, ...]
 
-# Dimensions of the output (n, c, y, x), outermost in memory first.
+# Orders of the output's dimensions (n, c, y, x) in memory, outermost first.
 CONTIGUOUS, CHANNELS_LAST = (0, 1, 2, 3), (0, 2, 3, 1)
 
 
 @dataclass(frozen=True)
 class Pool:
-    """Which pixels the windows bring together, for both spatial dimensions.
+    """Geometry of a pool: a value for each of the two spatial dimensions.
 
     Attributes:
-        sizes, outputs: of the input and of the output.
-        window: taps.
-        stride, padding, dilation: as torch has them.
+        sizes, outputs: sizes of the input and of the output.
+        window: number of taps.
+        stride, padding, dilation: as in torch.
     """
 
     sizes: Pair
@@ -35,12 +35,12 @@ class Pool:
 
     @property
     def taps(self) -> int:
-        """Of a window."""
+        """Number of taps of a window."""
         return math.prod(self.window)
 
     @property
     def has_empty_windows(self) -> bool:
-        """Whether some window has nothing but padding: dilated taps can step over a short input."""
+        """Whether some window has only padding: dilated taps can step over a short input."""
         for size, outputs, window, stride, padding, dilation in zip(
             self.sizes, self.outputs, self.window, self.stride, self.padding, self.dilation, strict=True
         ):
@@ -50,9 +50,9 @@ class Pool:
         return False
 
     def counts(self, dim: int, with_padding: bool) -> list[int]:
-        """How many elements each output's window has along a dimension, as torch counts them.
+        """Return how many elements each output's window has along a dimension, as torch counts them.
 
-        What of a window hangs over the padding's end counts never, the padding itself only if it is to.
+        Taps beyond the end of the padding never count; the padding counts only if `with_padding`.
         """
         margin = self.padding[dim] if with_padding else 0
         begins = [i * self.stride[dim] - self.padding[dim] for i in range(self.outputs[dim])]
@@ -61,10 +61,10 @@ class Pool:
 
 
 def order_of(output: torch.Tensor) -> Lengths:
-    """The order of a dense tensor's dimensions in memory.
+    """Return the order of a dense tensor's dimensions in memory.
 
     Raises:
-        TensorMismatchError: it is neither contiguous nor channels_last.
+        TensorMismatchError: the tensor is neither contiguous nor channels_last.
     """
     if output.dim() == 4 and output.is_contiguous():
         return CONTIGUOUS

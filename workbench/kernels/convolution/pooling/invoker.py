@@ -1,4 +1,4 @@
-"""The invoker of pools."""
+"""Invoker of pools."""
 
 from __future__ import annotations
 
@@ -46,15 +46,15 @@ def launch(
     FLOPs: one a tap of every output. Least bytes: x read once, the outputs written once.
 
     Args:
-        kind: "average", "max" or "max_with_indices"; or "average_backward", of which x is the output's
-            gradient and the output the input's. Sums are in fp32, of fp64 in fp64, of integers in int64.
+        kind: "average", "max" or "max_with_indices"; or "average_backward", where x is the output's gradient
+            and the output the input's gradient. Sums are in fp32, for fp64 in fp64, for integers in int64.
         x: (n, channels, height, width), of any strides, with elements.
-        outputs: one, or value and index of "max_with_indices", which is int64 and counts the elements of a
-            plane; all (n, channels, height, width), contiguous or all channels_last.
+        outputs: one tensor, or value and index of "max_with_indices"; the index is int64 and counts the
+            elements of a plane. All are (n, channels, height, width), contiguous or all channels_last.
         pool: the geometry.
-        with_padding: whether an average counts the padding.
-        divisor: what is divided by instead of the number of elements, not 0. In "average_backward" all
-            windows have one divisor.
+        with_padding: whether the divisor of an average counts the padding.
+        divisor: divisor instead of the number of elements, not 0; None for that number. In "average_backward"
+            all windows have one divisor.
         tile, splits, programs, num_warps, compute_units: see :func:`rowwise.plan`.
 
     Raises:
@@ -81,7 +81,7 @@ def launch(
         of_row = corner_of_window(pool, channels, order)
     is_across = are_taps_neighbors(pool, x.stride()) and not is_backward
     if tile is None and pool.taps <= MOST_TAPS and not is_across:
-        # The interpreter takes tile after tile, and as long for a short one.
+        # The interpreter takes one tile after another, and as long for a short tile as for a long one.
         is_one_by_one = not device.planned().is_gpu and compute_units is None
         tile, warps = default_tile(
             view, x.element_size(), 0 if is_one_by_one else rowwise.units_of(compute_units)

@@ -1,4 +1,4 @@
-"""Reductions of windows, and the jit functions of a row that are generated for a geometry."""
+"""Reductions of windows, and jit functions of rows that are generated for a geometry."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ LARGEST_AND_PLACE = Reduction(
 def elements_of_window(
     pool: Pool, channels: int, order: Lengths, with_padding: bool, divisor: int | None
 ) -> Any:
-    """A jit function from an output's number to what its window's sum is divided by."""
+    """Return a jit function from an output's number to the divisor of its window's sum."""
     high, wide = ([divisor] if divisor else pool.counts(dim, with_padding) for dim in (0, 1))
-    lines = ['"""What the sum of each row is divided by."""']
+    lines = ['"""Return the divisor of the sum of each row."""']
     if len({*high}) == len({*wide}) == 1:
         count = divisor or high[0] * wide[0]
         lines.append(f"return tl.full([1], {count}, tl.int32)")
@@ -44,23 +44,24 @@ def elements_of_window(
 
 @lru_cache(maxsize=512)
 def corner_of_window(pool: Pool, channels: int, order: Lengths) -> Any:
-    """A jit function from an output's number to where its window begins: (y, x) of the input."""
-    lines = ['"""Where the window of each row begins."""', *_corner(pool, channels, order)]
+    """Return a jit function from an output's number to the first pixel of its window, (y, x) of the input."""
+    lines = ['"""Return the first pixel of the window of each row."""', *_corner(pool, channels, order)]
     return _jit("corner_of_window(row)", [*lines, "return top, left"])
 
 
 @lru_cache(maxsize=512)
 def largest_and_place(pool: Pool, least: float | int) -> Any:
-    """A jit function from (value, tap) and the window's corner to the value and its place in the plane.
+    """Return a jit function from (value, tap) and the window's first pixel to value and index in the plane.
 
-    Where none is larger than the least number there is, torch names the first element of the window.
+    Where no element is larger than the least number of the dtype, the index is that of the window's first
+    element in the plane, as in torch.
     """
     (by_y, by_x), width = pool.dilation, pool.window[1]
     text = f'float("{least}")' if isinstance(least, float) else str(least)
     return _jit(
         "largest_and_place(state, corner)",
         [
-            '"""The largest element and its number in the plane."""',
+            '"""Return the largest element and its index in the plane."""',
             "value, tap = state",
             "top, left = corner",
             f"is_least = value == {text}",
@@ -74,7 +75,7 @@ def largest_and_place(pool: Pool, least: float | int) -> Any:
 
 
 def _corner(pool: Pool, channels: int, order: Lengths) -> list[str]:
-    """Lines that find where the window of `row` begins."""
+    """Return lines that compute the first pixel of the window of `row`."""
     lengths = (1, channels, *pool.outputs)
     lines = []
     for dim, name in ((0, "top"), (1, "left")):

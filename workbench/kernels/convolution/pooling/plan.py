@@ -1,4 +1,4 @@
-"""Plan of a pool: rows, columns and warps of a program."""
+"""Plan of a pool: a tile's rows and columns, and its warps."""
 
 from __future__ import annotations
 
@@ -10,21 +10,22 @@ from workbench.kernels.layout import ACCESS_BYTES
 from workbench.kernels.rows import rowwise
 from workbench.kernels.views import Described, View
 
-# Windows of up to so many taps are gone over tap by tap, so that no lane is idle for a tap that there is not:
-# a tile has one column, and rows for so many warps, of each lane so many where they are loaded one by one.
-# Reasoned, not measured yet.
+# Windows of at most MOST_TAPS taps are reduced tap by tap, so that no lane is idle: a tile has one column,
+# and rows for WARPS warps, with ELEMENTS_PER_LANE in a lane where rows are loaded one by one. Reasoned, not
+# measured yet.
 MOST_TAPS = 64
 WARPS, ELEMENTS_PER_LANE = 4, 4
 
-# From so many taps together in memory on, columns are taken for neighbors if they are nearer than rows.
+# With at least so many taps together in memory, columns count as neighbors if they are nearer than rows.
 FEWEST_NEIGHBORS = 16
 
 
 def default_tile(view: View, itemsize: int, compute_units: int) -> tuple[tuple[int, int], int]:
-    """A program's rows and columns for short windows, one tap at a time; and its warps.
+    """Return a tile's rows and columns for short windows, one tap at a time; and its warps.
 
-    Of rows that lie together each lane has 16 bytes, of others :data:`ELEMENTS_PER_LANE`; of :data:`WARPS`
-    warps, or fewer where there would not be :data:`rowwise.FEWEST_PER_UNIT` tiles for each compute unit.
+    A lane has 16 bytes of rows that lie together, or :data:`ELEMENTS_PER_LANE` of others. A tile has rows for
+    :data:`WARPS` warps, or for fewer, so that there are :data:`rowwise.FEWEST_PER_UNIT` tiles for each
+    compute unit.
     """
     together = min(vector_of(view.descriptor, 0).contiguous, ACCESS_BYTES // itemsize)
     each = together if together > 1 else ELEMENTS_PER_LANE
@@ -35,7 +36,7 @@ def default_tile(view: View, itemsize: int, compute_units: int) -> tuple[tuple[i
 
 
 def are_taps_neighbors(pool: Pool, strides: Lengths) -> bool:
-    """Whether a window lies in long runs of memory, and outputs lie further from one another."""
+    """Return whether a window lies in long runs of memory, and outputs lie further from one another."""
     to_y, to_x = strides[2] * pool.dilation[0], strides[3] * pool.dilation[1]
     run = pool.window[1] * (pool.window[0] if to_y == pool.window[1] else 1)
     outputs = (strides[1], pool.stride[1] * strides[3])

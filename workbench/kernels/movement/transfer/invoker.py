@@ -1,8 +1,8 @@
-"""Tensor transfer: a copy from any layout to any other, of which transpose and permute are cases.
+"""Invoker of tensor transfer: a copy from any layout to any other, including transpose and permute.
 
 Dimensions that follow one another in both tensors are merged first. If one flat run of elements is left,
-`copy_kernel` moves it; else `permute_kernel` moves tiles, so chosen that both what it loads and what it
-stores are long runs of memory. Elements are moved as integers of their width, so all dtypes are alike.
+`copy_kernel` moves it. Otherwise `permute_kernel` moves tiles whose loads and stores are both long runs of
+memory. Elements are moved as integers of their width, so all dtypes are treated alike.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _WORDS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64, 16: tor
 
 
 def is_supported(source: torch.Tensor, destination: torch.Tensor) -> str:
-    """Why the templates cannot take these tensors, in words; empty when they can."""
+    """Return why the templates cannot take these tensors; empty if they can."""
     for name, tensor in (("source", source), ("destination", destination)):
         if not isinstance(tensor, torch.Tensor):
             return f"{name} is a {type(tensor).__name__}, not a tensor"
@@ -68,18 +68,18 @@ def launch(
 ) -> Launch:
     """destination = source, element by element, from any strides to any strides.
 
-    Permuting is in the strides: `launch(x.permute(dims), y)`. FLOPs: 0. Least bytes: source read once (what
-    is expanded counts once), destination written once.
+    To permute, give a permuted view: `launch(x.permute(dims), y)`. FLOPs: 0. Least bytes: source read once
+    (expanded elements count once), destination written once.
 
     Args:
         source: a tensor of any shape, dtype and strides, expanded ones too.
         destination: a tensor of the same shape and dtype on the same device, of any strides in which no two
-            elements share memory: each steps over all that the shorter ones reach.
-        tile: a program's elements along each of the :func:`merged` dimensions, powers of two of which at most
-            three are over 1; where fewer are given, those of the last dimensions. None: see
+            elements share memory: each stride exceeds the reach of all shorter ones.
+        tile: a tile's elements along each of the :func:`merged` dimensions, powers of two of which at most
+            three are over 1; if fewer are given, they are those of the last dimensions. None: see
             :func:`default_tile`.
-        num_warps: warps a program, a power of two. None: one for each 512 bytes of a flat copy's tile, for
-            each 2048 of others, at most 8.
+        num_warps: warps of a program, a power of two. None: one for each 512 bytes of a flat copy's tile, or
+            for each 2048 bytes of other tiles, at most 8.
 
     Raises:
         TensorMismatchError: shapes, dtypes, layouts or devices do not fit; the message says which.
@@ -119,9 +119,9 @@ def launch(
 
 
 def merged(source: torch.Tensor, destination: torch.Tensor) -> tuple[int, ...]:
-    """The lengths of the fewest dimensions that describe the transfer, in the order of destination's memory.
+    """Return the lengths of the merged dimensions of a transfer, in the order of destination's memory.
 
-    Elements of 16 bytes are moved as two words, which count as one more dimension.
+    Elements of 16 bytes are moved as two words, which are one more dimension.
 
     Raises:
         TensorMismatchError: as :func:`launch`.
@@ -132,7 +132,7 @@ def merged(source: torch.Tensor, destination: torch.Tensor) -> tuple[int, ...]:
 
 
 def chosen_tile(source: torch.Tensor, destination: torch.Tensor) -> tuple[int, ...]:
-    """:func:`default_tile` of these tensors."""
+    """Return the :func:`default_tile` of these tensors."""
     check(source, destination)
     words = [in_words(tensor) for tensor in (source, destination)]
     layout = layout_of(words[0].shape, *[each.stride() for each in words])
@@ -142,7 +142,7 @@ def chosen_tile(source: torch.Tensor, destination: torch.Tensor) -> tuple[int, .
 
 
 def in_words(tensor: torch.Tensor) -> torch.Tensor:
-    """The same memory as integers of the elements' width; of complex128, as pairs of them."""
+    """Return the same memory as integers of the elements' width; complex128 as pairs of int64."""
     if tensor.element_size() == 16:
         tensor = torch.view_as_real(tensor)
     word = _WORDS[tensor.element_size()]
@@ -150,7 +150,7 @@ def in_words(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def check(source: torch.Tensor, destination: torch.Tensor) -> None:
-    """Raise where the templates cannot take these tensors."""
+    """Raise if the templates cannot take these tensors."""
     if reason := is_supported(source, destination):
         raise TensorMismatchError(
             "source, destination", reason, "Give two plain tensors of one shape and dtype that lie apart."
@@ -158,10 +158,10 @@ def check(source: torch.Tensor, destination: torch.Tensor) -> None:
 
 
 def _overlap(source: torch.Tensor, destination: torch.Tensor) -> bool:
-    """Whether an element of destination lies where another element of source does.
+    """Return whether an element of destination shares memory with another element of source.
 
-    Found as torch finds it: where there are gaps between a tensor's elements the other may lie in them, and
-    to find out would cost more than the copy.
+    As in torch, tensors with gaps between their elements are taken not to overlap: the other tensor may lie
+    in the gaps, and finding out would cost more than the copy.
     """
     ranges = []
     for tensor in (source, destination):

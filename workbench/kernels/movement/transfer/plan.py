@@ -15,26 +15,25 @@ from workbench import compat
 from workbench.errors import InvalidArgumentError, check_each, check_power_of_two
 from workbench.kernels.layout import ACCESS_BYTES, collapse
 
-# How many accesses a lane makes of the widest kind: a flat copy has nothing to gain from more than
-# one, while in a tile more of them hide the time that its lanes wait for one another to transpose it.
+# Accesses of 16 bytes for each lane. A flat copy gains nothing from more than one; in a tile that is
+# transposed, more of them hide the time that its lanes wait for one another.
 COPY_ACCESSES = 1
 TILE_ACCESSES = 4
 MOST_WARPS = 8
 
-# By the bytes of an element: how many elements of a tile follow one another in each of the two tensors, where
-# there are as many: one cache line of 128 bytes, or two. Shorter runs fetch lines of which other programs use
-# the rest; longer ones make a transposed tile, which has run x run elements, so large that few fit into
-# shared memory. Measured on an H200, 8192 x 8192 transposed: fp16 3.69 TB/s with tiles of 64 x 64, 3.80 with
-# 128 x 128; fp32 3.99 and 3.79.
+# By bytes of an element: elements of a tile that follow one another in each of the two tensors, if dimensions
+# are long enough: one or two cache lines of 128 bytes. Shorter runs fetch lines of which other programs use
+# the rest. Longer runs make a transposed tile (run x run elements) so large that few fit into shared memory.
+# H200, 8192 x 8192 transposed: fp16 3.69 TB/s with tiles of 64 x 64, 3.80 with 128 x 128; fp32 3.99 and 3.79.
 RUN = {1: 128, 2: 64, 4: 64, 8: 32}
 TRANSPOSED_RUN = RUN | {2: 128}
 
-# The size of a flat copy's tile, and the least of others: where two runs make no such tile, as with pixels of
-# three channels, a program takes several of them.
+# Bytes of a flat copy's tile, and fewest bytes of other tiles: where two runs make a smaller tile, as with
+# pixels of three channels, a program takes several of them.
 COPY_BYTES = 32 * MOST_WARPS * COPY_ACCESSES * ACCESS_BYTES
 TILE_BYTES = 8192
 
-# The tile operators permute up to three axes: the runs of two tensors, and one that both have in common.
+# The tile operators permute up to three axes: the runs of the two tensors, and one that both have in common.
 MOST_AXES = 3
 
 
@@ -44,13 +43,13 @@ def default_tile(
     destination_strides: tuple[int, ...],
     itemsize: int,
 ) -> tuple[int, ...]:
-    """A program's elements along each dimension.
+    """Return a tile's elements along each dimension.
 
-    One flat run: :data:`COPY_BYTES`. Else :data:`RUN` elements (:data:`TRANSPOSED_RUN` where the innermost
-    dimensions differ and are that long) that follow one another in the destination, which may take several
-    short dimensions, as many that do so in the source, and if that is less than :data:`TILE_BYTES`, more of
-    the destination's innermost dimensions; but the last axis that a tile may have is a dimension that is long
-    enough, or the longest.
+    A flat run: :data:`COPY_BYTES`. Otherwise :data:`RUN` elements (:data:`TRANSPOSED_RUN` where the innermost
+    dimensions differ and are that long) that follow one another in the destination, from several dimensions
+    if they are short, and as many that follow one another in the source. If that is less than
+    :data:`TILE_BYTES`, more of the destination's innermost dimensions are added. When a tile has only one
+    axis left, that axis is a dimension that is long enough to fill the tile, or else the longest.
 
     Args:
         sizes: of the merged dimensions, outermost in the destination's memory first.
@@ -90,25 +89,25 @@ def _lengthen(tile: list[int], sizes: Sequence[int], dimensions: Iterable[int], 
 
 
 def checked_tile(tile: Sequence[int], sizes: tuple[int, ...]) -> tuple[int, ...]:
-    """`tile` with one length for each dimension."""
+    """Return `tile` with one length for each dimension; raise if it does not fit."""
     lengths = check_each("tile", tile, int, "Give a length for each dimension: (64, 64).")
     if not 1 <= len(lengths) <= len(sizes):
         raise InvalidArgumentError(
             "tile",
             f"got {len(lengths)} lengths",
-            f"These tensors are of {len(sizes)} dimensions, {sizes}, once merged: give at most as many.",
+            f"These tensors have {len(sizes)} merged dimensions, {sizes}: give at most as many.",
         )
     for d, length in enumerate(lengths):
         check_power_of_two(f"tile[{d}]", length)
     if sum(length > 1 for length in lengths) > MOST_AXES:
         raise InvalidArgumentError(
-            "tile", f"got {tuple(lengths)}", f"At most {MOST_AXES} lengths may be over 1."
+            "tile", f"got {tuple(lengths)}", f"Give at most {MOST_AXES} lengths over 1."
         )
     if math.prod(lengths) > tl.TRITON_MAX_TENSOR_NUMEL:
         raise InvalidArgumentError(
             "tile",
             f"got {tuple(lengths)}, {math.prod(lengths)} elements",
-            f"Triton's tiles have at most {tl.TRITON_MAX_TENSOR_NUMEL}.",
+            f"Give at most {tl.TRITON_MAX_TENSOR_NUMEL}, Triton's limit.",
         )
     return (1,) * (len(sizes) - len(lengths)) + tuple(lengths)
 
@@ -116,7 +115,7 @@ def checked_tile(tile: Sequence[int], sizes: tuple[int, ...]) -> tuple[int, ...]
 def arranged(
     layout: Layout, tile: tuple[int, ...], itemsize: int
 ) -> tuple[list[tuple[int, ...]], dict[str, Any]]:
-    """permute_kernel's sizes and strides, and its meta-parameters; the axes of the tile come last."""
+    """Return permute_kernel's sizes and strides, and its meta-parameters; axes of the tile come last."""
     dimensions = range(len(tile))
     axes = _in_lanes([d for d in dimensions if tile[d] > 1]) or [dimensions[-1]]
     order = [d for d in dimensions if d not in axes] + axes
@@ -124,7 +123,8 @@ def arranged(
         tuple(values[d] for d in order)
         for values in (layout.sizes, layout.source_strides, layout.destination_strides, tile)
     )
-    # What an access can be a multiple of; sizes matter only along the tile, for its masks.
+    # Divisors up to the elements of an access are enough. Those of sizes matter only along the tile's axes,
+    # for its masks.
     most = ACCESS_BYTES // itemsize
     batch = len(order) - len(axes)
     meta = {
@@ -139,9 +139,9 @@ def arranged(
 
 
 def _axes_in_source(strides: tuple[int, ...]) -> tuple[int, ...]:
-    """For each axis of the tile, which it is in the order of the source's memory.
+    """Return the permutation of the tile's axes to the order of the source's memory.
 
-    An axis along which the source is expanded (stride 0) stays where it is: all its lanes read one address.
+    An axis along which the source is expanded (stride 0) keeps its position: all its lanes read one address.
     """
     places = [axis for axis, step in enumerate(strides) if step]
     axes = list(range(len(strides)))
@@ -152,11 +152,12 @@ def _axes_in_source(strides: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _in_lanes(axes: list[int]) -> list[int]:
-    """Axes of a tile, given outermost in memory first, as the compiler deals them out to lanes.
+    """Return axes of a tile, given outermost in memory first, in the order that suits the compiler's lanes.
 
-    The last one gets neighboring lanes; where it is short, as with the two pixels that pixel_shuffle brings
-    together, further lanes lie along the axis before it, or in older versions along the first. (Along axis 0,
-    which they step over in memory, pixel_shuffle of 8 x 256 x 64 x 64 halves took 70 us on an H200.)
+    The compiler gives neighboring lanes to the last axis. If that is short, as with the two pixels that
+    pixel_shuffle brings together, further lanes lie along the axis before it, or in older versions of Triton
+    along the first axis. (With lanes along axis 0, which is outermost in memory, pixel_shuffle of
+    8 x 256 x 64 x 64, fp16, took 70 us on an H200.)
     """
     if len(axes) < MOST_AXES or compat.lanes_lie_along_the_last_axes():
         return axes
@@ -164,12 +165,12 @@ def _in_lanes(axes: list[int]) -> list[int]:
 
 
 class Layout(NamedTuple):
-    """How two tensors of one shape lie in memory; most calls repeat a few of these, so they are kept.
+    """Layout of two tensors of one shape in memory.
 
     Attributes:
         sizes: of the merged dimensions, outermost in the destination's memory first.
         source_strides, destination_strides: of these dimensions, in elements.
-        distinct: the source's elements that differ: what is expanded (stride 0) is one in memory.
+        distinct: number of the source's elements in memory, where an expanded dimension (stride 0) has one.
         reach: the largest distance, in elements, of an element from its tensor's first.
     """
 
@@ -181,21 +182,21 @@ class Layout(NamedTuple):
 
     @property
     def is_flat(self) -> bool:
-        """Whether one flat run of elements is moved."""
+        """Whether the transfer is one flat run of elements."""
         return self.source_strides == self.destination_strides == (1,)
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=1024)  # most calls repeat a few layouts
 def layout_of(
     shape: torch.Size, source_strides: tuple[int, ...], destination_strides: tuple[int, ...]
 ) -> Layout:
-    """Return how two tensors of this shape and these strides lie in memory."""
+    """Return the layout of two tensors of this shape and these strides."""
     if 0 in shape:
         return Layout((0,), (1,), (1,), 0, 0)
     sizes, strides = collapse(shape, (source_strides, destination_strides))
     reach, reach_of_destination = (
         sum((n - 1) * step for n, step in zip(sizes, steps, strict=True)) for steps in strides
     )
-    # Overlapping windows have fewer elements than their lengths say.
+    # Overlapping windows have fewer elements in memory than the product of their lengths.
     distinct = math.prod(n for n, step in zip(sizes, strides[0], strict=True) if step)
     return Layout(sizes, strides[0], strides[1], min(distinct, reach + 1), max(reach, reach_of_destination))

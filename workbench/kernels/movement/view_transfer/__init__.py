@@ -1,4 +1,4 @@
-"""Transfer of what descriptors see."""
+"""Transfer of views that coordinate descriptors describe."""
 
 from workbench.kernels.movement.view_transfer.invoker import bits_of, is_supported, launch
 from workbench.kernels.movement.view_transfer.kernel import view_kernel

@@ -1,8 +1,8 @@
-"""Transfer of what descriptors see: operators that only move data, as one kernel.
+"""Invoker of the transfer of views: operators that only move data, by one kernel.
 
-Elements of the output are those of the source that an access function names, or a fill where it names none.
-Flips, shifts, padding, windows and added channels differ in their descriptors alone. Elements are moved as
-integers of their width, so all dtypes are alike and a fill is a bit pattern.
+An access function gives the source's element for each element of the output, or none, which is filled. Flips,
+shifts, padding, windows and added channels differ only in their descriptors. Elements are moved as integers
+of their width, so all dtypes are treated alike, and a fill is a bit pattern.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _WORDS = {1: tl.int8, 2: tl.int16, 4: tl.int32, 8: tl.int64}
 
 
 def is_supported(source: View, output: View) -> str:
-    """Why the template cannot take these, in words; empty when it can."""
+    """Return why the template cannot take these views; empty if it can."""
     for name, view in (("source", source), ("output", output)):
         tensor = view.tensor
         if tensor.layout != torch.strided or tensor.is_quantized:
@@ -48,10 +48,10 @@ def is_supported(source: View, output: View) -> str:
             return f"{name} is a view that negates or conjugates what lies in memory"
         if tensor.element_size() not in _WORDS:
             return (
-                f"elements of {name} are of {tensor.element_size()} bytes; as torch.view_as_real they are not"
+                f"elements of {name} have {tensor.element_size()} bytes; give torch.view_as_real of it"
             )
         if len(view.descriptor.top) != 2:
-            return f"{name} is seen as {', '.join(view.descriptor.names)}, not as rows and columns"
+            return f"{name} has the dimensions {', '.join(view.descriptor.names)}, not rows and columns"
     if source.tensor.dtype != output.tensor.dtype:
         return f"dtypes differ: source {source.tensor.dtype}, output {output.tensor.dtype}"
     if source.tensor.device != output.tensor.device:
@@ -80,14 +80,14 @@ def launch(
     FLOPs: 0. Least bytes: the output written once, and as much of the source read, but no element twice.
 
     Args:
-        source: a view of [rows, cols] of a tensor of any dtype whose elements are of 1, 2, 4 or 8 bytes.
+        source: a view of [rows, cols] of a tensor of any dtype whose elements have 1, 2, 4 or 8 bytes.
         output: a view of [rows, cols] of another tensor of this dtype on the same device, in which no two
-            elements share memory. What is invalid in it is not stored. It is stored fastest where its columns
+            elements share memory. Its invalid elements are not stored. Stores are fastest where its columns
             follow one another; see :func:`matrices`.
         fill: the bits of an element, as a signed integer of its width.
-        tile: a program's rows and columns, powers of two. None: see :func:`default_tile`.
-        num_warps: warps a program, a power of two. None: one for each 2048 bytes of a tile, at most 8.
-        work: FLOPs and bytes, if not as above.
+        tile: a tile's rows and columns, powers of two. None: see :func:`default_tile`.
+        num_warps: warps of a program, a power of two. None: one for each 2048 bytes of a tile, at most 8.
+        work: FLOPs and least bytes; None for those above.
 
     Raises:
         TensorMismatchError: the views do not fit; the message says which. InvalidArgumentError,
@@ -143,12 +143,12 @@ def launch(
 
 
 def bits_of(value: complex, dtype: torch.dtype) -> int:
-    """The bits of a number in a dtype of at most 8 bytes, as a signed integer of its width."""
+    """Return the bits of a number in a dtype of at most 8 bytes, as a signed integer of its width."""
     return int(in_words(torch.full((1,), value, dtype=dtype, device="cpu")).item())
 
 
 def _overlap(source: View, output: View) -> bool:
-    """Whether the views lie in one memory, and one begins before the other ends."""
+    """Return whether the views lie in one storage, in ranges that overlap."""
     ranges = []
     for view in (source, output):
         reach = view.descriptor.bind(**view.symbols).reach
@@ -161,6 +161,6 @@ def _overlap(source: View, output: View) -> bool:
 
 
 def _known(tensor: torch.Tensor) -> torch.Tensor:
-    """The same memory as numbers that Triton has for every GPU: complex ones and fp8 as integers."""
+    """Return the same memory in a dtype that Triton has for every GPU: complex and fp8 as integers."""
     is_fp8 = tensor.is_floating_point() and tensor.element_size() == 1
     return in_words(tensor) if tensor.is_complex() or is_fp8 else tensor

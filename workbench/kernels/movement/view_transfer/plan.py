@@ -1,4 +1,4 @@
-"""Plan of a transfer of views: rows and columns, the tile, and runs that lie in reverse."""
+"""Plan of a transfer of views: its rows and columns, its tile, and runs that lie in reverse."""
 
 from __future__ import annotations
 
@@ -28,17 +28,18 @@ from workbench.kernels.layout import ACCESS_BYTES
 from workbench.kernels.movement.transfer import RUN, TILE_BYTES
 from workbench.kernels.views import View, affine
 
-# Bytes of a row that are enough for it not to be joined with the next one, and the most of it that a program
-# takes: a warp's accesses of 16 bytes, and four of them. (H200, 8192 x 8192 rolled along
-# rows by 1001: halves 72.7 us, with tiles of half as many columns 93; fp32 132 and 157.)
+# A row of at least LEAST_ROW_BYTES is not merged with the next one: a warp's accesses of 16 bytes. A program
+# takes at most ROW_BYTES of a row: four times as many. (H200, 8192 x 8192 rolled along rows by 1001: fp16
+# 72.7 us, with tiles of half as many columns 93; fp32 132 and 157.)
 LEAST_ROW_BYTES = 512
 ROW_BYTES = 2048
 
-# Bytes that a lane stores at once where it loads element by element. H200, unfold of 8 x 64 x 56 x 56 halves
-# by 3 x 3: 10.1 us, with 16 bytes 11.8 and with 4 12.9.
+# Bytes that a lane stores at once where it loads element by element. H200, unfold of 8 x 64 x 56 x 56, fp16,
+# by 3 x 3: 10.1 us; with 16 bytes 11.8, with 4 bytes 12.9.
 BESIDE_ELEMENTS = 8
 
-# One lane of so many may hang over the end of a row before narrower tiles are taken; but they have lines.
+# If more than one lane of SPARE would hang over the end of a row, narrower tiles are taken, of LINE_BYTES or
+# more.
 SPARE = 8
 LINE_BYTES = 128
 IMAGES_NAME = "images"
@@ -47,14 +48,14 @@ _NAMES = ("row", "col")
 
 
 def default_tile(rows: int | None, cols: int, itemsize: int, *, is_transposed: bool) -> tuple[int, int]:
-    """A program's rows and columns: together :data:`transfer.TILE_BYTES`, or less of a small matrix.
+    """Return a tile's rows and columns: :data:`transfer.TILE_BYTES` in all, or less for a small matrix.
 
     Where the source is contiguous along rows, both are long runs of memory: :data:`transfer.RUN` columns, and
-    as many rows or more. Else :data:`ROW_BYTES` of a row, more where there are too few rows, and less, but
-    :data:`LINE_BYTES`, where more than one lane of :data:`SPARE` would be beyond its end.
+    as many rows or more. Otherwise :data:`ROW_BYTES` of a row; more if rows are too few; less, but at least
+    :data:`LINE_BYTES`, if more than one lane of :data:`SPARE` would be beyond the end of a row.
 
     Args:
-        rows: None where another number of them is to compile nothing.
+        rows: number of rows; None if another number must not compile anew.
         cols, itemsize: columns, and bytes of an element.
         is_transposed: whether the source is contiguous along rows.
     """
@@ -73,12 +74,12 @@ def default_tile(rows: int | None, cols: int, itemsize: int, *, is_transposed: b
 
 @lru_cache(maxsize=1024)
 def matrices(source: Descriptor, output: Descriptor, itemsize: int) -> tuple[Descriptor, Descriptor]:
-    """Descriptors of the same dimensions as [rows, cols], merged so that both are moved in long runs.
+    """Return descriptors of the same dimensions as [rows, cols], merged so that both move in long runs.
 
-    Columns are the dimensions that are innermost in the output's memory, as few as make
-    :data:`LEAST_ROW_BYTES` bytes; but the one that is innermost in the source's memory, if another, is the
-    last one of the rows, where neighbors of a tile's transpose are neighbors there. A length that is not
-    known is no column's, for then the compiler would not see whether a mask covers whole accesses.
+    Columns are the innermost dimensions in the output's memory, as few as make :data:`LEAST_ROW_BYTES`. If
+    the innermost dimension in the source's memory is another one, it is the last of the rows, so that rows of
+    a tile are neighbors in the source. A dimension of unknown length is never a column: the compiler could
+    not see whether a mask covers whole accesses.
 
     Args:
         source, output: of the same lengths; the output's offset grows along each of its dimensions.
@@ -108,25 +109,28 @@ def matrices(source: Descriptor, output: Descriptor, itemsize: int) -> tuple[Des
         count *= length
     rows = [d for d in outermost_first if d not in cols and d != in_source]
     rows += [d for d in (in_source,) if d is not None and d not in cols]
-    # Lengths of one come last: x % 1 is 0, while x // images is not known to be.
+    # Dimensions of one element come last: x % 1 is known to be 0, x // images is not.
     rows += [d for d in range(len(lengths)) if d not in dims]
     return _matrix(source, rows, cols), _matrix(output, rows, cols)
 
 
 def _matrix(base: Descriptor, rows: Sequence[int], cols: Sequence[int]) -> Descriptor:
-    """[rows, cols], each merged of dimensions of `base`, or of one element where there are none."""
+    """Return `base` as [rows, cols], each merged of some dimensions, or of one element if there are none."""
     merged = [merge([base.lengths[d] for d in dims]) if dims else insert(1) for dims in (rows, cols)]
     made = transform(base, merged, [rows, cols], [(0,), (1,)], names=_NAMES)
     found = affine(made)
     if found is None or found.offset != 0:
         return made
-    # Of strides more is known than of the digits that they were.
+    # More is known of strides than of the digits of merged dimensions.
     return naive(made.lengths, found.strides, names=_NAMES)
 
 
 @lru_cache(maxsize=1024)
 def pace(descriptor: Descriptor, dim: int) -> int:
-    """How far apart neighbors along a dimension are in memory, or most of them: the least of some places."""
+    """Return the distance in memory of neighbors along a dimension: the least of three sampled positions.
+
+    0 stands for a dimension of fewer than two elements, or neighbors at one address.
+    """
     least = {
         s.name: s.multiple_of * -(-max(s.interval.low or 0, 8) // s.multiple_of) for s in descriptor.symbols
     }
@@ -145,13 +149,14 @@ def pace(descriptor: Descriptor, dim: int) -> int:
 
 
 def turned(source: Descriptor, output: Descriptor, most: int) -> tuple[Descriptor, int]:
-    """A source whose neighbors lie in reverse, with runs of them turned around; and how long the runs are.
+    """Return a source whose neighbors lie in reverse, with runs of them in the order of memory; and their length.
 
     Args:
+        source, output: views of [rows, cols].
         most: the longest run, a power of two.
 
     Returns:
-        the source as it is, and 1, where its neighbors do not lie so.
+        The new source and the length of its runs; the given source and 1 if its neighbors are not in reverse.
     """
     rows, cols = source.lengths
     run = vector_of(source, 1, most)
@@ -167,7 +172,7 @@ def turned(source: Descriptor, output: Descriptor, most: int) -> tuple[Descripto
 
 
 def _in_reverse(source: Descriptor, rows: Number, cols: int, run: int) -> Descriptor:
-    """The source with every `run` columns in reverse."""
+    """Return the source with every `run` columns in reverse."""
     runs = (cols // run, run)
     for one, lower_dims, upper_dims in (
         ([unmerge(runs)], [(1,)], [(1, 2)]),
@@ -180,12 +185,12 @@ def _in_reverse(source: Descriptor, rows: Number, cols: int, run: int) -> Descri
 
 
 def loaded(source: Descriptor, tile: tuple[int, int]) -> Access:
-    """The access function of the source, which leaves the ends to that of the output."""
+    """Return the access function of the source, which leaves bounds checks to that of the output."""
     return lower(source, checked=(False, False), tile=tile)
 
 
 def stored(output: Descriptor, tile: tuple[int, int]) -> Access:
-    """The access function of the output, which checks the ends of rows where a tile can hang over."""
+    """Return the access function of the output; it checks columns if a tile can hang over a row's end."""
     return lower(output, checked=(False, _hangs_over(output.lengths[1], tile[1])), tile=tile)
 
 
@@ -194,18 +199,18 @@ def _hangs_over(length: Number, block: int) -> bool:
 
 
 def divisor_of_rows(length: Number, block: int) -> int:
-    """What an access can be a multiple of and divides a length; 0 where no tile hangs over its end."""
+    """Return a divisor of a length, up to 16, for its masks; 0 if no tile hangs over its end."""
     return math.gcd(divisor_of(length), ACCESS_BYTES) if _hangs_over(length, block) else 0
 
 
 def checked_tile(tile: tuple[int, int]) -> tuple[int, int]:
-    """Return `tile`, rows and columns; raise where they are no powers of two or too many."""
+    """Return `tile`, rows and columns; raise if they are no powers of two or too many elements."""
     rows, cols = check_each("tile", tile, int, "Give rows and columns: (16, 256).")
     for d, length in enumerate((rows, cols)):
         check_power_of_two(f"tile[{d}]", length)
     if rows * cols > tl.TRITON_MAX_TENSOR_NUMEL:
         raise InvalidArgumentError(
-            "tile", f"got {tile}", f"Triton's tiles have at most {tl.TRITON_MAX_TENSOR_NUMEL} elements."
+            "tile", f"got {tile}", f"Give at most {tl.TRITON_MAX_TENSOR_NUMEL} elements, Triton's limit."
         )
     return rows, cols
 

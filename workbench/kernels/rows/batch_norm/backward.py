@@ -27,20 +27,20 @@ def launch_backward(
     are_known: bool = False,
     compute_units: int | None = None,
 ) -> Launch:
-    """The gradients of x, of weight and of bias, the latter two in the type of the arithmetic.
+    """Compute the gradients of x, weight and bias, the latter two in the dtype of the arithmetic.
 
     FLOPs: 14 an element. Least bytes: gradient, x and vectors read once, the gradients written once.
 
     Args:
         gradient: of the output, of the shape of x, any strides.
-        x: what was normalized, any strides.
-        mean, scale: of each channel, contiguous, in the type of the arithmetic.
+        x: the tensor that was normalized, any strides.
+        mean, scale: of each channel, contiguous, in the dtype of the arithmetic.
         weight: as in the forward pass; None for none.
-        are_known: whether mean and scale were known, and so do not depend on x.
+        are_known: whether mean and scale were given, and so do not depend on x.
         compute_units: of the device to plan for; None for this one.
 
     Returns:
-        a launch with the outputs (gradient of x, of the weight, of the bias).
+        A launch with the outputs (gradient of x, of the weight, of the bias).
 
     Raises:
         TensorMismatchError: tensors do not fit. ArgumentTypeError: another argument.
@@ -58,7 +58,7 @@ def launch_backward(
 
 
 def gradients(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Where the gradients of x, weight and bias go."""
+    """Return new tensors for the gradients of x, weight and bias."""
     of_weight, of_bias, _ = statistics(x)
     return torch.empty_like(x, memory_format=format_of_batch_norm(x, is_gradient=True)), of_weight, of_bias
 
@@ -74,8 +74,9 @@ def backward_checked(
     """Return the launch of the gradients on tensors that are known to fit, and have elements.
 
     Args:
-        are_known, compute_units, x, gradient: as of :func:`launch_backward`.
-        outputs: where the gradients of x, weight and bias go. given: mean, scale and perhaps the weight.
+        are_known, compute_units, x, gradient: as for :func:`launch_backward`.
+        outputs: tensors for the gradients of x, weight and bias.
+        given: mean, scale, and the weight if there is one.
     """
     output, of_weight, of_bias = outputs
     channels = Channels.of(1, output, gradient, x)

@@ -20,16 +20,16 @@ from workbench.launch import Launch, Work
 
 FLOPS, FLOPS_KNOWN, FLOPS_BACKWARD = 8, 4, 14
 
-# Where nothing is reduced, nothing is left for a second step.
+# With known statistics nothing is reduced, so rows need no second step.
 _UNSPLIT = Fixed(splits=1)
 
 
 def is_supported(x: torch.Tensor, *others: torch.Tensor | None) -> str:
-    """Why the templates cannot take these tensors, in words; empty when they can.
+    """Return why the templates cannot take these tensors; empty if they can.
 
     Args:
-        x: what is normalized.
-        others: of a value a channel, or None.
+        x: the tensor to normalize.
+        others: vectors with one value a channel, or None.
     """
     if not isinstance(x, torch.Tensor):
         return f"x is a {type(x).__name__}, not a tensor"
@@ -48,22 +48,22 @@ def launch(
     output: torch.Tensor | None = None,
     **options: Unpack[Options],
 ) -> Launch:
-    """(x - mean) / sqrt(variance + epsilon) * weight + bias, of each channel over all images and pixels.
+    """(x - mean) / sqrt(variance + epsilon) * weight + bias, for each channel over all images and pixels.
 
-    Mean and variance are Welford's, in fp32, of fp64 in fp64.
+    Mean and variance are computed by Welford's method, in fp32, for fp64 in fp64.
 
     FLOPs: 8 an element. Least bytes: x, weight and bias read once, the outputs written once.
 
     Args:
         x: (n, channels, sizes...), of any strides.
-        weight, bias: contiguous, of a value a channel, or None; a bias needs a weight.
+        weight, bias: contiguous, with one value a channel, or None; a bias needs a weight.
         epsilon: added to the variance.
-        output: where the result goes, of the shape of x and any strides in which no two elements share
+        output: tensor for the result, of the shape of x and any strides in which no two elements share
             memory; None for a new tensor like x.
         options: see :class:`rowwise.Options`.
 
     Returns:
-        a launch with the outputs (result, mean, scale, variance), of which the last is the unbiased one.
+        A launch with the outputs (result, mean, scale, unbiased variance).
 
     Raises:
         TensorMismatchError: tensors do not fit. InvalidArgumentError, ArgumentTypeError: another argument.
@@ -89,16 +89,17 @@ def launch_known(
     num_warps: int | None = None,
     compute_units: int | None = None,
 ) -> Launch:
-    """(x - mean) / sqrt(variance + epsilon) * weight + bias, with mean and variance of each channel known.
+    """(x - mean) / sqrt(variance + epsilon) * weight + bias, with given mean and variance of each channel.
 
     FLOPs: 4 an element. Least bytes: all read once, the output written once.
 
     Args:
-        mean, variance: contiguous, of a value a channel.
-        others: as of :func:`launch`.
+        mean, variance: contiguous, with one value a channel.
+        x, weight, bias, epsilon, output: as for :func:`launch`.
+        tile, programs, num_warps, compute_units: see :class:`rowwise.Options`.
 
     Raises:
-        as :func:`launch`.
+        The errors of :func:`launch`.
     """
     check_type("epsilon", epsilon, float | int, "Give a number.")
     output = _checked(x, output, weight, bias, mean, variance)
@@ -108,13 +109,16 @@ def launch_known(
 
 
 def statistics(x: torch.Tensor) -> list[torch.Tensor]:
-    """Where mean, scale and unbiased variance of each channel go: in the type of the arithmetic."""
+    """Return new tensors for mean, scale and unbiased variance of each channel.
+
+    Their dtype is that of the arithmetic.
+    """
     dtype = normalization.statistics_dtype(x)
     return [torch.empty(x.shape[1], dtype=dtype, device=x.device) for _ in range(3)]
 
 
 def _checked(x: torch.Tensor, output: torch.Tensor | None, *others: torch.Tensor | None) -> torch.Tensor:
-    """The output, where all tensors fit."""
+    """Return `output`, or a new tensor for None; raise if a tensor does not fit."""
     if reason := is_supported(x, *others):
         raise TensorMismatchError("x, weight, bias", reason, "Give (n, channels, sizes...) and vectors.")
     return normalization.checked_output(x, output)
@@ -131,10 +135,10 @@ def launch_checked(
     """Return the launch of :func:`launch` on tensors that are known to fit.
 
     Args:
-        x, output, epsilon: as there.
+        x, output, epsilon: as for :func:`launch`.
         columns: the weight and the bias, or the weight, or neither.
-        results: where mean, scale and unbiased variance go, or the first so many of them.
-        fixed: what the plan does not choose.
+        results: tensors for mean, scale and unbiased variance, or for the first of them.
+        fixed: the part of the plan that is not chosen.
     """
     if x.numel() == 0:
         return Launch((), (output, *results), work=Work(0, 0))
@@ -157,9 +161,9 @@ def launch_known_checked(
     """Return the launch of :func:`launch_known` on tensors that are known to fit.
 
     Args:
-        x, output, epsilon: as there.
+        x, output, epsilon: as for :func:`launch_known`.
         columns: mean and variance, then the weight and the bias, or the weight, or neither.
-        fixed: what the plan does not choose; rows are not split.
+        fixed: the part of the plan that is not chosen; rows are not split.
     """
     if x.numel() == 0:
         return Launch((), (output,), work=Work(0, 0))

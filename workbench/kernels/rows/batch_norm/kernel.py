@@ -1,8 +1,8 @@
 """Batch norm and its gradients: row operators of matrices that descriptors describe.
 
-In training a row is a channel, its columns the pixels of all images, and weight and bias are values by row.
-With known statistics nothing is reduced: rows and columns are what suits memory, and all that is known of a
-channel are matrices of which all its pixels are one.
+In training a row is a channel, its columns are the pixels of all images, and weight and bias are values by
+row. With known statistics nothing is reduced: rows and columns are chosen to suit memory, and statistics,
+weight and bias are matrices in which all pixels of a channel share one element.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from workbench.kernels.rows.normalization.kernel import NORMS, centered, centere
 from workbench.kernels.rows.rowwise.kernel import Operator
 from workbench.kernels.tile import reduce
 
-# Weights that are values by row, behind what else is known of the rows; and statistics that are known.
+# Weight and bias are values by row, after the other values by row.
 
 
 @triton.jit
@@ -38,7 +38,7 @@ def affine_of_rows(tiles, of_columns, of_rows, result):
 
 @triton.jit
 def both_and_means(state, cols, parameter):
-    """The two sums, and the two means."""
+    """Return both sums, and both means."""
     return state[0], state[1], state[0] / cols, state[1] / cols
 
 
@@ -58,37 +58,37 @@ def known_gradient_of_rows(tiles, of_columns, of_rows, result):
 
 @triton.jit
 def no_state(tiles, of_columns, of_rows, valid, cols):
-    """Of nothing that has to be found out, (0,)"""
+    """Return the state (0,): known statistics need no state."""
     return (tl.zeros([tiles[0].shape[0]], tiles[0].dtype),)
 
 
 @triton.jit
 def no_init(ROWS: tl.constexpr, COLS: tl.constexpr, TYPE: tl.constexpr):
-    """Of nothing that has to be found out, (0,)"""
+    """Return the state (0,) of no elements."""
     return (tl.zeros([ROWS], TYPE),)
 
 
 @triton.jit
 def no_update(kept, tiles, of_columns, of_rows, valid, tally):
-    """The same, whatever there is."""
+    """Return the state unchanged."""
     return kept
 
 
 @triton.jit
 def no_settle(kept, tallies, count):
-    """The same."""
+    """Return the state unchanged."""
     return kept
 
 
 @triton.jit
 def no_merge(a, b):
-    """The same."""
+    """Return the first of two states, which are equal."""
     return a
 
 
 @triton.jit
 def no_finish(state, cols, epsilon):
-    """epsilon"""
+    """Return epsilon, as a value by row."""
     return (state[0] + reduce.scalar(epsilon, state[0].dtype),)
 
 

@@ -11,20 +11,23 @@ from workbench.kernels.rows import normalization
 from workbench.kernels.rows.rowwise import FREE, Fixed, Plan
 from workbench.kernels.views import Described
 
-# With known statistics, pixels that are neighbors are taken in tiles of so many, if their number has a
-# divisor from the fewest on.
+# With known statistics, pixels that are neighbors in memory are the columns. More than MOST_COLS of them are
+# divided into rows, by their largest divisor from FEWEST_COLS to MOST_COLS, if there is one.
 MOST_COLS, FEWEST_COLS = 4096, 128
 
 
 def by_channel(channels: Channels) -> tuple[Lengths, Lengths]:
-    """Rows and columns, where a row is a channel; images come first, whose number no text depends on."""
+    """Return the dimensions that are rows and columns, where a row is a channel.
+
+    Images come first among the columns, so that generated code does not depend on their number.
+    """
     return (GROUP, CHANNEL), (IMAGE, *channels.sizes)
 
 
 def described_each(
     channels: Channels, tensors: Sequence[torch.Tensor], rows: Lengths, cols: Lengths
 ) -> list[Described]:
-    """Tensors as matrices, with what is known of the last one's neighbors."""
+    """Return tensors as matrices, with the last one's neighbors in memory taken for those of all."""
     alike = channels._replace(strides=channels.strides[-1:])
     views = [
         channels.view(t, strides, rows, cols) for t, strides in zip(tensors, channels.strides, strict=True)

@@ -31,7 +31,7 @@ from workbench.kernels.rows.rowwise import Fixed, Options
 from workbench.kernels.tile import transfer
 from workbench.launch import Launch, Step, Work
 
-# Of a kernel's results, those that a loss alone needs, a mean too, and a gradient too.
+# Number of a kernel's results that are needed for the loss alone, for a mean too, and for a gradient too.
 LOSS, LOSS_AND_WEIGHT, ALL = 1, 2, 5
 TARGETS = (torch.int64, torch.uint8)
 FLOPS, FLOPS_BACKWARD = 5, 5
@@ -48,21 +48,21 @@ def launch(
     smoothing: float = 0.0,
     **options: Unpack[Options],
 ) -> Launch:
-    """The loss of each row of `scores`, and what the gradient needs of it.
+    """Compute the loss of each row of `scores`, and what its gradient needs.
 
-    Few rows are split over programs, as those of :func:`softmax.launch`; a second step joins their states.
+    If rows are few, they are split over programs, as in :func:`softmax.launch`; a second step joins their
+    states.
 
     FLOPs: 5 an element. Least bytes: scores, targets and weights read once, results written once.
 
     Args:
         scores: of any strides, with elements.
-        targets: the class of each row, contiguous, int64 or uint8, in the order of the dimensions but `dim`.
-            One that is neither a class nor `ignored` makes its row's loss NaN.
-        class_weights: contiguous, one a class; None for 1 each.
+        targets: the class of each row, contiguous, int64 or uint8, in the order of the dimensions other than
+            `dim`. A target that is neither a class nor `ignored` makes its row's loss NaN.
+        class_weights: contiguous, one a class; None for weights of 1.
         dim: the dimension of the classes, from 0.
-        results: contiguous tensors of one value a row: :data:`LOSS` of them, :data:`LOSS_AND_WEIGHT` or
-            :data:`ALL`.
-        ignored: the target that is passed over.
+        results: :data:`LOSS`, :data:`LOSS_AND_WEIGHT` or :data:`ALL` contiguous tensors with one value a row.
+        ignored: the target that is ignored.
         smoothing: label smoothing, from 0 to 1.
         options: see :class:`rowwise.Options`.
 
@@ -166,14 +166,14 @@ def launch_backward(
     ignored: int,
     smoothing: float,
 ) -> Launch:
-    """output = the gradient of the scores; tensors are known to fit.
+    """output = gradient of the scores, on tensors that are known to fit.
 
     FLOPs: 5 an element. Least bytes: all read once, the output written once.
 
     Args:
-        scores, targets, dim, ignored, smoothing: as :func:`launch` was given.
-        weights: the classes' weights, if there are any.
-        known: the results of :func:`launch` but the loss.
+        scores, targets, dim, ignored, smoothing: the arguments of :func:`launch`.
+        weights: the class weights, if there are any.
+        known: the results of :func:`launch` without the loss.
         gradient: of the loss: contiguous, one value a row, or one for all.
         output: of the shape of the scores, of any strides in which no two elements share memory.
     """

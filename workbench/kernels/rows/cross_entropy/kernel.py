@@ -1,4 +1,4 @@
-"""Cross entropy of class indices, with its gradient: one pass over the classes, online softmax."""
+"""Cross entropy of class indices, with its gradient: one pass over the classes, by the online softmax."""
 
 # No `from __future__ import annotations`: Triton reads "fp64" below as the annotation's value, not its text.
 
@@ -12,20 +12,20 @@ from workbench.kernels.rows.softmax import kernel as softmax
 from workbench.kernels.tile import reduce, transfer
 
 # With label smoothing a row's state is that of the online softmax and two sums over the classes seen so far:
-# of w * (x - shift), and of w. Of the scores themselves, instead of their distances from the maximum, large
-# ones would cancel one another's digits.
+# of w * (x - shift), and of w. A sum of w * x itself would lose digits by cancellation where scores are
+# large.
 
 
 @triton.jit
 def init_smoothed(ROWS: tl.constexpr, COLS: tl.constexpr, TYPE: tl.constexpr):
-    """The state of no classes, by row."""
+    """Return the state of no classes, by row."""
     maximum, total = reduce.online_softmax_init(ROWS, TYPE)
     return maximum, total, tl.zeros([ROWS], TYPE), tl.zeros([ROWS], TYPE)
 
 
 @triton.jit
 def seen_smoothed(state, tiles, of_columns, of_rows, valid, tally):
-    """The state once a tile of scores was seen too; `of_columns` are the classes' weights, none for 1."""
+    """Return the state updated with a tile of scores; `of_columns` are the class weights, empty for 1."""
     x = tiles[0]
     maximum, total = reduce.online_softmax_update((state[0], state[1]), x)[0]
     if len(of_columns) == 0:
@@ -40,7 +40,7 @@ def seen_smoothed(state, tiles, of_columns, of_rows, valid, tally):
 
 @triton.jit
 def merge_smoothed(maximum, total, below, mass, other_maximum, other_total, other_below, other_mass):
-    """The state of two sets of classes from the states of each."""
+    """Return the state of two sets of classes from the state of each."""
     highest, total = reduce.online_softmax_merge(maximum, total, other_maximum, other_total)
     below = below_another(maximum, below, mass, highest)
     below += below_another(other_maximum, other_below, other_mass, highest)
@@ -49,30 +49,30 @@ def merge_smoothed(maximum, total, below, mass, other_maximum, other_total, othe
 
 @triton.jit
 def below_another(maximum, below, mass, other_maximum):
-    """sum of w * (x - shift), where `below` is that of `maximum`, with the shift of another one."""
+    """Return `below`, the sum of w * (x - shift) for the shift of `maximum`, for that of `other_maximum`."""
     distance = reduce.finite_shift(maximum) - reduce.finite_shift(other_maximum)
     return below + tl.where(mass == 0, 0.0, distance * mass)
 
 
 @triton.jit
 def cross_entropy_kernel(
-    # pointers: scores; of one value a row the target class; the classes' weights, in a tuple, none for 1
+    # pointers: scores; the target class, one value a row; the class weights, in a tuple, empty for 1
     scores, targets, class_weights,
-    # pointers to the first so many of: loss, weight of the target, what is subtracted before exp, sum of
-    # exp, and by what the softmax is multiplied in the gradient; each of one value a row
+    # pointers to the first of these results, each with one value a row: loss, weight of the target, shift
+    # that is subtracted before exp, sum of exp, and the factor of the softmax in the gradient
     results,
     # sizes
     rows, cols,
     # what the access function is given, for the scores, in a tuple
     layouts,
-    # the target class that is passed over, and the label smoothing
+    # the target class that is ignored, and the label smoothing
     ignored, smoothing: "fp64",
     # meta-parameters, as in rowwise_tiles_kernel; whether there is label smoothing
     INIT: tl.constexpr, UPDATE: tl.constexpr, SETTLE: tl.constexpr,
     ACCESS: tl.constexpr, DIVISORS: tl.constexpr, FILLS: tl.constexpr, TYPE: tl.constexpr,
     ROWS: tl.constexpr, COLS: tl.constexpr, EXACT: tl.constexpr, WIDE: tl.constexpr, SMOOTH: tl.constexpr,
 ):  # fmt: skip
-    """The loss of each row, ROWS rows at a time, gone over once."""
+    """Store the loss of each row, ROWS rows at a time, in one pass."""
     layouts = transfer.known(layouts, DIVISORS)
     rows, cols = rowwise.widened(rows, WIDE), rowwise.widened(cols, WIDE)
     columns = class_weights[:0]
@@ -92,14 +92,14 @@ def cross_entropy_kernel(
 
 @triton.jit
 def cross_entropy_of_states_kernel(
-    # pointers: what row_states_kernel left, one tensor [rows, SPLITS] for each part of a state
+    # pointers: the states of row_states_kernel, one tensor [rows, SPLITS] for each part of a state
     states,
     # as in cross_entropy_kernel
     scores, targets, class_weights, results, rows, cols, layouts, ignored, smoothing: "fp64",
     MERGE: tl.constexpr, ACCESS: tl.constexpr, DIVISORS: tl.constexpr, TYPE: tl.constexpr,
     ROWS: tl.constexpr, SPLITS: tl.constexpr, WIDE: tl.constexpr, SMOOTH: tl.constexpr,
 ):  # fmt: skip
-    """The loss of each row, ROWS rows a program, from the states of the SPLITS parts of each."""
+    """Store the loss of each row, ROWS rows a program, from the states of the SPLITS parts of each."""
     layouts = transfer.known(layouts, DIVISORS)
     rows, cols = rowwise.widened(rows, WIDE), rowwise.widened(cols, WIDE)
     row = rowwise.rows_of_tile(tl.program_id(0), ROWS, WIDE)
@@ -116,7 +116,7 @@ def store_losses(
     state, scores, targets, class_weights, results, row, rows, cols, layout, ignored, smoothing,
     ACCESS: tl.constexpr, TYPE: tl.constexpr, SMOOTH: tl.constexpr,
 ):  # fmt: skip
-    """The results of these rows.
+    """Store the results of these rows.
 
     loss = -(1 - smoothing) * w[target] * log p[target] - smoothing / cols * sum of w[c] * log p[c]
 
@@ -142,10 +142,10 @@ def store_losses(
 
 @triton.jit
 def cross_entropy_backward_kernel(
-    # pointers: as in cross_entropy_kernel, `known` its results but the loss; the loss's gradient, of one
-    # value a row or of one for all; the gradient of the scores
+    # pointers: as in cross_entropy_kernel, `known` are its results without the loss; the loss's gradient, one
+    # value a row or one for all; the gradient of the scores
     scores, targets, class_weights, known, gradients, destination,
-    # sizes, and the step from one row's gradient to the next
+    # sizes, and the stride from one row's gradient to the next
     rows, cols, gradient_step,
     # what the access function is given, for the scores and for their gradient
     layouts,
@@ -179,7 +179,7 @@ def cross_entropy_backward_kernel(
 
 @triton.jit
 def weights_of(class_weights, classes, cols, TYPE: tl.constexpr):
-    """The weights of these classes: 1 where there are none, 0 for what is no class."""
+    """Return the weights of these classes: 1 if there are no weights; 0 beyond the last class."""
     if len(class_weights) == 0:
         return (classes < cols).to(TYPE)
     else:
@@ -187,10 +187,10 @@ def weights_of(class_weights, classes, cols, TYPE: tl.constexpr):
 
 
 class State(NamedTuple):
-    """A row's state, as the kernels are given it.
+    """A row's state, for the kernels.
 
     Attributes:
-        meta: INIT, UPDATE and SETTLE. merge: makes one of two. parts: how many tiles it is.
+        meta: INIT, UPDATE and SETTLE. merge: joins two states. parts: number of tiles in a state.
     """
 
     meta: dict[str, object]

@@ -1,4 +1,4 @@
-"""Plan of cross entropy."""
+"""Plan of cross entropy: how programs share the scores."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from workbench.kernels.rows.rowwise import Fixed, Plan
 
 
 def planned(view: Rows, itemsize: int, fixed: Fixed) -> Plan:
-    """Return how programs share the scores: softmax's tiles, with the warps that any rows get."""
+    """Return how programs share the scores: with softmax's tiles, and the default warps of row operators."""
     units = rowwise.units_of(fixed.compute_units)
     tile = softmax.default_tile(view, units) if fixed.tile is None else rowwise.checked_tile(fixed.tile)
     return rowwise.plan(

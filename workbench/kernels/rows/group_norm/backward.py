@@ -28,26 +28,25 @@ def launch_backward(
     vectors: int = 0,
     compute_units: int | None = None,
 ) -> Launch:
-    """The gradients of x, and of weight and bias, the latter in the type of the arithmetic.
+    """Compute the gradients of x, weight and bias, the latter two in the dtype of the arithmetic.
 
-    That of x is one row operator, those of the others another and a reduction, which add up in an order that
-    depends on shapes alone.
+    The gradient of x is one row operator. Those of weight and bias are another, followed by reductions; the
+    order in which they add depends on shapes alone.
 
     FLOPs: 14 an element. Least bytes: gradient, x, statistics and weight read once, the gradients written
     once.
 
     Args:
         gradient: of the output, of the shape of x, any strides.
-        x: what was normalized, any strides.
-        groups: of its channels.
+        x: the tensor that was normalized, any strides.
+        groups: number of groups of its channels.
         weight: as in the forward pass; None for none.
-        results: the statistics that :func:`launch` gave.
-        vectors: how many of weight and bias want a gradient: 0, 1 or 2.
+        results: the statistics from :func:`launch`.
+        vectors: 0 for no gradient of weight and bias, 1 for that of the weight, 2 for both.
         compute_units: of the device to plan for; None for this one.
 
     Returns:
-        a launch with the outputs (gradient of x, of the weight, of the bias), of the last two as many as
-        `vectors`.
+        A launch with the outputs gradient of x and, by `vectors`, gradient of the weight and of the bias.
 
     Raises:
         TensorMismatchError: tensors do not fit. InvalidArgumentError, ArgumentTypeError: another argument.
@@ -72,7 +71,7 @@ def launch_backward(
 
 
 def gradients(x: torch.Tensor, vectors: int) -> tuple[torch.Tensor, ...]:
-    """Where the gradients of x, and of weight and bias, go."""
+    """Return new tensors for the gradients of x, and of weight and bias."""
     dtype = normalization.statistics_dtype(x)
     sums = [torch.empty(x.shape[1], dtype=dtype, device=x.device) for _ in range(vectors)]
     return torch.empty_like(x, memory_format=suggested_format(x)), *sums
@@ -90,9 +89,9 @@ def backward_checked(
     """Return the launch of the gradients on tensors that are known to fit, and have elements.
 
     Args:
-        groups, compute_units, x, gradient: as of :func:`launch_backward`.
+        groups, compute_units, x, gradient: as for :func:`launch_backward`.
         results: mean and scale of each group. columns: the weight, if there is one.
-        outputs: where the gradients of x, and of weight and bias, go.
+        outputs: tensors for the gradients of x, and of weight and bias.
     """
     (mean, scale), (output, *sums) = results, outputs
     channels = Channels.of(groups, output, gradient, x)
@@ -110,14 +109,14 @@ def backward_checked(
     )  # fmt: skip
     if not sums:
         return launch
-    more = _of_vectors(channels, x, gradient, mean, scale, sums, compute_units)
+    more = _sums_of_channels(channels, x, gradient, mean, scale, sums, compute_units)
     return Launch(
         (*launch.steps, *more.steps), (output, *sums), work=work,
         workspaces=(*launch.workspaces, *more.workspaces),
     )  # fmt: skip
 
 
-def _of_vectors(
+def _sums_of_channels(
     channels: Channels,
     x: torch.Tensor,
     gradient: torch.Tensor,
@@ -126,10 +125,10 @@ def _of_vectors(
     sums: Sequence[torch.Tensor],
     compute_units: int | None,
 ) -> Launch:
-    """sums = those of gradient * n, and of the gradient, over images and pixels of each channel.
+    """sums = (sum of gradient * n, sum of gradient) over images and pixels of each channel.
 
-    The first step of a row operator whose rows are channels leaves both for each share of the columns; then
-    the states are summed.
+    The first step of a row operator whose rows are channels leaves both sums for each split of the columns;
+    then reductions add up the splits.
     """
     rows, cols = (GROUP, CHANNEL), channels.in_order((IMAGE, *channels.sizes), 2)
     cols = (IMAGE, *(d for d in cols if d != IMAGE))

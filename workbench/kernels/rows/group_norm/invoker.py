@@ -20,12 +20,12 @@ FLOPS, FLOPS_BACKWARD = 8, 14
 
 
 def is_supported(x: torch.Tensor, groups: int, *others: torch.Tensor | None) -> str:
-    """Why the templates cannot take these tensors, in words; empty when they can.
+    """Return why the templates cannot take these tensors; empty if they can.
 
     Args:
-        x: what is normalized.
-        groups: into how many its channels fall.
-        others: weight and bias, each of a value a channel, or None.
+        x: the tensor to normalize.
+        groups: number of groups of its channels.
+        others: weight and bias, each with one value a channel, or None.
     """
     if not isinstance(x, torch.Tensor):
         return f"x is a {type(x).__name__}, not a tensor"
@@ -47,24 +47,24 @@ def launch(
     with_statistics: bool = False,
     **options: Unpack[Options],
 ) -> Launch:
-    """(x - mean) / sqrt(variance + epsilon) * weight + bias, of each group of channels of each image.
+    """(x - mean) / sqrt(variance + epsilon) * weight + bias, for each group of channels of each image.
 
-    Mean and variance are Welford's, in fp32, of fp64 in fp64.
+    Mean and variance are computed by Welford's method, in fp32, for fp64 in fp64.
 
     FLOPs: 8 an element. Least bytes: x, weight and bias read once, the outputs written once.
 
     Args:
         x: (n, channels, sizes...), of any strides.
-        groups: into how many the channels fall, which it divides.
-        weight, bias: contiguous, of a value a channel, or None; a bias needs a weight.
+        groups: number of groups; it divides the number of channels.
+        weight, bias: contiguous, with one value a channel, or None; a bias needs a weight.
         epsilon: added to the variance.
-        output: where the result goes, of the shape of x and any strides in which no two elements share
+        output: tensor for the result, of the shape of x and any strides in which no two elements share
             memory; None for a new tensor like x.
-        with_statistics: also give mean and scale of each group, [n * groups], for the gradients.
+        with_statistics: whether to return mean and scale of each group, [n * groups], for the gradients.
         options: see :class:`rowwise.Options`.
 
     Returns:
-        a launch with the outputs (result,), and with statistics (result, mean, scale).
+        A launch with the outputs (result,); with statistics (result, mean, scale).
 
     Raises:
         TensorMismatchError: tensors do not fit. InvalidArgumentError, ArgumentTypeError: another argument.
@@ -80,7 +80,7 @@ def launch(
 
 
 def statistics(x: torch.Tensor, groups: int) -> list[torch.Tensor]:
-    """Where mean and scale of each group of each image go."""
+    """Return new tensors for mean and scale of each group of each image."""
     return normalization.statistics("layer_norm", x, x.shape[0] * groups)
 
 
@@ -96,10 +96,10 @@ def launch_checked(
     """Return the launch on tensors that are known to fit.
 
     Args:
-        x, groups, output, epsilon: as of :func:`launch`.
+        x, groups, output, epsilon: as for :func:`launch`.
         columns: the weight and the bias, or the weight, or neither.
-        results: where mean and scale of each group go; none for no statistics.
-        fixed: what the plan does not choose.
+        results: tensors for mean and scale of each group; empty for no statistics.
+        fixed: the part of the plan that is not chosen.
     """
     if x.numel() == 0:
         return Launch((), (output, *results), work=Work(0, 0))

@@ -1,7 +1,7 @@
 """Group norm and its gradients: row operators of matrices that descriptors describe.
 
-A row is a group of an image, its columns the group's channels and pixels in the order of memory; a weight or
-bias is a matrix of which all pixels are one. The templates are those of
+A row is a group of an image, its columns are the group's channels and pixels in the order of memory. A weight
+or bias is such a matrix too, in which all pixels of a channel share one element. The templates are those of
 :mod:`workbench.kernels.rows.rowwise`.
 """
 
@@ -22,11 +22,11 @@ from workbench.kernels.rows.normalization.kernel import (
 
 @triton.jit
 def both_across(states):
-    """The two sums of each row from those of its splits"""
+    """Return the two sums of each row from those of its splits."""
     return tl.sum(states[0], 1), tl.sum(states[1], 1)
 
 
-# Where weights are no values by column, they are tiles of their own, behind those of the sources.
+# Weights are not values by column here: they are tiles of their own, after those of the sources.
 
 
 @triton.jit
@@ -59,7 +59,7 @@ def gradient_beside(tiles, of_columns, of_rows, result):
     return centered_gradient(tiles, tiles[2:], of_rows, result)
 
 
-# The gradients of weight and bias: sums over the rows of a channel, with tiles (x, gradient, mean, scale).
+# Gradients of weight and bias: sums over the row of a channel, with tiles (x, gradient, mean, scale).
 
 
 @triton.jit

@@ -11,28 +11,28 @@ from workbench.kernels.rows import normalization, rowwise
 from workbench.kernels.rows.rowwise import FREE, Fixed, Plan
 from workbench.kernels.views import Described, View
 
-# Where a group's neighbors in memory are fewer bytes than these, a tile has several groups, whose channels
-# lie together; it has so many elements where its rows are longer. Reasoned, not measured yet.
+# Where fewer than RUN_BYTES of a group lie together in memory, a tile has several groups, whose channels lie
+# together; if their rows do not fit, it has TILE_ELEMENTS. Reasoned, not measured yet.
 RUN_BYTES = 128
 TILE_ELEMENTS = 4096
 
-# The tile of the gradients of weight and bias where pixels are neighbors: a channel, and columns; and a
-# warp's share of any tile.
+# Gradients of weight and bias: columns of a tile of one channel, where pixels are neighbors; elements of a
+# warp in any tile.
 VECTOR_COLS, VECTOR_PER_WARP = 2048, 512
 
 
 def grouped(channels: Channels, tensor: int) -> tuple[Lengths, Lengths]:
-    """Rows and columns of group norm, in the order of a tensor's memory."""
+    """Return the dimensions that are rows and columns of group norm, in the order of a tensor's memory."""
     return (IMAGE, GROUP), channels.in_order((CHANNEL, *channels.sizes), tensor)
 
 
 def planned(view: View, channels: Channels, cols: Lengths, tensor: int, fixed: Fixed = FREE) -> Plan:
-    """Return how programs share `view`, as layer norm's do; the tile is :func:`default_tile`.
+    """Return how programs share `view`: as layer norm's do, with the tile of :func:`default_tile`.
 
     Args:
-        view: rows and columns. channels: the tensors that are seen by their channels.
-        cols: dimensions that are the columns. tensor: which of the tensors is read.
-        fixed: what the plan does not choose.
+        view: rows and columns. channels: the tensors, seen by their channels.
+        cols: dimensions that are the columns. tensor: index of the tensor that is read.
+        fixed: the part of the plan that is not chosen.
     """
     matrix, itemsize = Described(view), view.tensor.element_size()
     if fixed.tile is None:
@@ -42,7 +42,7 @@ def planned(view: View, channels: Channels, cols: Lengths, tensor: int, fixed: F
 
 
 def _run(channels: Channels, cols: Lengths, tensor: int) -> int:
-    """How many columns lie together, one behind the other."""
+    """Return the number of columns that follow one another in memory."""
     lengths, strides = (channels.images, *channels.lengths), channels.strides[tensor]
     run = 1
     for d in reversed(cols):
@@ -53,13 +53,14 @@ def _run(channels: Channels, cols: Lengths, tensor: int) -> int:
 
 
 def default_tile(view: Described, run: int, compute_units: int) -> tuple[int, int]:
-    """A program's rows and columns.
+    """Return a tile's rows and columns.
 
-    As layer norm's, but where only `run` bytes of a row lie together, fewer than :data:`RUN_BYTES`, so many
-    rows as are that many bytes: channels_last, the next group's channels are next to a group's.
+    The tile is layer norm's. But where only `run` bytes of a row lie together, fewer than :data:`RUN_BYTES`,
+    it has enough rows to make up :data:`RUN_BYTES`: in channels_last, the next group's channels follow a
+    group's.
 
     Args:
-        view: rows and columns. run: bytes. compute_units: of the device.
+        view: rows and columns. run: bytes of a row that lie together. compute_units: of the device.
     """
     rows, cols = normalization.default_tile("layer_norm", view, compute_units)
     together = min(triton.next_power_of_2(triton.cdiv(RUN_BYTES, run)), triton.next_power_of_2(view.rows))

@@ -65,7 +65,7 @@ def launch_backward(
     fused: bool | None = None,
     compute_units: int | None = None,
 ) -> Launch:
-    """The gradients of x, and of weight and bias.
+    """Compute the gradients of x, and of weight and bias.
 
     FLOPs: 14 an element for layer_norm, 11 for rms_norm. Least bytes: gradient, x, statistics and weight read
     once, the gradients written once.
@@ -73,19 +73,21 @@ def launch_backward(
     Args:
         norm: a name in `NORMS`.
         gradient: of the output, of the shape of x, any strides.
-        x: what was normalized, any strides.
-        rank: how many dimensions were normalized together.
+        x: the tensor that was normalized, any strides.
+        rank: number of dimensions that were normalized together.
         weight: as in the forward pass; None for none.
-        results: the statistics that :func:`launch` gave, contiguous.
-        vectors: how many of weight and bias want a gradient: 0, 1 or 2; None for 1 where there is a weight.
-        fused: all in one pass over the rows; or in two, of which the first finds the sums of each row. None:
-            fused for rows of up to :data:`MOST_FUSED` columns and :data:`MOST_FUSED_BYTES`, neighbors in
-            memory. Of no use for the gradient of x alone.
+        results: the statistics from :func:`launch`, contiguous.
+        vectors: 0 for no gradient of weight and bias, 1 for that of the weight, 2 for both; None for 1 if
+            there is a weight, else 0.
+        fused: True for one pass over the rows; False for two, of which the first finds the sums of each row.
+            None: one pass for rows of at most :data:`MOST_FUSED` columns and :data:`MOST_FUSED_BYTES` that
+                are
+            neighbors in memory. Ignored for the gradient of x alone.
         compute_units: of the device to plan for; None for this one.
 
     Returns:
-        a launch with the outputs (gradient of x, of the weight [cols], of the bias [cols]), of the last two
-        as many as `vectors`.
+        A launch with the outputs gradient of x and, by `vectors`, gradient of the weight [cols] and of the
+        bias [cols].
 
     Raises:
         UnknownNameError: `norm`. DimensionError: x has fewer dimensions than `rank`. TensorMismatchError:
@@ -126,10 +128,10 @@ def launch_backward(
 def gradients(
     norm: str, x: torch.Tensor, gradient: torch.Tensor, cols: int, vectors: int
 ) -> tuple[torch.Tensor, ...]:
-    """Where the gradients of x, and of weight and bias, go.
+    """Return new tensors for the gradients of x, and of weight and bias.
 
-    The first is contiguous as torch's is; but on the CPU, where torch composes the RMS norm of elementwise
-    operators, it lies as the gradient that it is made from.
+    The gradient of x is contiguous, as torch's is. Exception: the RMS norm on the CPU, which torch composes
+    of elementwise operators; there it has the strides of the output's gradient.
     """
     if norm == "rms_norm" and not x.is_cuda:
         of_x = torch.empty_like(gradient, dtype=x.dtype)
@@ -140,15 +142,15 @@ def gradients(
 
 @dataclass(frozen=True)
 class _Call:
-    """The gradients to compute.
+    """A call of the gradients of weight and bias, with that of x.
 
     Attributes:
-        norm: its name. operator: of the gradient of x.
-        x, gradient: what was normalized, and the gradient of the output.
-        given: what the forward pass found out of each row. columns: the weight, if there is one.
-        outputs: where the gradients of x, and of weight and bias, go.
+        norm: the normalization. operator: of the gradient of x.
+        x, gradient: the tensor that was normalized, and the gradient of the output.
+        given: the statistics of each row from the forward pass. columns: the weight, if there is one.
+        outputs: tensors for the gradients of x, and of weight and bias.
         dims: the dimensions that are the columns. view: x as rows and columns.
-        units: of the device.
+        units: compute units of the device.
     """
 
     norm: Norm
@@ -164,11 +166,11 @@ class _Call:
 
     @property
     def vectors(self) -> int:
-        """How many of weight and bias want a gradient."""
+        """Number of gradients of weight and bias."""
         return len(self.outputs) - 1
 
     def prepared(self, plan: Plan) -> Prepared:
-        """Return what every kernel is given."""
+        """Return the common arguments of all kernels."""
         sources = (self.x, self.gradient)
         return rowwise.prepared(
             self.operator, sources, self.outputs[0], self.dims, plan, self.columns, self.given
@@ -201,8 +203,8 @@ def backward_checked(
     """Return the launch of the gradients on tensors that are known to fit, and have elements.
 
     Args:
-        norm, rank, x, gradient, results, fused, compute_units: as of :func:`launch_backward`.
-        columns: the weight, if there is one. outputs: where the gradients of x, and of weight and bias, go.
+        norm, rank, x, gradient, results, fused, compute_units: as for :func:`launch_backward`.
+        columns: the weight, if there is one. outputs: tensors for the gradients of x, and of weight and bias.
     """
     dims = frozenset(range(x.dim() - rank, x.dim()))
     view = rows_of(x.shape, (x.stride(),), dims)[0]
@@ -236,7 +238,7 @@ def _in_one_pass(call: _Call) -> tuple[list[Step], list[torch.Tensor]]:
 
 
 def _in_two_passes(call: _Call) -> tuple[list[Step], list[torch.Tensor]]:
-    """Return the steps for longer rows, the first of which finds their sums; and the workspaces."""
+    """Return the steps for longer rows, of which the first finds their sums, and their workspaces."""
     sums = plan_sums(call.view, call.x.element_size(), call.units)
     states, first = rowwise.states_step(call.operator, call.prepared(sums), call.x, sums)
     plan, shares = plan_columns(call.view, sums, call.units)
@@ -250,13 +252,13 @@ def _in_two_passes(call: _Call) -> tuple[list[Step], list[torch.Tensor]]:
 
 
 def _parts(programs: int, call: _Call) -> torch.Tensor:
-    """Where programs leave what they add to the gradients of weight and bias."""
+    """Return a workspace for the programs' partial sums of the gradients of weight and bias."""
     shape = (programs, call.vectors, call.view.cols)
     return torch.empty(shape, dtype=statistics_dtype(call.x), device=call.x.device)
 
 
 def _sum_of_parts(parts: torch.Tensor, outputs: Sequence[torch.Tensor]) -> Step:
-    """What the programs found of the gradients of weight and bias, added up."""
+    """Return the step that adds up the programs' partial sums of the gradients of weight and bias."""
     programs, vectors, cols = parts.shape
     rows = min(triton.next_power_of_2(programs), PARTS_TILE.rows)
     beside = math.prod(PARTS_TILE) // rows

@@ -24,19 +24,19 @@ from workbench.launch import Launch, Work
 
 SUPPORTED = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 
-# What the gradients need of each row: mean and scale, or the scale alone.
+# Number of statistics of each row that the gradients need: mean and scale, or the scale alone.
 STATISTICS = {"layer_norm": 2, "rms_norm": 1}
 FLOPS = {"layer_norm": 8, "rms_norm": 4, "layer_norm_backward": 14, "rms_norm_backward": 11}
 
 
 def is_supported(norm: str, x: torch.Tensor, cols: int, *others: torch.Tensor | None) -> str:
-    """Why the templates cannot take these tensors, in words; empty when they can.
+    """Return why the templates cannot take these tensors; empty if they can.
 
     Args:
         norm: a name in `NORMS`.
-        x: what is normalized.
-        cols: the elements that are normalized together.
-        others: weight and bias, each of so many elements, or None.
+        x: the tensor to normalize.
+        cols: number of elements that are normalized together.
+        others: weight and bias, each of `cols` elements, or None.
     """
     for name, tensor in zip(("x", "weight", "bias"), (x, *others), strict=False):
         if tensor is None:
@@ -81,16 +81,17 @@ def launch(
     Args:
         norm: a name in `NORMS`.
         x: a tensor of any strides.
-        rank: how many dimensions are normalized together.
+        rank: number of dimensions that are normalized together.
         weight, bias: contiguous, of the shape of these dimensions, or None; a bias needs a weight.
         epsilon: added to the variance, or to the mean square.
-        output: where the result goes, of the shape of x and any strides in which no two elements share
+        output: tensor for the result, of the shape of x and any strides in which no two elements share
             memory; None for a new tensor like x.
-        with_statistics: also give what the gradients need of each row: mean and scale, or the scale alone.
+        with_statistics: whether to return what the gradients need of each row: mean and scale, or the scale
+            alone.
         options: see :class:`rowwise.Options`.
 
     Returns:
-        a launch with the outputs (result,), and with statistics (result, mean, scale) or (result, scale).
+        A launch with the outputs (result,); with statistics (result, mean, scale) or (result, scale).
 
     Raises:
         UnknownNameError: `norm`. DimensionError: x has fewer dimensions than `rank`. TensorMismatchError:
@@ -121,10 +122,10 @@ def launch_checked(
     """Return the launch on tensors that are known to fit.
 
     Args:
-        norm, x, rank, output, epsilon: as of :func:`launch`.
+        norm, x, rank, output, epsilon: as for :func:`launch`.
         columns: the weight and the bias, or the weight, or neither.
-        results: where what the gradients need of each row goes; none for no statistics.
-        fixed: what the plan does not choose.
+        results: tensors for the statistics of each row; empty for no statistics.
+        fixed: the part of the plan that is not chosen.
     """
     work = Work(FLOPS[norm] * x.numel(), rowwise.least_bytes(x, *columns, output, *results))
     if x.numel() == 0:
@@ -149,7 +150,7 @@ def vectors_of(weight: torch.Tensor | None, bias: torch.Tensor | None) -> list[t
 
 
 def rows_and_cols(x: torch.Tensor, rank: int) -> tuple[int, int]:
-    """How many rows `x` has, and how many elements each, if its last `rank` dimensions are the columns."""
+    """Return the numbers of rows and columns of `x`, whose last `rank` dimensions are the columns."""
     check_type("x", x, torch.Tensor, "Give a torch.Tensor.")
     first = x.dim() - check_positive("rank", rank)
     if first < 0:
@@ -158,16 +159,16 @@ def rows_and_cols(x: torch.Tensor, rank: int) -> tuple[int, int]:
 
 
 def statistics(norm: str, x: torch.Tensor, rows: int) -> list[torch.Tensor]:
-    """Where mean and scale of each row go, or the scale alone: in the type of the arithmetic."""
+    """Return new tensors for the statistics of each row, in the dtype of the arithmetic."""
     dtype = statistics_dtype(x)
     return [torch.empty(rows, dtype=dtype, device=x.device) for _ in range(STATISTICS[norm])]
 
 
 def checked_output(x: torch.Tensor, output: torch.Tensor | None) -> torch.Tensor:
-    """Where the result goes, a new tensor like x for None.
+    """Return `output`, or for None a new tensor like `x`.
 
     Raises:
-        TensorMismatchError, ArgumentTypeError: it does not fit.
+        TensorMismatchError, ArgumentTypeError: `output` does not fit.
     """
     output = torch.empty_like(x) if output is None else output
     check_floating("output", output)
@@ -181,7 +182,7 @@ def checked_output(x: torch.Tensor, output: torch.Tensor | None) -> torch.Tensor
 
 
 def check_floating(name: str, tensor: object) -> None:
-    """Raise where an argument is no plain tensor of a supported dtype."""
+    """Raise if an argument is no plain tensor of a supported dtype."""
     check_type(name, tensor, torch.Tensor, "Give a torch.Tensor.")
     assert isinstance(tensor, torch.Tensor)
     if tensor.dtype not in SUPPORTED or tensor.layout != torch.strided or tensor.is_neg():
@@ -190,7 +191,7 @@ def check_floating(name: str, tensor: object) -> None:
 
 
 def check_gradient(gradient: object, x: torch.Tensor) -> None:
-    """Raise where the output's gradient is no tensor of floats of the shape of `x`, on its device."""
+    """Raise if the output's gradient is no tensor of floats of the shape of `x`, on its device."""
     check_type("gradient", gradient, torch.Tensor, "Give a torch.Tensor.")
     assert isinstance(gradient, torch.Tensor)
     if gradient.shape != x.shape or gradient.dtype not in SUPPORTED or gradient.device != x.device:
@@ -199,7 +200,7 @@ def check_gradient(gradient: object, x: torch.Tensor) -> None:
 
 
 def check_place(name: str, tensor: torch.Tensor, shape: Sequence[int], device: torch.device) -> None:
-    """Raise where a tensor is of another shape or on another device."""
+    """Raise if a tensor has another shape or is on another device."""
     if tuple(tensor.shape) != tuple(shape) or tensor.device != device:
         given = f"shape {tuple(tensor.shape)} on {tensor.device}"
         raise TensorMismatchError(name, given, f"Give {tuple(shape)} on {device}.")

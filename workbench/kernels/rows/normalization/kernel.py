@@ -1,4 +1,4 @@
-"""Layer norm and RMS norm with their gradients: row operators, and one kernel that adds up over rows too."""
+"""Layer norm and RMS norm with their gradients: row operators, and kernels that add up over rows too."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from workbench.kernels.tile import reduce, transfer
 
 @triton.jit
 def state_of_row(tiles, of_columns, of_rows, valid, cols):
-    """Welford's state of rows in one tile."""
+    """Return Welford's state of rows that are one tile."""
     return reduce.welford_of_row(tiles[0], valid, cols)
 
 
 @triton.jit
 def seen(kept, tiles, of_columns, of_rows, valid, tally):
-    """Welford's mean and squares, by lane, once a tile of x was seen too."""
+    """Return Welford's mean and squares, by lane, updated with a tile of x."""
     return reduce.welford_update(kept, tiles[0], valid, tally)
 
 
@@ -80,38 +80,41 @@ def scaled_weighted(tiles, of_columns, of_rows, result):
     return scaled(tiles, of_columns, of_rows, result) * of_columns[0]
 
 
-# The gradients of x. Sources are x and the output's gradient; what is known of each row is what the forward
-# pass found out, the mean and the scale, or the scale alone. With n = normalized x and g = gradient * weight,
-# layer norm: scale * (g - mean of g - n * mean of (g * n)); RMS norm: scale * (g - n * mean of (g * n)).
+# Gradients of x. Sources are x and the output's gradient; of_rows are the statistics of the forward pass:
+# mean and scale, or the scale alone. With n = normalized x and g = gradient * weight, the gradient of layer
+# norm is scale * (g - mean of g - n * mean of (g * n)), that of RMS norm scale * (g - n * mean of (g * n)).
 
 
 @triton.jit
 def two_zeros(ROWS: tl.constexpr, COLS: tl.constexpr, TYPE: tl.constexpr):
-    """The sums of nothing, by lane."""
+    """Return two sums of no elements, by lane."""
     return tl.zeros([ROWS, COLS], TYPE), tl.zeros([ROWS, COLS], TYPE)
 
 
 @triton.jit
 def settle_both(kept, tallies, count):
-    """The two sums of each row from those of its lanes."""
+    """Return the two sums of each row from those of its lanes."""
     return tl.sum(kept[0], 1), tl.sum(kept[1], 1)
 
 
 @triton.jit
 def both_means(state, cols, parameter):
-    """The two means."""
+    """Return both means from the sums."""
     return state[0] / cols, state[1] / cols
 
 
 @triton.jit
 def one_mean(state, cols, parameter):
-    """The mean."""
+    """Return the mean from the sum."""
     return (state[0] / cols,)
 
 
 @triton.jit
 def weighted(gradient, of_columns):
-    """gradient * weight, where there is one; rounded, so that of a row of one its mean leaves nothing."""
+    """Return gradient * weight if there is a weight.
+
+    The product is rounded before it is used, so that in a row of one element it minus its mean is exactly 0.
+    """
     if len(of_columns) == 0:
         return gradient
     else:
@@ -120,13 +123,13 @@ def weighted(gradient, of_columns):
 
 @triton.jit
 def centered_again(tiles, of_rows):
-    """(x - mean) * scale, from what is known of the rows"""
+    """(x - mean) * scale, from the statistics of the rows"""
     return (tiles[0] - of_rows[0][:, None]) * of_rows[1][:, None]
 
 
 @triton.jit
 def scaled_again(tiles, of_rows):
-    """x * scale, from what is known of the rows"""
+    """x * scale, from the statistics of the rows"""
     return tiles[0] * of_rows[0][:, None]
 
 
@@ -212,17 +215,17 @@ def norm_backward_kernel(
 
 @triton.jit
 def norm_columns_backward_kernel(
-    # as in norm_backward_kernel, and the states of the rows, which the first step left
+    # as in norm_backward_kernel, and the states of the rows from the first step
     sources, columns, given, states, destination, parts, rows, cols, layouts,
     MERGE: tl.constexpr, FINISH: tl.constexpr, APPLY: tl.constexpr, NORMALIZED: tl.constexpr,
     ACCESS: tl.constexpr, DIVISORS: tl.constexpr, FILLS: tl.constexpr, TYPE: tl.constexpr,
     ROWS: tl.constexpr, COLS: tl.constexpr, SPLITS: tl.constexpr, SHARES: tl.constexpr,
     VECTORS: tl.constexpr, EXACT: tl.constexpr, WIDE: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """All gradients, once the sums of each row are known: COLS columns, and one of SHARES shares of the rows.
+    """All gradients, given the sums of each row: COLS columns and one of SHARES shares of the rows a program.
 
-    A program stays in its columns, so that it adds up what the rows give to weight and bias. It takes the
-    last rows first, of which the cache still holds some.
+    A program stays in its columns, so that it can add up the gradients of weight and bias. It takes the last
+    rows first: the cache still holds some of them.
     """
     layouts = transfer.known(layouts, DIVISORS)
     rows, cols = rowwise.widened(rows, WIDE), rowwise.widened(cols, WIDE)
@@ -276,7 +279,13 @@ _ONE = (scaled_sum, reduce.zero_init, add_scaled, reduce.zero_settle, reduce.add
 
 
 class Norm(NamedTuple):
-    """A normalization: its row operators by what columns there are, and what its gradients need."""
+    """A normalization.
+
+    Attributes:
+        forward: row operators without a weight, with a weight, and with weight and bias (layer norm only).
+        backward: row operator of the gradient of x.
+        normalized: jit function from tiles and statistics to normalized x.
+    """
 
     forward: tuple[Operator, ...]
     backward: Operator

@@ -11,51 +11,53 @@ from workbench.kernels.rows import rowwise
 from workbench.kernels.rows.rowwise import FREE, Fixed, Plan, Tile
 from workbench.kernels.views import Described
 
-# Rows of up to so many columns are taken as a whole; longer ones in tiles of fewer, by more warps.
+# Rows of at most so many columns are one tile; longer rows are taken in smaller tiles, by more warps.
 MOST_WHOLE = 16384
 TILE_COLS = {"layer_norm": 4096, "rms_norm": 8192}
 TILE_PER_WARP, TILE_WARPS = 512, 16
 SPLIT_COLS = 8192
 
-# The tile of rows that are neighbors in memory, and programs for each compute unit where they are split. With
-# 64 rows a program that joins states takes 254 registers (sm_90), with these 128.
+# Tile where rows are neighbors in memory, and programs for each compute unit where such rows are split. With
+# 64 rows in the tile a program that joins states takes 254 registers (sm_90), with 32 it takes 128.
 ACROSS_TILE, ACROSS_PER_UNIT = Tile(32, 64), 8
 
-# A tile's elements where rows are shorter than that, as long as there are so many tiles for each compute
-# unit; and a warp's, but of up to four warps half as many. Tiles of the shortest rows are one warp's.
+# Short rows share a tile of FEWEST_ELEMENTS, as long as there are FEWEST_TILES_PER_UNIT tiles for each
+# compute unit. A warp has ELEMENTS_PER_WARP, or half as many in programs of up to HALVED_WARPS warps. Rows of
+# at most SHORT_COLS columns share tiles of one warp.
 FEWEST_ELEMENTS, FEWEST_TILES_PER_UNIT = 4096, 8
 ELEMENTS_PER_WARP, HALVED_WARPS = 1024, 4
 SHORT_COLS = 256
 
-# The gradients: rows of up to so many columns and bytes in one kernel, whose programs each add up the
-# gradients of weight and bias over several tiles of rows; a tile's elements, of the shortest rows fewer; so
-# many warps to a compute unit. H200, 4096 x 256, layer norm: 8 us, with a tile to each program 10.
+# Gradients in one pass: rows of at most MOST_FUSED columns and MOST_FUSED_BYTES. Each program adds up the
+# gradients of weight and bias over several tiles of rows. A tile has BACKWARD_ELEMENTS, or
+# SHORT_BACKWARD_ELEMENTS for the shortest rows; a compute unit has BACKWARD_WARPS_PER_UNIT warps. H200,
+# 4096 x 256, layer norm: 8 us; with one tile for each program, 10.
 MOST_FUSED, MOST_FUSED_BYTES = {"layer_norm": 8192, "rms_norm": 16384}, 32768
 SHORT_BACKWARD_ELEMENTS, BACKWARD_ELEMENTS = 1024, 2048
 BACKWARD_ELEMENTS_PER_WARP = 512
 BACKWARD_WARPS_PER_UNIT, FEWEST_BACKWARD_TILES = 16, 3
 
-# Tiles that loads run ahead of the arithmetic, if what they bring fits into so many bytes of shared memory.
-# H200, 16384 x 4096, layer norm: 103 us, with none ahead 126; one ahead alone gains nothing.
+# Tiles by which loads run ahead of the arithmetic, if they fit into so many bytes of shared memory. H200,
+# 16384 x 4096, layer norm: 103 us; without prefetch 126; prefetching a single tile gains nothing.
 BACKWARD_AHEAD, BACKWARD_AHEAD_BYTES = 2, 65536
 
-# Longer rows are gone over twice: for their sums, in tiles of so many columns, and so many a warp; then by
-# columns, with so many programs for each compute unit.
+# Gradients in two passes, for longer rows: first the sums of each row, in tiles of SUMS_COLS columns with
+# SUMS_PER_WARP elements a warp; then by columns, with COLUMNS_PER_UNIT programs for each compute unit.
 SUMS_COLS, SUMS_PER_WARP = 2048, 512
 COLUMNS_TILE, COLUMNS_WARPS, COLUMNS_PER_UNIT = Tile(4, 512), 4, 8
 COLUMNS_AHEAD, COLUMNS_AHEAD_BYTES = 3, 32768
 
-# Adding up what the programs left: programs and columns of a tile, whose rows are two sectors each; of fewer
-# programs it has more columns.
+# Last step: a tile (programs, columns) of the partial sums to add up. A row of it is two sectors of memory;
+# where programs are fewer, it has more columns.
 PARTS_TILE, PARTS_WARPS = Tile(128, 16), 8
 
 
 def planned(norm: str, view: Rows | Described, itemsize: int, fixed: Fixed = FREE) -> Plan:
-    """Return how programs share `view`; what is fixed is taken, the rest is chosen.
+    """Return how programs share `view`: `fixed` where it says so, chosen otherwise.
 
-    As of :func:`rowwise.plan`. But rows that are split are split into their tiles, if columns are neighbors
-    in memory and there are at most :data:`rowwise.MOST_SPLITS` tiles: a program with one tile needs fewer
-    registers.
+    The choice is that of :func:`rowwise.plan`, with one difference: where columns are neighbors in memory and
+    a row has at most :data:`rowwise.MOST_SPLITS` tiles, rows that are split have one tile in each split,
+    because a program with one tile needs fewer registers.
     """
     units = rowwise.units_of(fixed.compute_units)
     tile = rowwise.checked_tile(default_tile(norm, view, units) if fixed.tile is None else fixed.tile)
@@ -80,13 +82,13 @@ def planned(norm: str, view: Rows | Described, itemsize: int, fixed: Fixed = FRE
 
 
 def default_tile(norm: str, view: Rows | Described, compute_units: int) -> tuple[int, int]:
-    """A program's rows and columns.
+    """Return a tile's rows and columns.
 
-    Rows of up to :data:`MOST_WHOLE` columns: as a whole, several where they are short, so that a tile has
-    :data:`FEWEST_ELEMENTS`, or of the shortest one warp's share, if there are then enough tiles for each
-    compute unit. Longer ones: :data:`TILE_COLS` columns,
-    :data:`SPLIT_COLS` where rows are so few that they are split. Where rows, not columns, are neighbors in
-    memory: :data:`ACROSS_TILE`.
+    Rows of at most :data:`MOST_WHOLE` columns are whole in a tile. Short rows share a tile of up to
+    :data:`FEWEST_ELEMENTS`, the shortest rows one of :data:`ELEMENTS_PER_WARP`, as long as there are enough
+    tiles for each compute unit. Tiles of longer rows have :data:`TILE_COLS` columns, or :data:`SPLIT_COLS`
+    where rows are so few that they are split. Where rows, not columns, are neighbors in memory, the tile is
+    :data:`ACROSS_TILE`.
     """
     rows, cols = triton.next_power_of_2(view.rows), triton.next_power_of_2(view.cols)
     if not view.are_cols_neighbors:
@@ -101,13 +103,13 @@ def default_tile(norm: str, view: Rows | Described, compute_units: int) -> tuple
 
 
 def is_fused(norm: str, view: Rows, itemsize: int) -> bool:
-    """Whether one pass over the rows makes all gradients: of up to :data:`MOST_FUSED` neighbors."""
+    """Return whether one pass computes all gradients: for rows of at most :data:`MOST_FUSED` neighbors."""
     cols = triton.next_power_of_2(view.cols)
     return cols <= MOST_FUSED[norm] and cols * itemsize <= MOST_FUSED_BYTES and view.are_cols_neighbors
 
 
 def plan_fused(view: Rows, itemsize: int, compute_units: int) -> Plan:
-    """Programs that take several tiles of whole rows each."""
+    """Return the plan of gradients in one pass: programs that take several tiles of whole rows each."""
     cols = triton.next_power_of_2(view.cols)
     elements = SHORT_BACKWARD_ELEMENTS if cols <= SHORT_COLS else BACKWARD_ELEMENTS
     rows = min(max(elements // cols, 1), triton.next_power_of_2(view.rows))
@@ -122,7 +124,7 @@ def plan_fused(view: Rows, itemsize: int, compute_units: int) -> Plan:
 
 
 def plan_sums(view: Rows, itemsize: int, compute_units: int) -> Plan:
-    """The plan of the first step, for the sums of each row."""
+    """Return the plan of the first of two passes, which finds the sums of each row."""
     rows, cols = triton.next_power_of_2(view.rows), triton.next_power_of_2(view.cols)
     if view.are_cols_neighbors:
         tile, per_unit = Tile(1, min(cols, SUMS_COLS)), rowwise.SPLIT_PER_UNIT
@@ -135,7 +137,11 @@ def plan_sums(view: Rows, itemsize: int, compute_units: int) -> Plan:
 
 
 def plan_columns(view: Rows, plan: Plan, compute_units: int) -> tuple[Plan, int]:
-    """The plan of the second step, by columns, behind that of the sums; and shares of the rows."""
+    """Return the plan of the second pass, by columns, and the number of shares of the rows.
+
+    Args:
+        plan: of the first pass. view, compute_units: as for :func:`plan_sums`.
+    """
     rows, cols = COLUMNS_TILE if view.are_cols_neighbors else ACROSS_TILE
     beside = triton.cdiv(view.cols, cols)
     shares = max(COLUMNS_PER_UNIT * compute_units // beside, 1)
@@ -144,9 +150,9 @@ def plan_columns(view: Rows, plan: Plan, compute_units: int) -> tuple[Plan, int]
 
 
 def stages(plan: Plan, itemsize: int, ahead: int, most_bytes: int) -> int:
-    """Stages of a loop over tiles of x and the output's gradient: loads run `ahead` by so many, if that fits.
+    """Return the stages of a loop over tiles of x and the output's gradient, prefetching up to `ahead` tiles.
 
-    Where two tiles do not fit, none is loaded ahead.
+    As many tiles are prefetched as fit into `most_bytes`; none if only one fits.
     """
     fit = most_bytes // (2 * plan.rows * plan.cols * itemsize)
     return 1 + min(ahead, fit) if fit >= 2 else 1
