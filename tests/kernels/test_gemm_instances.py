@@ -129,7 +129,7 @@ def test_rows_that_fill_no_wave_are_made_apart() -> None:
     a, b = (torch.randint(-2, 3, (300, 64)).half(), torch.randint(-2, 3, (64, 48)).half())
     few = dataclasses.replace(H200, compute_units=2)
     asked = choosing.asked_of(a, b, torch.empty(300, 48, dtype=torch.float16), here=few)
-    way = choosing._with_a_rest(instances.HOPPER[2], instances.HOPPER[2:], asked)
+    way = choosing._with_rest(instances.HOPPER[2], instances.HOPPER[2:], asked)
     assert way is not None
     one = gemm.launch(a, b, compute_units=2, **way[1].keywords)
     assert torch.equal(one.run()[0].float(), a.float() @ b.float())

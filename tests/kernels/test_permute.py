@@ -450,7 +450,7 @@ def test_packed_elements_are_refused() -> None:
         (
             {"tile": (2**20, 2)},
             InvalidArgumentError,
-            r"2097152 elements. Triton's tiles have at most 1048576",
+            r"2097152 elements. Give at most 1048576, Triton's limit",
         ),
         ({"tile": (3, 4)}, InvalidArgumentError, r"tile\[0\]: got 3, not a power of two. .* try 2 or 4"),
         ({"tile": (4, 0)}, InvalidArgumentError, r"tile\[1\]: got 0"),
@@ -465,9 +465,9 @@ def test_packed_elements_are_refused() -> None:
         (
             {"tile": (1, 1, 1, 4, 4)},
             InvalidArgumentError,
-            r"got 5 lengths. These tensors are of 4 dimensions, \(5, 4, 3, 2\), once merged",
+            r"got 5 lengths. These tensors have 4 merged dimensions, \(5, 4, 3, 2\)",
         ),
-        ({"tile": (2, 2, 2, 2)}, InvalidArgumentError, r"tile: got \(2, 2, 2, 2\). At most 3 lengths may be"),
+        ({"tile": (2, 2, 2, 2)}, InvalidArgumentError, r"tile: got \(2, 2, 2, 2\). Give at most 3 lengths"),
         ({"num_warps": 0}, InvalidArgumentError, "num_warps: got 0"),
         ({"num_warps": 3}, InvalidArgumentError, "num_warps: got 3, not a power of two"),
         ({"num_warps": "4"}, ArgumentTypeError, "num_warps: got '4', a str"),

@@ -169,8 +169,8 @@ def test_what_does_not_fit() -> None:
         ((view, View(other.half(), packed((4, 6)), {})), "dtypes differ"),
         ((view, View(tensor, packed((4, 6)), {})), "overlap"),
         ((view, View(other, naive((4, 6), (0, 1)), {})), "share one address"),
-        ((view, View(torch.zeros(1, 4, 6), packed((1, 4, 6)), {})), "not as rows and columns"),
-        ((View(tensor.to(torch.complex128), packed((4, 6)), {}), output), "of 16 bytes"),
+        ((view, View(torch.zeros(1, 4, 6), packed((1, 4, 6)), {})), "not rows and columns"),
+        ((View(tensor.to(torch.complex128), packed((4, 6)), {}), output), "have 16 bytes"),
         ((View(torch._neg_view(tensor), packed((4, 6)), {}), output), "negates"),
     ]:
         with pytest.raises(TensorMismatchError, match=words):

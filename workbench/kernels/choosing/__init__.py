@@ -1,1 +1,1 @@
-"""Which template and instance a problem gets on a device: the choice among layer 3, by family."""
+"""Choice of template and instance for a problem on a device: among those of layer 3, by family."""

@@ -1,4 +1,4 @@
-"""Which of `instances.convolution` a problem gets on the planned device, and in how many splits."""
+"""Choice among `instances.convolution` for a problem on the planned device, and of the number of splits."""
 
 from __future__ import annotations
 
@@ -29,15 +29,16 @@ from workbench.kernels.instances.convolution import (
     Instance,
 )
 
-# Not a number of images, but few or many of them choose an instance, so that another number compiles nothing:
-# both instances are compiled when a geometry is first seen. As many as these stand for each.
+# The choice depends on whether images are few or many, not on their number, so that another number compiles
+# nothing: both instances are compiled when a geometry is first seen. FEW_IMAGES and MANY_IMAGES stand for the
+# two cases; at most MOST_FEW_IMAGES are few.
 FEW_IMAGES, MANY_IMAGES = 2, 32
 MOST_FEW_IMAGES = 5
 
 # Fewest steps along K of a split.
 FEWEST_STEPS = 4
 
-# Programs that share the pixels a weight's gradient is summed over: enough for each compute unit.
+# Most programs that share the pixels over which a weight's gradient is summed: enough for each compute unit.
 MOST_SPLITS = 256
 
 
@@ -46,8 +47,8 @@ class Problem(NamedTuple):
 
     Attributes:
         kind: a name in `convolution.KINDS`.
-        taps: how often an element of the image is in the window matrix.
-        is_gathered: whether windows overlap, or leave pixels out.
+        taps: the number of times that an element of the image is in the matrix of windows.
+        is_gathered: whether windows overlap or leave pixels out.
     """
 
     kind: str
@@ -60,7 +61,7 @@ class Problem(NamedTuple):
 
 
 def problem_of(kind: str, geometry: Geometry, images: int) -> Problem:
-    """What a convolution of so many images multiplies; of backward for data, one of its phases."""
+    """Return the product of a convolution of `images`; for backward for data, of one of its phases."""
     out, taps = math.prod(geometry.outputs), math.prod(geometry.taps)
     skipped = math.prod(geometry.stride)
     channels, features = geometry.group_channels, geometry.group_features
@@ -75,16 +76,18 @@ def problem_of(kind: str, geometry: Geometry, images: int) -> Problem:
 
 
 def is_few(images: int) -> bool:
-    """Whether a convolution gets the instance for few images."""
+    """Return whether a convolution gets the instance for few images."""
     return images <= MOST_FEW_IMAGES
 
 
 def chosen(kind: str, geometry: Geometry, images: int, dtype: torch.dtype) -> Configuration:
-    """Choose the configuration of `convolution.launch` for these on the planned device.
+    """Choose the configuration of `convolution.launch` on the planned device.
 
     Args:
         kind: a name in `convolution.KINDS`.
-        images: few or many of them: see `is_few`.
+        geometry: of the convolution.
+        images: their number, of which only :func:`is_few` matters.
+        dtype: of the image.
     """
     here = device.planned()
     problem = problem_of(kind, geometry, FEW_IMAGES if is_few(images) else MANY_IMAGES)
@@ -95,7 +98,7 @@ def chosen(kind: str, geometry: Geometry, images: int, dtype: torch.dtype) -> Co
 
 
 def fastest(problem: Problem, units: int) -> Configuration:
-    """Return the instance, and the number of splits, whose predicted time is the shortest."""
+    """Return the configuration, of instance and splits, whose predicted time is the shortest."""
     if problem.kind != "backward_weight" and problem.n <= MOST_NARROW:
         return NARROW if problem.k <= MOST_SHORT else NARROW_DEEP
     if problem.kind == "backward_weight" and problem.m <= MOST_NARROW:
@@ -113,7 +116,7 @@ def fastest(problem: Problem, units: int) -> Configuration:
 
 
 def predicted_us(instance: Instance, splits: int, problem: Problem, units: int) -> float:
-    """Microseconds that an instance takes for a problem, by the formula that was fitted."""
+    """Return the predicted time of an instance for a problem, in microseconds, by the fitted formula."""
     rows, cols, depth = instance.tile
     count = _tiles(instance, problem) * splits
     steps: int = triton.cdiv(triton.cdiv(problem.k, depth), splits)
@@ -145,7 +148,7 @@ def _tiles(instance: Instance, problem: Problem) -> int:
 
 
 def _programs_of_a_unit(instance: Instance) -> int:
-    """About as many as its 227 KB of shared memory, its registers and its threads hold at a time."""
+    """Return about how many programs fit on a unit: by 227 KB of shared memory, registers and threads."""
     rows, cols, depth = instance.tile
     threads = 32 * instance.num_warps
     shared = (rows + cols) * depth * 2 * instance.num_stages
@@ -154,7 +157,7 @@ def _programs_of_a_unit(instance: Instance) -> int:
 
 
 def splits_of(instance: Instance, problem: Problem, units: int) -> list[int]:
-    """One, and about as many as fill the units, or half or twice as many."""
+    """Return numbers of splits to try: 1, those that about fill the units, and half or twice as many."""
     count = _tiles(instance, problem)
     most = max(problem.k // instance.tile[2] // FEWEST_STEPS, 1)
     if instance.template != SIMPLE or count >= units:
@@ -165,7 +168,10 @@ def splits_of(instance: Instance, problem: Problem, units: int) -> list[int]:
 
 
 def _by_rule(problem: Problem, dtype: torch.dtype, units: int) -> Configuration:
-    """The largest tile of which there is one for each compute unit, no longer than the product."""
+    """Return the configuration of the largest tile that makes one for each compute unit.
+
+    No tile is longer than the product.
+    """
     itemsize = dtype.itemsize
     block_k = min(max(ROW_BYTES // itemsize, tiles.SHORTEST), tiles.rounded(problem.k))
     for most_rows, most_cols, num_warps in TILES:  # noqa: B007  # the last one stays

@@ -1,6 +1,6 @@
-"""Which tile, warps and stages a fused template gets.
+"""Choice of tile, warps and stages for the fused templates.
 
-The tile is no larger than the product, than what registers hold, and than shared memory.
+The tile is no larger than the product, and fits registers and shared memory.
 """
 
 from __future__ import annotations
@@ -31,10 +31,11 @@ from workbench.kernels.instances.fused_templates import (
     Instance,
 )
 
-# Of a pipeline: one is loaded while one is multiplied.
+# Fewest stages of a pipeline: one is loaded while another is multiplied.
 FEWEST_STAGES = 2
 
-# Elements of a tile where no matrix units multiply, of fp32 and fp64: products are added twice.
+# Most elements of a tile, by bytes of an element, where no matrix units multiply (fp32 and fp64):
+# accumulators are kept twice.
 MOST_WITHOUT_UNITS = {4: gemm.MOST_WITHOUT_UNITS, 8: gemm.MOST_WITHOUT_UNITS // 2}
 
 
@@ -45,7 +46,7 @@ def rows(
     precision: str = "ieee",
     here: Device | None = None,
 ) -> Configuration:
-    """Return the configuration of `gemm_rows.launch`: whole rows where an instance has them, else tiles.
+    """Return the configuration of `gemm_rows.launch`: whole rows if an instance has them, else tiles.
 
     Args:
         a, b, output, precision: as the template takes them.
@@ -58,7 +59,7 @@ def rows(
         if n <= each.cols and _fits(tiles.SHORTEST, tiles.rounded(n), a, uses_units=uses_units):
             way = configured(each, (height, n), a, here, uses_units=uses_units)
             block_m, block_n, block_k = way.tile
-            # Buffers that no step fills only take shared memory from other programs.
+            # Buffers that no step fills would only take shared memory from other programs.
             steps = triton.cdiv(a.shape[-1], block_k)
             block_m = tiles.enough_of(block_m, height, here.compute_units)
             stages = min(way.num_stages, max(steps, FEWEST_STAGES))
@@ -95,7 +96,7 @@ def gated(
 
 
 def is_pair_fused(a: torch.Tensor, b0: torch.Tensor, b1: torch.Tensor, here: Device | None = None) -> bool:
-    """Whether an instance of `gemm_pair.launch` is to make these products; else they are made one by one."""
+    """Return whether `gemm_pair.launch` should compute these products; otherwise compute them one by one."""
     here = device.planned() if here is None else here
     widest = instances_of(PAIRS, here)[-1].cols
     return b1.shape[-1] <= widest and min(b0.shape[-2], b0.shape[-1]) <= SHORT
@@ -109,7 +110,7 @@ def pair(
     precision: str = "ieee",
     here: Device | None = None,
 ) -> Configuration:
-    """Return the configuration of `gemm_pair.launch`, of what :func:`is_pair_fused`."""
+    """Return the configuration of `gemm_pair.launch` for products for which :func:`is_pair_fused`."""
     here = device.planned() if here is None else here
     n = b1.shape[-1]
     are_described = all(
@@ -122,7 +123,7 @@ def pair(
 
 
 def _has_whole_k(a: torch.Tensor) -> bool:
-    """Whether a tile of A has all of its columns."""
+    """Return whether a tile of A has all of its columns."""
     return a.shape[-1] * a.element_size() <= WHOLE_K * 2
 
 
@@ -134,7 +135,7 @@ def pair_configured(
     precision: str,
     here: Device,
 ) -> Configuration:
-    """Return an instance's configuration, its tile no larger than the products, and than shared memory."""
+    """Return an instance's configuration; its tile is no larger than the products and fits shared memory."""
     way = configured(instance, sizes, a, here, uses_units=uses_units_of(a, precision))
     block_m, block_n, block_k = way.tile
     block_m = tiles.enough_of(block_m, sizes[0], here.compute_units)
@@ -160,11 +161,12 @@ def _bytes_of_pair(
     num_stages: int,
     here: Device,
 ) -> int:
-    """Shared memory that a program of `gemm_pair` takes at most, but some bytes for barriers.
+    """Return an upper bound on the shared memory of a program of `gemm_pair`, without bytes for barriers.
 
-    What Triton 3.6 and 3.7 compile of fp16, fp32, tf32 and fp64 on each of the architectures, or more. On
-    sm_90 the matrix units read a tile from shared memory, and without them one is turned there: that is a
-    copy for each stage. Elsewhere the tile in work is in registers, on AMD GPUs so is A where it is kept.
+    The bound holds for what Triton 3.6 and 3.7 compile for fp16, fp32, tf32 and fp64 on each of the
+    architectures. On sm_90 a tile needs a copy for each stage: matrix units read it from shared memory, and
+    without them it is transposed there. Elsewhere the current tile is in registers; on AMD GPUs so is A where
+    it is kept.
     """
     copies = num_stages - (here.kind == "hip" or here.architecture.startswith("sm_8"))
     first, second, part = block_k * between, between * block_n, block_m * between
@@ -175,16 +177,17 @@ def _bytes_of_pair(
 
 
 def instances_of(table: Mapping[str, Sequence[Instance]], here: Device) -> Sequence[Instance]:
-    """The instances of an architecture, or of one like it."""
+    """Return the instances of an architecture, or of a similar one if it has none."""
     return table.get(here.architecture, table["gfx942" if here.kind == "hip" else "sm_80"])
 
 
 def uses_units_of(a: torch.Tensor, precision: str) -> bool:
-    """Whether matrix units multiply."""
+    """Return whether matrix units multiply."""
     return a.element_size() == 2 or (a.dtype == torch.float32 and precision == "tf32")
 
 
 def _fits(block_m: int, block_n: int, a: torch.Tensor, *, uses_units: bool) -> bool:
+    """Return whether registers hold a tile's accumulators."""
     return uses_units or block_m * block_n <= MOST_WITHOUT_UNITS[a.element_size()]
 
 
@@ -197,7 +200,7 @@ def configured(
     uses_units: bool,
     parts: int = 1,
 ) -> Configuration:
-    """Return an instance's configuration, its tile no larger than the product and than registers hold."""
+    """Return an instance's configuration; its tile is no larger than the product and fits registers."""
     block_m, block_n = tiles.cut((instance.rows, instance.cols), sizes)
     while block_m > tiles.SHORTEST and not _fits(block_m * parts, block_n, a, uses_units=uses_units):
         block_m //= 2
@@ -218,7 +221,7 @@ def _largest(
     uses_units: bool,
     parts: int = 1,
 ) -> Configuration:
-    """The largest tile of which there is one for each compute unit, or the smallest."""
+    """Return the configuration of the largest tile that makes one for each compute unit, or the smallest."""
     many = instances_of(table, here)
     counts = [triton.cdiv(sizes[0], each.rows) * triton.cdiv(sizes[1], each.cols) for each in many]
     enough = (each for each, count in zip(many, counts, strict=True) if count >= here.compute_units)

@@ -1,7 +1,7 @@
-"""Which tile, template and split a matrix product gets that nobody has tuned.
+"""Choice of tile, template and splits for a matrix product without tuning.
 
-On a device whose instances were measured, the time of the product is predicted for each, and the instance
-that promises the least is taken; on others, the largest tile that keeps every compute unit busy.
+On a device whose instances were measured, the time of the product is predicted for each instance, and the
+fastest is taken. On other devices it is the largest tile that keeps every compute unit busy.
 """
 
 from __future__ import annotations
@@ -51,21 +51,23 @@ from workbench.kernels.instances.gemm import (
     Instance,
 )
 
-# Bytes of a line of the L2 cache, which is also what TMA's widest swizzle spans.
+# Bytes of a line of the L2 cache, and of the span of TMA's widest swizzle.
 LINE_BYTES = 128
 
 
 @dataclass(frozen=True)
 class Laid:
-    """How A or B lies in memory, as far as the choice depends on it.
+    """Layout of A or B in memory, as far as the choice depends on it.
 
     Attributes:
-        is_line_aligned: whether its rows, or columns where those are contiguous, begin at multiples of 128
+        is_line_aligned: whether its rows, or columns if those are contiguous, begin at multiples of 128
             bytes.
-        is_one_by_one: whether they begin at multiples of less than 16 bytes.
-        suits_units: whether matrix units take it so: of 16 bits always, others with neighbors along K.
+        is_one_by_one: whether they do not all begin at multiples of 16 bytes, so that elements are moved one
+            by one.
+        suits_units: whether matrix units take this layout: always for 16 bits, for other widths if neighbors
+            lie along K.
         can_describe: whether a tensor descriptor can move it.
-        packed_bytes: what packing it would read and write; 0 where it cannot be done, or changes nothing.
+        packed_bytes: bytes that packing it would read and write; 0 if it cannot be packed, or need not be.
     """
 
     is_line_aligned: bool = True
@@ -77,18 +79,19 @@ class Laid:
 
 @dataclass(frozen=True)
 class Asked:
-    """A product, as far as the choice depends on it.
+    """A product and its device, as far as the choice depends on them.
 
     Attributes:
-        m, n, k: of each product.
-        batch: how many.
-        are_matrices: whether all tensors are, so that none is a batch, of one either.
-        itemsize, output_itemsize: bytes of an element.
-        a, b: how they lie.
-        uses_units: whether matrix units multiply; they do not in fp64, and in fp32 unless it is rounded.
-        compute_units, l2_bytes, shared_memory_bytes: of the device; of its L2 cache; of one unit.
+        m, n, k: sizes of each product.
+        batch: number of products.
+        are_matrices: whether all tensors are 2-D; a batch of one does not count.
+        itemsize, output_itemsize: bytes of an element of the operands and of the output.
+        a, b: layouts of the operands.
+        uses_units: whether matrix units multiply: not in fp64, and in fp32 only if it is rounded to tf32.
+        compute_units, l2_bytes, shared_memory_bytes: compute units; bytes of the L2 cache; shared memory of a
+            unit.
         architecture: such as "sm_90".
-        runs_gluon: whether it runs kernels in Gluon, as those of PING_PONG are.
+        runs_gluon: whether the device runs kernels in Gluon, such as those of PING_PONG.
     """
 
     m: int
@@ -114,12 +117,12 @@ class Asked:
 
     @property
     def suits_units(self) -> bool:
-        """Whether matrix units, where any multiply, take A and B as they lie."""
+        """Whether matrix units, if any multiply, take A and B as they lie."""
         return not self.uses_units or (self.a.suits_units and self.b.suits_units)
 
     @property
     def can_take_turns(self) -> bool:
-        """Whether times of PING_PONG hold for it: results wider than the operands were not measured."""
+        """Whether the times of PING_PONG hold: results wider than the operands were not measured."""
         are_alike = self.runs_gluon and self.are_matrices and self.itemsize == self.output_itemsize == 2
         return are_alike and self.can_describe and self.a.is_line_aligned and self.b.is_line_aligned
 
@@ -138,14 +141,14 @@ def asked_of(
     precision: str = "ieee",
     here: Device | None = None,
 ) -> Asked:
-    """The product `output = a @ b`, on this device or another.
+    """Return the product `output = a @ b`, with the device to choose for.
 
     Args:
         a, b, output, precision: as `gemm.launch` takes them.
-        here: the device to choose for; None for this one.
+        here: the device to choose for; None for the planned one.
     """
     here = device.planned() if here is None else here
-    # A product of no elements, which starts nothing, is told as one of a single row, column or batch.
+    # A product of no elements, which starts no kernel, counts as one of a single row, column or batch.
     m, n, batch = (max(size, 1) for size in (*output.shape[-2:], output.shape[:-2].numel()))
     uses_units = a.dtype not in (torch.float32, torch.float64) or precision == "tf32"
     copies = gemm.packed(a, b) if a.dim() == b.dim() == 2 and uses_units else {}
@@ -157,8 +160,8 @@ def asked_of(
         are_matrices=a.dim() == b.dim() == output.dim() == 2,
         itemsize=a.element_size(),
         output_itemsize=output.element_size(),
-        a=_laid(a, -1, copies.get("a")),
-        b=_laid(b, -2, copies.get("b")),
+        a=_layout_of(a, -1, copies.get("a")),
+        b=_layout_of(b, -2, copies.get("b")),
         uses_units=uses_units,
         compute_units=here.compute_units,
         l2_bytes=here.l2_bytes,
@@ -168,7 +171,7 @@ def asked_of(
     )
 
 
-def _laid(matrix: torch.Tensor, along_k: int, copy: torch.Tensor | None) -> Laid:
+def _layout_of(matrix: torch.Tensor, along_k: int, copy: torch.Tensor | None) -> Laid:
     pitch = max(matrix.stride()[-2:]) * matrix.element_size()
     return Laid(
         is_line_aligned=pitch % LINE_BYTES == 0,
@@ -202,12 +205,12 @@ def configuration(
 def configuration_for_chain(
     chain: Epilogue, a: torch.Tensor, b: torch.Tensor, output: torch.Tensor, precision: str
 ) -> Configuration:
-    """Return the configuration of what a chain makes of a @ b; it may permute, and load wider elements.
+    """Return the configuration of chain(a @ b); the chain may permute, and load wider elements.
 
     Args:
         a, b, output, precision: as `gemm.launch` takes them.
     """
-    # What an epilogue loads passes through shared memory as what is stored does.
+    # Tiles that an epilogue loads pass through shared memory, like those that are stored.
     matrices = [output.dtype, *(each.dtype for each in chain.tensors if each.dim() > 1)]
     widest = max(matrices, key=lambda dtype: dtype.itemsize)
     if chain.permuted is not None or widest.itemsize > output.element_size():
@@ -224,7 +227,7 @@ def chosen(a: torch.Tensor, b: torch.Tensor, output: torch.Tensor, precision: st
 def chosen_for_chain(
     chain: Epilogue, a: torch.Tensor, b: torch.Tensor, output: torch.Tensor, precision: str
 ) -> Configuration:
-    """The same where a chain follows."""
+    """Return the configuration of chain(a @ b) on the planned device."""
     shape = tuple(output.shape)
     loads = chain.loads_matrices(shape)
     if not chain.takes_turns:
@@ -240,7 +243,7 @@ def chosen_for_sum(
     addend: torch.Tensor, alpha: float, beta: float, a: torch.Tensor, b: torch.Tensor, output: torch.Tensor,
     precision: str,
 ) -> Configuration:  # fmt: skip
-    """The same of `alpha * (a @ b) + beta * addend`."""
+    """Return the configuration of `alpha * (a @ b) + beta * addend` on the planned device."""
     return chosen_for_chain(epilogues.add_scaled(addend, alpha, beta), a, b, output, precision)
 
 
@@ -253,15 +256,17 @@ def chosen_for_followed(
     loads: bool = True,
     may_be_wide: bool = False,
 ) -> Configuration:
-    """The same where an epilogue loads tensors of the output's shape, or computes what takes long.
+    """Return the configuration where an epilogue loads tensors of the output's shape, or computes for long.
 
     Args:
-        loads: whether it does. may_be_wide: whether it adds two first that tiles of 192 columns bring.
+        a, b, output, precision: as `gemm.launch` takes them.
+        loads: whether it loads such tensors. may_be_wide: whether it first adds two tensors that tiles of 192
+            columns can load by tensor descriptors.
     """
     asked = asked_of(a, b, output, precision)
     if asked.architecture != "sm_90" or not asked.are_matrices or not asked.can_describe:
         return choose(asked, takes_turns=False)
-    if asked.output_itemsize > 4:  # two tiles of 64 bits are more than shared memory holds beside the stages
+    if asked.output_itemsize > 4:  # shared memory cannot hold two tiles of 64 bits beside the stages
         return choose(asked, takes_turns=False)
     first, wide = PING_PONG_SQUARE, PING_PONG_WIDE
     are_whole = asked.m >= first.rows and asked.n >= first.cols
@@ -274,7 +279,7 @@ def chosen_for_followed(
             is_wide = may_be_wide and output.dtype == torch.float16 and _steps(wide, asked) in WIDE_STEPS
             is_wide = is_wide and rounds == [3, gemm_hopper_wide.MOST_TILES]
         else:
-            times = {each.name: predicted_ns(each, 1, asked) for each in _in_turns(asked)}
+            times = {each.name: predicted_ns(each, 1, asked) for each in _ping_pong_instances(asked)}
             is_wide = times.get(wide.name, math.inf) < times.get(first.name, 0)
         return configured(wide if is_wide else first, asked, 1)
     if not loads:
@@ -286,16 +291,18 @@ def chosen_for_followed(
 
 
 def choose(asked: Asked, *, takes_turns: bool = True, is_followed: bool = False) -> Configuration:
-    """What `gemm.launch` is to be given for a product.
+    """Return the configuration of `gemm.launch` for a product.
 
     Args:
-        takes_turns: whether what follows suits PING_PONG. is_followed: whether a chain does, by CHAIN_NS.
+        asked: the product.
+        takes_turns: whether PING_PONG can be chosen, given the epilogue. is_followed: whether there is an
+            epilogue whose cost is CHAIN_NS.
     """
     if asked.architecture != "sm_90":
         return _by_size(OTHERS.get(asked.architecture, OTHERS["sm_80"]), asked)
     if min(asked.m, asked.n) == asked.m <= FEW_ROWS[-1].most and asked.batch == 1:
         return _of_few_rows(asked)
-    turns = _in_turns(asked) if takes_turns else []
+    turns = _ping_pong_instances(asked) if takes_turns else []
     ways: list[tuple[float, int, Configuration]] = []
     for names in ((), ("b",), ("a",), ("a", "b")):
         moved = [each.packed_bytes for name, each in (("a", asked.a), ("b", asked.b)) if name in names]
@@ -307,8 +314,8 @@ def choose(asked: Asked, *, takes_turns: bool = True, is_followed: bool = False)
     return best
 
 
-def _in_turns(asked: Asked) -> list[Instance]:
-    """Those of PING_PONG that were measured, and take the product."""
+def _ping_pong_instances(asked: Asked) -> list[Instance]:
+    """Return the instances of PING_PONG that were measured and can take the product."""
     return [
         each
         for each in PING_PONG
@@ -319,13 +326,18 @@ def _in_turns(asked: Asked) -> list[Instance]:
 
 
 def _packing_ns(bytes_moved: int, asked: Asked) -> float:
+    """Return the time of packing operands, in nanoseconds."""
     fits = bytes_moved <= asked.l2_bytes
     rate = PACK_BYTES_PER_NS if fits else PACK_BYTES_PER_NS_IN_MEMORY
     return PACK_NS + bytes_moved / rate if bytes_moved else 0.0
 
 
 def _fastest(asked: Asked, turns: Sequence[Instance], is_followed: bool) -> tuple[float, Configuration]:
-    """What promises the least time on Hopper, `turns` among it, and what it promises."""
+    """Return the predicted time on Hopper, in nanoseconds, and the configuration with the least.
+
+    Args:
+        turns: instances of PING_PONG to consider too.
+    """
     fitting = [
         each for each in for_units(HOPPER, asked) if _shared_bytes(each, asked) <= asked.shared_memory_bytes
     ]
@@ -337,7 +349,7 @@ def _fastest(asked: Asked, turns: Sequence[Instance], is_followed: bool) -> tupl
     whole = configured(instance, asked, splits)
     alone = [each for each in usable if each.template == "simple"]
     apart = min(
-        (one for each in alone if (one := _with_a_rest(each, alone, asked)) is not None),
+        (one for each in alone if (one := _with_rest(each, alone, asked)) is not None),
         key=itemgetter(0),
         default=(math.inf, whole),
     )
@@ -345,15 +357,19 @@ def _fastest(asked: Asked, turns: Sequence[Instance], is_followed: bool) -> tupl
 
 
 def _followed(instance: Instance) -> Instance:
-    """With what a chain adds."""
+    """Return an instance with the time that a chain adds to each tile."""
     more = CHAIN_NS.get(instance.template, 0)
     return replace(instance, first_ns=instance.first_ns + more, next_ns=instance.next_ns + more)
 
 
-def _with_a_rest(
+def _with_rest(
     instance: Instance, others: Sequence[Instance], asked: Asked
 ) -> tuple[float, Configuration] | None:
-    """As many rows by this instance as fill whole waves, the rest by whichever is fastest for it."""
+    """Return time and configuration of two launches: whole waves of this instance, then the remaining rows.
+
+    The remaining rows get the instance of `others` that is fastest for them. None for batches, and if no wave
+    is whole or no rows remain.
+    """
     across = triton.cdiv(asked.n, instance.cols)
     rows = _tiles(instance, asked) // asked.compute_units * asked.compute_units // across * instance.rows
     if not asked.are_matrices or not 0 < rows < asked.m:
@@ -367,7 +383,7 @@ def _with_a_rest(
 
 
 def predicted_ns(instance: Instance, splits: int, asked: Asked) -> float:
-    """How long a measured instance should take for a product, nothing packed, in nanoseconds.
+    """Return the predicted time of a measured instance for a product, without packing, in nanoseconds.
 
     Raises:
         InvalidArgumentError: the instance was not measured.
@@ -396,23 +412,26 @@ def predicted_ns(instance: Instance, splits: int, asked: Asked) -> float:
 
 
 def _tiles(instance: Instance, asked: Asked) -> int:
-    # Not triton.cdiv, which takes as long as all else here.
+    # triton.cdiv alone would take as long as everything else here.
     return -(-asked.m // instance.rows) * -(-asked.n // instance.cols) * asked.batch
 
 
 def _steps(instance: Instance, asked: Asked) -> int:
-    """Tiles along K."""
+    """Return the number of tiles along K."""
     return -(-asked.k // (instance.row_bytes // asked.itemsize))
 
 
 def for_units(instances: Sequence[Instance], asked: Asked) -> list[Instance]:
-    """Those whose tiles registers hold: twice where no matrix units multiply, as sums and sums of sums."""
+    """Return the instances whose accumulators fit registers.
+
+    Without matrix units accumulators are kept twice: as sums, and as sums of sums.
+    """
     most = gemm.MOST_WITHOUT_UNITS
     return [each for each in instances if asked.uses_units or each.rows * each.cols <= most]
 
 
 def splits_worth_a_try(instance: Instance, asked: Asked) -> set[int]:
-    """One, and as many as fill the units once and twice; of persistent programs one."""
+    """Return numbers of splits to try: 1, and those that fill the units once and twice; 1 if persistent."""
     if instance.template != "simple":
         return {1}
     full, steps = asked.compute_units / max(_tiles(instance, asked), 1), _steps(instance, asked)
@@ -420,9 +439,11 @@ def splits_worth_a_try(instance: Instance, asked: Asked) -> set[int]:
 
 
 def _shared_bytes(instance: Instance, asked: Asked) -> int:
-    """Of the stages, and where loads go on while a tile is stored, or none is rounded, of the output's tile.
+    """Return the bytes of shared memory of an instance: its stages, and the output's tile if it is apart.
 
-    A last step along K that is masked is no part of the loop, and has room of its own.
+    The output's tile has memory of its own in persistent programs, which load the next tile while they store,
+    and if its elements have 4 bytes or more, which are not rounded. A masked last step along K is not part of
+    the loop, and has memory of its own.
     """
     is_peeled = not asked.can_describe and asked.k * asked.itemsize % instance.row_bytes != 0
     stages = (instance.num_stages + is_peeled) * (instance.rows + instance.cols) * instance.row_bytes
@@ -431,7 +452,7 @@ def _shared_bytes(instance: Instance, asked: Asked) -> int:
 
 
 def configured(instance: Instance, asked: Asked, splits: int) -> Configuration:
-    """Return the configuration of an instance, its tile no larger than the product."""
+    """Return the configuration of an instance; its tile is no larger than the product."""
     rows, cols = tiles.cut((instance.rows, instance.cols), (asked.m, asked.n))
     return Configuration(
         tile=(rows, cols, max(instance.row_bytes // asked.itemsize, 16)),
@@ -444,7 +465,10 @@ def configured(instance: Instance, asked: Asked, splits: int) -> Configuration:
 
 
 def _of_few_rows(asked: Asked) -> Configuration:
-    """The widest tile that keeps every unit busy, or the narrowest, and as many splits as fill them."""
+    """Return the configuration for few rows: the widest tile that keeps every unit busy, or the narrowest.
+
+    It has as many splits as fill the units.
+    """
     few, units = next(each for each in FEW_ROWS if asked.m <= each.most), asked.compute_units
     width = next((w for w in few.widths if triton.cdiv(asked.n, w) >= 0.9 * units), few.widths[-1])
     block_k = few.row_bytes // asked.itemsize
@@ -461,7 +485,10 @@ def _of_few_rows(asked: Asked) -> Configuration:
 
 
 def _by_size(instances: Sequence[Instance], asked: Asked) -> Configuration:
-    """The largest tile of which each unit gets one, or a small one, K shared where even that is too few."""
+    """Return the configuration of the largest tile that makes one for each compute unit.
+
+    If no tile does, it is a small one, with splits along K.
+    """
     for instance in for_units(instances, asked):
         if _tiles(instance, asked) >= asked.compute_units:
             return configured(instance, asked, 1)

@@ -1,1 +1,1 @@
-"""Layer 3, instances: configurations of the templates that have a name, and what was measured of them."""
+"""Layer 3, instances: named configurations of the templates, and measurements of them."""

@@ -1,9 +1,9 @@
-"""Instances of the convolution: which tile, warps and stages one gets.
+"""Instances of the convolution: tiles, warps and stages.
 
-On Hopper, of 16-bit numbers, the instance whose time a formula predicts to be the shortest. Its coefficients
-were fitted to 2,600 launches on an H200 (ResNet-50's layers at 1 and 32 images, a UNet's; forward, backward
-for data and for weight, fp16, channels_last): what it chooses takes 1.02 times as long as the fastest of 20
-configurations, on average. Elsewhere, and for other numbers, a rule that nobody has measured.
+On Hopper, for 16-bit dtypes, a formula predicts which instance is the fastest. Its coefficients were fitted
+to 2,600 launches on an H200 (layers of ResNet-50 at 1 and 32 images, and of a UNet; forward, backward for
+data and for weight, fp16, channels_last): its choice takes 1.02 times as long as the fastest of 20
+configurations, on average. Other devices and dtypes get a rule that was not measured.
 """
 
 from __future__ import annotations
@@ -14,17 +14,18 @@ from workbench.kernels.convolution import Configuration
 
 
 class Microseconds(NamedTuple):
-    """What a launch takes is predicted as the sum of these, each times what it is of.
+    """Coefficients, in microseconds, of the predicted time of a launch: a sum of each times a count.
 
     Attributes:
-        product: 128 x 128 x 64 multiplications of the unit with most tiles, of operands that are matrices.
-        gathered: the same, of windows that overlap or leave pixels out.
-        round: rounds of programs that run at a time.
-        step: steps along K of all rounds.
-        load: 4 MB that are read or written at least.
-        parts: 4 MB of sums that splits write and read again.
-        second: the step that adds them up.
-        start: the launch.
+        product: for each 128 x 128 x 64 multiplications of the unit with most tiles, if operands are
+            matrices.
+        gathered: the same, for windows that overlap or leave pixels out.
+        round: for each round of programs that run at a time.
+        step: for each step along K of all rounds.
+        load: for each 4 MB that are read or written at least.
+        parts: for each 4 MB of sums that splits write and read again.
+        second: for the step that adds them up.
+        start: for the launch.
     """
 
     product: float
@@ -38,7 +39,7 @@ class Microseconds(NamedTuple):
 
 
 class Instance(NamedTuple):
-    """A configuration of the kernel, and what was measured of it."""
+    """A configuration of the kernel, and its fitted times."""
 
     tile: tuple[int, int, int]
     num_warps: int
@@ -49,7 +50,7 @@ class Instance(NamedTuple):
 
 SIMPLE, PERSISTENT = "simple", "persistent"
 
-# Of forward and backward for data.
+# Instances of forward and backward for data.
 OF_PIXELS = (
     Instance((128, 128, 64), 4, 3, SIMPLE, Microseconds(0.251, 0.350, 2.850, 0.051, 0.270, 0.603, 1.711, 0)),
     Instance((256, 128, 64), 8, 3, PERSISTENT, Microseconds(0.226, 0.347, 1.279, 0.286, 0.448, 0, 0, 0.099)),
@@ -75,7 +76,7 @@ OF_PIXELS = (
     ),
 )
 
-# Of backward for weight, a sum over pixels.
+# Instances of backward for weight, a sum over pixels.
 OF_WEIGHT = (
     Instance((128, 128, 64), 4, 3, SIMPLE, Microseconds(0.210, 0.364, 2.299, 0, 1.153, 0.816, 0, 0.801)),
     Instance((64, 128, 128), 4, 3, SIMPLE, Microseconds(0, 0.357, 4.485, 0.133, 1.039, 0, 0, 0.517)),
@@ -85,18 +86,19 @@ OF_WEIGHT = (
     Instance((64, 32, 128), 4, 4, SIMPLE, Microseconds(0.487, 0.659, 3.375, 0.042, 0.660, 0.100, 0, 1.828)),
 )  # fmt: skip
 
-# Groups of so few features, or images of so few channels, have instances of their own, for a K up to
-# MOST_SHORT and beyond. H200, fp16, 32 groups of 8 channels, 3 x 3, 32 x 28 x 28 pixels: forward 36.1 us,
-# with a K of 32 in a tile 39.3, and with more stages 40 and up; backward for weight 54.9 us, and 71.0 where
-# the kernel is told that groups begin at multiples of 16 bytes, which makes forward 5 % faster. 64 features
-# to 3 channels, 7 x 7, stride 2: backward for data 361 us, with a tile of 128 x 16 x 64 381 us.
+# Products with at most MOST_NARROW features in a group, or channels of an image, have instances of their own:
+# one for K up to MOST_SHORT, one for longer K. H200, fp16, 32 groups of 8 channels, 3 x 3, 32 x 28 x 28
+# pixels: forward 36.1 us; with 32 along K in a tile 39.3; with more stages 40 and more. Backward for weight
+# 54.9 us, and 71.0 if the kernel is told that groups begin at multiples of 16 bytes, which makes forward 5 %
+# faster. 64 features to 3 channels, 7 x 7, stride 2: backward for data 361 us; with a tile of 128 x 16 x 64,
+# 381 us.
 MOST_NARROW, MOST_SHORT = 16, 256
 NARROW = Configuration(tile=(256, 16, 16), num_warps=2, num_stages=1)
 NARROW_DEEP = Configuration(tile=(256, 16, 32), num_warps=4, num_stages=3)
 FLAT_TILE = (16, 128, 64)
 FLAT = Configuration(tile=FLAT_TILE, num_warps=4, num_stages=1, aligned=False)
 
-# Where nothing was measured: rows and columns of a tile, the largest first; its warps. Of each, a row along K
-# is 128 bytes.
+# Where nothing was measured: rows and columns of a tile, and its warps, the largest tile first. A row of a
+# tile along K has ROW_BYTES.
 TILES = ((128, 256, 8), (128, 128, 4), (128, 64, 4), (64, 64, 4), (64, 32, 4), (32, 32, 4))
 ROW_BYTES, NUM_STAGES = 128, 4

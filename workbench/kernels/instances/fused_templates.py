@@ -1,9 +1,9 @@
 """Instances of the fused templates: named tiles, warps and stages.
 
-Those of sm_90 for whole rows, dual products and pairs were the fastest, or nearly, of 20 to 100 that were
-timed for each of 24 problems (fp16, on an H100). The others were not measured: they follow from what fits,
-which is accumulators of 128 registers a lane at most, and a pipeline within the shared memory of one program
-on a unit. tests/kernels/test_fused_instances.py compiles each.
+The instances of sm_90 for whole rows, dual products and pairs were the fastest, or nearly, of 20 to 100 that
+were timed for each of 24 problems (fp16, on an H100). The others were not measured. They were chosen to fit:
+accumulators take at most 128 registers a lane, and the pipeline fits the shared memory of one program on a
+unit. tests/kernels/test_fused_instances.py compiles each.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ class Instance:
     """A configuration of a fused template.
 
     Attributes:
-        name: says its tile.
+        name: names its tile.
         rows, cols: of the output's tile.
         row_bytes: of a tile of A along K.
         num_warps, num_stages: as the templates' `launch` takes them.
-        between: of back-to-back products, columns of the first one that are made at a time.
+        between: for back-to-back products, columns of the first product that are computed at a time.
     """
 
     name: str
@@ -33,7 +33,7 @@ class Instance:
     between: int = 0
 
 
-# Whole rows in a tile, by architecture, the narrowest first: a product of so many columns at most.
+# Tiles of whole rows, by architecture, the narrowest first: for products of at most `cols` columns.
 WHOLE_ROWS: Mapping[str, Sequence[Instance]] = {
     "sm_90": (
         Instance("rows_64x64", 64, 64, 128, 4, 3),
@@ -93,8 +93,8 @@ GATED: Mapping[str, Sequence[Instance]] = {
 }
 
 
-# The same of rows of A of so many bytes at most: two programs on a unit, of which one may store while one
-# multiplies.
+# The same for rows of A of at most SHORT_ROW_BYTES: two programs fit on a unit, so that one may store while
+# the other multiplies.
 SHORT_GATED: Mapping[str, Sequence[Instance]] = {
     **GATED,
     "sm_90": (
@@ -104,7 +104,7 @@ SHORT_GATED: Mapping[str, Sequence[Instance]] = {
 }
 
 
-# Back-to-back products, the narrowest first: of so many columns of the output at most.
+# Back-to-back products, the narrowest first: for outputs of at most `cols` columns.
 PAIRS: Mapping[str, Sequence[Instance]] = {
     "sm_90": (
         Instance("pair_64x64", 64, 64, 128, 4, 2, 64),
@@ -124,8 +124,8 @@ PAIRS: Mapping[str, Sequence[Instance]] = {
 }
 
 
-# The same where operands are no matrices of 16 bits that tensor descriptors take: their loads need registers
-# of which tiles of four warps have none left.
+# The same for operands that are not 16-bit matrices for tensor descriptors: their loads need registers, of
+# which tiles of four warps have none left.
 PLAIN_PAIRS: Mapping[str, Sequence[Instance]] = {
     **PAIRS,
     "sm_90": (
@@ -136,7 +136,7 @@ PLAIN_PAIRS: Mapping[str, Sequence[Instance]] = {
 }
 
 
-# The same where a tile has not all of K: A is read again for each tile of the first product's columns.
+# The same if a tile does not have all of K: A is read again for each tile of the first product's columns.
 DEEP_PAIRS: Mapping[str, Sequence[Instance]] = {
     **PAIRS,
     "sm_90": (
@@ -147,12 +147,12 @@ DEEP_PAIRS: Mapping[str, Sequence[Instance]] = {
 }
 
 
-# Back-to-back products are made in one kernel where the first one's depth, or its columns, are no more than
-# that: A is read for each tile of those columns, which costs more than it saves where both are long.
+# Back-to-back products are computed in one kernel if the first one's K or its columns are at most SHORT: A is
+# read for each tile of those columns, which costs more than it saves if both are long.
 SHORT = 256
 
 
-# Columns along K of a tile that has all of them, so that A is loaded once.
+# Most columns along K of a tile of 16-bit elements that has all of K, so that A is loaded once.
 WHOLE_K = 128
 
 

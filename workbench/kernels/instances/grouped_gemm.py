@@ -1,4 +1,4 @@
-"""Instances of grouped products: tiles, warps and stages. None was measured."""
+"""Instances of grouped products: tiles, warps and stages. None of them was measured."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Instances of what only moves elements."""
+"""Instances of operators that only move elements."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Moved(NamedTuple):
-    """Rows and columns of a program, and its warps."""
+    """Rows and columns of a tile, and the warps of its program."""
 
     tile: tuple[int, int]
     num_warps: int
@@ -18,5 +18,5 @@ REARRANGEMENTS = tuple(
     for warps in (4, 8)
 )
 
-# Of a copy, whose tiles follow from its dimensions.
+# Warps of a copy, whose tiles follow from its dimensions.
 COPY_WARPS = (4, 8)

@@ -1,4 +1,4 @@
-"""An epilogue with every functor in a kernel of its own: what fusion is compared with."""
+"""A functor, or a chain of them, in a kernel of its own: the baseline that fusion is compared with."""
 
 from collections.abc import Sequence
 
@@ -20,10 +20,10 @@ def functor_kernel(
     x, output, extras,
     # sizes
     m, n,
-    # meta-parameters: the tile; what is made of it
+    # meta-parameters: the tile; the functors that are applied to it
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, EPILOGUE: tl.constexpr,
 ):  # fmt: skip
-    """output = EPILOGUE(x), of matrices [m, n] whose rows lie one behind the other."""
+    """output = EPILOGUE(x), of contiguous matrices [m, n]."""
     cols = tl.cdiv(n, BLOCK_N)
     row = tl.program_id(axis=0) // cols * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     col = tl.program_id(axis=0) % cols * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
@@ -41,7 +41,7 @@ def launch(
     tile: Sequence[int] = (32, 64),
     num_warps: int = 4,
 ) -> Launch:
-    """output = what an epilogue makes of a matrix in memory.
+    """output = epilogue(x), of a matrix in memory.
 
     FLOPs: those of the epilogue. Least bytes: x and the epilogue's tensors read once, the output written
     once.
@@ -51,7 +51,7 @@ def launch(
         epilogue: a chain of functors whose tensors broadcast to [m, n]; none that permutes.
         output: as x; None for a new tensor of its dtype.
         tile: rows and columns of a tile, powers of two.
-        num_warps: of a program.
+        num_warps: warps of a program.
 
     Raises:
         TensorMismatchError: tensors do not fit, or an offset does not fit 32 bits. ArgumentTypeError,

@@ -1,9 +1,9 @@
 """Flips, shifts, padding and windows as chains of transforms.
 
-Each dimension of the output goes through a chain of transforms to one of the source: flip is an embed by -1
-on an offset, roll an offset before a modulo, and padding one of pad, reflect, clamp and modulo, which stand
-for torch's modes. (A table of indices would do for two of them, but it is as long as the dimension: for a
-signal it would be built for seconds, and read beside every element.) Unfold is padding and an embed.
+A chain of transforms leads from each dimension of the output to one of the source. Flip is an embed by -1 on
+an offset, roll an offset before a modulo. Padding is pad, reflect, clamp or modulo, by torch's mode. (A table
+of indices could replace two of them, but it is as long as the dimension: for a signal, building it would take
+seconds, and it would be read with every element.) Unfold is padding and an embed.
 """
 
 from __future__ import annotations
@@ -30,17 +30,14 @@ from workbench.coords.transforms import slice as slice_of
 from workbench.errors import check_name
 
 Lengths = tuple[int, ...]
-
-
-Chain = tuple[Transform, ...]  # nearest to memory first; of a dimension that stays as it is, empty
-
+Chain = tuple[Transform, ...]  # nearest to memory first; empty for a dimension that stays as it is
 
 MODES = ("constant", "reflect", "replicate", "circular")
 
 
 @lru_cache(maxsize=4096)
 def flip(shape: Lengths, dims: Lengths) -> tuple[Chain, ...]:
-    """source index = length - 1 - output index, along `dims`."""
+    """Return chains of: source index = length - 1 - output index, along `dims`."""
     return tuple(
         (offset(n, n - 1), embed((n,), (-1,))) if d in dims and n > 1 else () for d, n in enumerate(shape)
     )
@@ -48,7 +45,10 @@ def flip(shape: Lengths, dims: Lengths) -> tuple[Chain, ...]:
 
 @lru_cache(maxsize=4096)
 def roll(shape: Lengths, shifts: Lengths, dims: Lengths) -> tuple[Chain, ...]:
-    """source index = (output index - shift) modulo length, along `dims`, of which one may be given twice."""
+    """Return chains of: source index = (output index - shift) modulo length, along `dims`.
+
+    A dimension that is given twice is shifted by the sum.
+    """
     total = [0] * len(shape)
     for d, shift in zip(dims, shifts, strict=True):
         total[d] += shift
@@ -59,12 +59,12 @@ def roll(shape: Lengths, shifts: Lengths, dims: Lengths) -> tuple[Chain, ...]:
 
 @lru_cache(maxsize=4096)
 def pad(shape: Lengths, mode: str, pairs: tuple[tuple[int, int], ...]) -> tuple[Chain, ...]:
-    """source index = output index - left, where there is one; elsewhere what `mode` says.
+    """Return chains of: source index = output index - left, if it exists; otherwise by `mode`.
 
     Args:
         shape: of the source.
-        mode: "constant" for the fill, "reflect", "replicate" or "circular" for elements of the source.
-        pairs: for each dimension, what is added on the left and the right; less than 0, what is dropped.
+        mode: "constant" for the fill; "reflect", "replicate" or "circular" for elements of the source.
+        pairs: for each dimension, elements to add on the left and the right; below 0, elements to drop.
     """
     check_name("mode", mode, MODES)
     return tuple(_padded(n, mode, *pair) if any(pair) else () for n, pair in zip(shape, pairs, strict=True))
@@ -73,7 +73,7 @@ def pad(shape: Lengths, mode: str, pairs: tuple[tuple[int, int], ...]) -> tuple[
 def _padded(length: int, mode: str, left: int, right: int) -> Chain:
     added = (max(left, 0), max(right, 0))
     dropped = (max(-left, 0), max(-right, 0))
-    if mode in ("reflect", "replicate"):  # what is dropped, is mirrored nevertheless
+    if mode in ("reflect", "replicate"):  # dropped elements are mirrored all the same
         edges = (reflect if mode == "reflect" else clamp)(length, *added)
         return (edges, *_without(sum(added) + length, *dropped))
     kept = length - sum(dropped)
@@ -84,24 +84,25 @@ def _padded(length: int, mode: str, left: int, right: int) -> Chain:
 
 
 def _without(length: int, left: int, right: int) -> Chain:
-    """What is left of a dimension when the ends are dropped."""
+    """Return the chain of a dimension without `left` and `right` elements at its ends."""
     return (slice_of(length, left, length - right),) if left or right else ()
 
 
 def _around(length: int, first: int, count: int) -> Chain:
-    """`count` indices from `first` on, modulo `length`."""
+    """Return the chain of `count` indices from `first` on, modulo `length`."""
     return (modulo(length, count), offset(count, first % length))
 
 
 @dataclass(frozen=True)
 class Windows:
-    """torch's unfold: of (n, c, sizes...), what each tap of each window sees, (n, c, taps..., windows...).
+    """torch's unfold: from (n, c, sizes...) to the element of each tap of each window.
 
-    source index = window * stride + tap * dilation - padding, for each of the sizes; 0 beyond them.
+    The result is (n, c, taps..., windows...). Source index = window * stride + tap * dilation - padding, for
+    each of the sizes; elements beyond them are 0.
 
     Attributes:
-        taps, windows: how many, along each of the sizes.
-        stride, dilation, padding: likewise.
+        taps, windows: their numbers, along each of the sizes.
+        stride, dilation, padding: along each of the sizes.
     """
 
     taps: Lengths
@@ -111,7 +112,7 @@ class Windows:
     padding: Lengths
 
     def of(self, source: Descriptor) -> Descriptor:
-        """(n, c, taps..., windows..., the rest) of a descriptor of (n, c, sizes..., the rest)."""
+        """Return (n, c, taps..., windows..., others...), from a descriptor of (n, c, sizes..., others...)."""
         count = len(self.taps)
         first, sizes, rest = source.lengths[:2], source.lengths[2 : 2 + count], source.lengths[2 + count :]
         around = [pad_of(n, p, p) for n, p in zip(sizes, self.padding, strict=True)]
@@ -132,18 +133,18 @@ class Windows:
 
 @dataclass(frozen=True)
 class Flattened:
-    """A chain on the elements of (sizes...), in their order; the result is of these sizes again."""
+    """A chain on the elements of (sizes...) in their order; the result has the same sizes."""
 
     chain: Chain
     rank: int
 
     def of(self, source: Descriptor) -> Descriptor:
-        """(elements, the rest) of a descriptor of (sizes..., the rest), through the chain."""
+        """Return (elements, others...) through the chain, from a descriptor of (sizes..., others...)."""
         flat = self.flat(source)
         return through(flat, [self.chain, *((),) * (len(flat.top) - 1)])
 
     def flat(self, base: Descriptor) -> Descriptor:
-        """(elements, the rest) of a descriptor of (sizes..., the rest)."""
+        """Return (elements, others...), from a descriptor of (sizes..., others...)."""
         sizes, rest = base.lengths[: self.rank], base.lengths[self.rank :]
         return then(base, [merge(sizes), *map(pass_through, rest)])
 
@@ -157,7 +158,7 @@ def steps_of(lengths: Lengths) -> Lengths:
 
 
 def through(base: Descriptor, chains: Sequence[Chain]) -> Descriptor:
-    """The descriptor with each dimension's chain on top."""
+    """Return the descriptor with each dimension's chain on top."""
     for step in range(max(map(len, chains), default=0)):
         chosen = [
             chain[step] if step < len(chain) else pass_through(length)
@@ -168,7 +169,7 @@ def through(base: Descriptor, chains: Sequence[Chain]) -> Descriptor:
 
 
 def then(base: Descriptor, chosen: Sequence[Transform]) -> Descriptor:
-    """Transforms on the dimensions of `base`, in their order, each on as many as it takes."""
+    """Apply transforms to the dimensions of `base` in order, each to as many as it takes."""
     lower, upper = (
         [tuple(range(end - count, end)) for count, end in zip(counts, accumulate(counts), strict=True)]
         for counts in ([len(t.lower_lengths) for t in chosen], [len(t.upper_lengths) for t in chosen])

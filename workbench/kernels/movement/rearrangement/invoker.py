@@ -1,4 +1,4 @@
-"""Invoker of operators that only move data: flips, shifts, padding, windows; by kernels of others."""
+"""Invoker of flips, shifts, padding and windows, by the kernels of transfers and reductions."""
 
 from __future__ import annotations
 
@@ -17,24 +17,25 @@ from workbench.kernels.rows.rowwise import Options
 from workbench.kernels.views import View
 from workbench.launch import Launch
 
-# Windows of so many taps are summed up tap by tap, of so many elements a program: a column for each tap would
-# leave lanes idle, as of 9 taps in 16 columns. Reasoned, not measured yet.
+# Windows of at most MOST_TAPS taps are summed tap by tap, in tiles of FOLD_ROWS elements: a column for each
+# tap would leave lanes idle, for example with 9 taps in 16 columns. Reasoned, not measured yet.
 MOST_TAPS, FOLD_ROWS = 64, 512
 
 
 def fold(how: Windows, windows: torch.Tensor, output: torch.Tensor, **options: Unpack[Options]) -> Launch:
-    """output = for each element that windows were taken of, the sum of what is in its places.
+    """output = for each element of the image, the sum of its copies in the windows.
 
-    The gradient of unfold, given that of the windows. Sums are in fp32, of fp64 in fp64.
+    This is the gradient of unfold, given that of the windows. Sums are in fp32, for fp64 in fp64.
 
     Args:
         how: the windows.
         windows: (n, c and taps, windows), of any strides.
         output: (n, c, sizes...), contiguous.
-        options: see :class:`rowwise.Options`; without any, few taps are gone over one by one.
+        options: see :class:`rowwise.Options`; without any, up to :data:`MOST_TAPS` taps are summed one by
+            one.
 
     Raises:
-        as `reduction.launch_view`.
+        The errors of `reduction.launch_view`.
     """
     if math.prod(how.taps) <= MOST_TAPS and not options:
         options = {"tile": (FOLD_ROWS, 1), "splits": 1, "num_warps": 4}
@@ -50,16 +51,16 @@ def launch(how: How, source: torch.Tensor, output: torch.Tensor, *, fill: int = 
     FLOPs: 0. Least bytes: see `view_transfer.launch`.
 
     Args:
-        how: what :func:`flip`, :func:`roll` and :func:`pad` return for the source's shape; such a chain for
+        how: the result of :func:`flip`, :func:`roll` or :func:`pad` for the source's shape; such a chain for
             a flattened tensor; or windows.
-        source: a tensor of any strides, of elements of 1, 2, 4 or 8 bytes. It may have dimensions behind
-            those that `how` knows of, which stay as they are.
-        output: of the same dtype, apart from the source: of the shape that follows.
-        fill: the bits of what the source has not, as a signed integer.
+        source: a tensor of any strides, with elements of 1, 2, 4 or 8 bytes. It may have more dimensions than
+            `how` describes; they come last and stay as they are.
+        output: of the same dtype and the resulting shape, in memory apart from the source.
+        fill: the bits of elements that the source does not have, as a signed integer.
         chosen: tile and num_warps, as `view_transfer.launch` takes them.
 
     Raises:
-        as `view_transfer.launch`; TensorMismatchError where the output is of another shape.
+        The errors of `view_transfer.launch`; TensorMismatchError if the output has another shape.
     """
     for name, tensor in (("source", source), ("output", output)):
         check_type(name, tensor, torch.Tensor, "Give a torch.Tensor.")

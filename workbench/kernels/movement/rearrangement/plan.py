@@ -1,7 +1,7 @@
-"""Source and output of a rearrangement as matrices that descriptors describe.
+"""Plan of a rearrangement: source and output as matrices that descriptors describe.
 
-The first dimension's length is a symbol where nothing is done to it, so that another batch generates and
-compiles nothing.
+Where the first dimension stays as it is, its length is a symbol, so that another batch neither generates nor
+compiles code.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ from workbench.kernels.movement.view_transfer import IMAGES, LINE_BYTES, matrice
 
 @lru_cache(maxsize=512)
 def spread(how: Windows, shape: Lengths, strides: Lengths) -> Descriptor:
-    """Of each element that windows are taken of, in rows, where it is in them, a column for each tap.
+    """Return windows as [elements, taps]: for each element of the image, its copies in the windows.
 
-    Place y is under tap t of window (y + padding - t * dilation) / stride, if that is a whole number and
-    there is one. Tap and window follow from one number, tap * span + window * stride: they are its digits.
+    Position y is under tap t of window (y + padding - t * dilation) / stride, if that is an integer and such
+    a window exists. Tap and window are the digits of one number, tap * span + window * stride.
 
     Args:
         how: the windows.
-        shape: (n, c, sizes...) of what they are taken of.
-        strides: of (n, c and taps, windows).
+        shape: (n, c, sizes...) of the image.
+        strides: of the windows' (n, c and taps, windows).
     """
     channels, *sizes = shape[1:]
     n, c_and_taps, window = strides
@@ -54,7 +54,7 @@ def spread(how: Windows, shape: Lengths, strides: Lengths) -> Descriptor:
     for taps, tap_step, windows, window_step in zip(
         how.taps, steps_of(how.taps), how.windows, steps_of(how.windows), strict=True
     ):
-        lengths += [taps, windows, 1]  # of `stride` places one is there, and the others are padding
+        lengths += [taps, windows, 1]  # of every `stride` positions one exists, and the others are padding
         steps += [c_and_taps * tap_step, window * window_step, 0]
     stages: list[list[Transform]] = [[], [], [], [], [], []]
     for size, taps, windows, stride, dilation, padding in zip(
@@ -80,12 +80,12 @@ def spread(how: Windows, shape: Lengths, strides: Lengths) -> Descriptor:
 
 
 class _Axis(NamedTuple):
-    """A dimension of both tensors.
+    """A dimension of source and output.
 
     Attributes:
         length: of the source.
         source, output: strides.
-        chain: from an index of the output to one of the source.
+        chain: transforms from an index of the output to one of the source.
     """
 
     length: Number
@@ -103,7 +103,7 @@ def as_matrices(
     output_strides: Lengths,
     itemsize: int,
 ) -> tuple[Descriptor, Descriptor, bool]:
-    """Source and output as matrices, and whether the first length is a symbol."""
+    """Return source and output as matrices, and whether the first length is a symbol."""
     if isinstance(how, Windows):
         source, output = _of_windows(how, shape, source_strides, output_strides)
         is_batched = True
@@ -129,11 +129,11 @@ def as_matrices(
 def _of_windows(
     how: Windows, shape: Lengths, source_strides: Lengths, output_strides: Lengths
 ) -> tuple[Descriptor, Descriptor]:
-    """Source and output of unfold as (n, c, taps..., windows..., the rest).
+    """Return source and output of unfold as (n, c, taps..., windows..., other dimensions...).
 
     Args:
         how, shape, source_strides: the windows, and the source.
-        output_strides: of (n, c and taps, windows, the rest).
+        output_strides: of (n, c and taps, windows, other dimensions...).
     """
     source = how.of(naive((IMAGES, *shape[1:]), source_strides))
     n, c_and_taps, windows, *rest = output_strides
@@ -150,16 +150,17 @@ def _of_windows(
 def _is_batched(
     chains: Sequence[Chain], output_shape: Lengths, output_strides: Lengths, itemsize: int
 ) -> bool:
-    """Whether nothing is done to the first dimension, the outermost in memory, and a cache line is behind it.
+    """Return whether the first dimension can have a symbol as its length.
 
-    Of shorter rows several are moved as one, for which their number has to be known.
+    It must stay as it is, be outermost in memory, and have at least a cache line in each element. Shorter
+    rows are merged with it, and for that its length has to be known.
     """
     is_outermost = output_strides[:1] == (max(output_strides, default=0),)
     return is_outermost and not chains[0] and math.prod(output_shape[1:]) * itemsize >= LINE_BYTES
 
 
 def _collapsed(axes: Sequence[_Axis]) -> list[_Axis]:
-    """The fewest axes, outermost in the output first: those that stay as they are, and follow one another."""
+    """Return axes, outermost in the output first, merged where they have no chain and follow one another."""
     merged: list[_Axis] = []
     for one in sorted(axes, key=lambda axis: -axis.output):
         outer = merged[-1] if merged else None

@@ -47,9 +47,7 @@ def is_supported(source: View, output: View) -> str:
         if tensor.is_conj() or tensor.is_neg():
             return f"{name} is a view that negates or conjugates what lies in memory"
         if tensor.element_size() not in _WORDS:
-            return (
-                f"elements of {name} have {tensor.element_size()} bytes; give torch.view_as_real of it"
-            )
+            return f"elements of {name} have {tensor.element_size()} bytes; give torch.view_as_real of it"
         if len(view.descriptor.top) != 2:
             return f"{name} has the dimensions {', '.join(view.descriptor.names)}, not rows and columns"
     if source.tensor.dtype != output.tensor.dtype:

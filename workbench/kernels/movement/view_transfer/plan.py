@@ -149,7 +149,7 @@ def pace(descriptor: Descriptor, dim: int) -> int:
 
 
 def turned(source: Descriptor, output: Descriptor, most: int) -> tuple[Descriptor, int]:
-    """Return a source whose neighbors lie in reverse, with runs of them in the order of memory; and their length.
+    """Return a source whose neighbors lie in reverse, with runs of them in the order of memory.
 
     Args:
         source, output: views of [rows, cols].

@@ -1,7 +1,7 @@
-"""Elementwise operators of two tensors: the invoker.
+"""Invoker of elementwise operators of two tensors.
 
-Tensors are taken as they lie in memory: dimensions that follow one another in all three are merged first, so
-that most calls become one flat run of elements.
+Dimensions that follow one another in all three tensors are merged first, so that most calls become one flat
+run of elements.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MOST_WHOLE_IN_A_DOUBLE = 2**53
 
 
 def is_supported(x: torch.Tensor, y: torch.Tensor, output: torch.Tensor | None = None) -> str:
-    """Why the template cannot take these tensors, in words; empty when it can."""
+    """Return why the template cannot take these tensors; empty if it can."""
     tensors = {"x": x, "y": y} if output is None else {"x": x, "y": y, "output": output}
     for name, tensor in tensors.items():
         if not isinstance(tensor, torch.Tensor):
@@ -52,21 +52,23 @@ def launch(
 ) -> Launch:
     """output = operation(x, y): "add" is x + y, "axpy" is alpha * x + y, "logical_or" is x | y.
 
-    "maximum" and "minimum" give NaN where either is NaN. "silu_gated" and its like are silu(x) * y.
+    "maximum" and "minimum" give NaN where either is NaN. Gated operations are an activation times y:
+    "silu_gated" is silu(x) * y.
 
-    FLOPs: 1 an element, 2 for axpy and with an activation, counted as one. Least bytes: x and y read once
-    (what is broadcast counts once), output written once.
+    FLOPs: 1 an element; 2 for axpy and for gated operations, whose activation counts as one. Least bytes: x
+    and y read once (expanded elements count once), output written once.
 
     Args:
         x, y: tensors of one shape, any strides (expanded ones too), on one device.
-        output: where the result goes, of the same shape and any strides in which no two elements share
-            memory: each steps over all that the shorter ones reach. None for a new tensor of the promoted
+        output: tensor for the result, of the same shape and any strides in which no two elements share
+            memory: each stride exceeds the reach of all shorter ones. None for a new tensor of the promoted
             dtype.
         operation: a name in `OPERATIONS`.
         alpha: the scalar of axpy; for integer dtypes a whole number that the dtype and a double can hold.
-        tile: elements a program, a power of two. None: one 16-byte access a lane at 8 warps of 32 lanes, the
-            best of 512 to 8192 elements and 2 to 16 warps on an H200 at 2^26 and 2^28 fp32 elements.
-        num_warps: warps a program, a power of two.
+        tile: elements of a program, a power of two. None: one 16-byte access for each lane of 8 warps of 32
+            lanes, the best of 512 to 8192 elements and 2 to 16 warps on an H200 at 2^26 and 2^28 fp32
+            elements.
+        num_warps: warps of a program, a power of two.
 
     Raises:
         TensorMismatchError: shapes, dtypes, devices or `alpha` do not fit; the message says which.
@@ -79,7 +81,7 @@ def launch(
     if output is None:
         output = torch.empty(x.shape, dtype=torch.result_type(x, y), device=x.device)
     if operation in GATED and not output.is_floating_point():
-        raise TensorMismatchError("output", f"{output.dtype}, of {operation}", "Give floats.")
+        raise TensorMismatchError("output", f"{output.dtype} for {operation}", "Give floats.")
     alpha = _scalar_for(output.dtype, alpha)
     tile = check_power_of_two("tile", TILES[output.dtype] if tile is None else tile)
     check_power_of_two("num_warps", num_warps)
@@ -109,7 +111,7 @@ def launch(
 
 
 def _scalar_for(dtype: torch.dtype, alpha: float) -> float:
-    """`alpha` as the kernel can take it, in a double, for arithmetic in `dtype`."""
+    """Return `alpha` as a double for arithmetic in `dtype`; raise if it does not fit."""
     if dtype.is_floating_point or dtype == torch.bool:
         return alpha
     most = min(torch.iinfo(dtype).max, MOST_WHOLE_IN_A_DOUBLE)

@@ -22,19 +22,19 @@ def axpy(x, y, alpha):
 
 @triton.jit
 def logical_or(x, y, alpha):
-    """x | y, which is what torch means by adding booleans"""
+    """x | y, torch's sum of booleans"""
     return x | y
 
 
 @triton.jit
 def maximum(x, y, alpha):
-    """The larger one; NaN if either is NaN."""
+    """Return the larger one; NaN if either is NaN."""
     return tl.maximum(x, y, propagate_nan=tl.PropagateNan.ALL)
 
 
 @triton.jit
 def minimum(x, y, alpha):
-    """The smaller one; NaN if either is NaN."""
+    """Return the smaller one; NaN if either is NaN."""
     return tl.minimum(x, y, propagate_nan=tl.PropagateNan.ALL)
 
 
@@ -86,9 +86,9 @@ def exact_gelu_tanh_gated(x, y, alpha):
     return activation.exact_gelu_tanh(x) * y
 
 
-# An activation of x times y, of floats: for results of less than `activation.EXACT_FROM` bytes, and for
-# others. Of narrow results 48 instructions an element, instead of 18 (silu, sm_90, compiled), would take
-# about as long as their bytes (reasoned).
+# Activations of x times y, of floats: (for results of fewer than `activation.EXACT_FROM` bytes, for others).
+# The exact ones take 48 instructions an element instead of 18 (silu, sm_90, compiled). For narrow results
+# that would take about as long as moving their bytes (reasoned).
 _GATES = (
     (relu_gated, relu_gated), (sigmoid_gated, exact_sigmoid_gated), (silu_gated, exact_silu_gated),
     (gelu_gated, gelu_gated), (gelu_tanh_gated, exact_gelu_tanh_gated),
@@ -132,7 +132,7 @@ def binary_strided_kernel(
     # meta-parameters
     OPERATION: tl.constexpr, COMPUTE_TYPE: tl.constexpr, BLOCK_SIZE: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """binary_kernel for tensors that are no flat run: element number -> index per dimension -> offset."""
+    """binary_kernel for other layouts: element number -> index along each dimension -> offset."""
     element, valid = transfer.tile_1d(tl.program_id(0), length, BLOCK_SIZE, WIDE)
     rest, x_offsets, y_offsets, output_offsets = element, element * 0, element * 0, element * 0
     for dimension in tl.static_range(len(sizes) - 1, -1, -1):
@@ -148,13 +148,13 @@ def binary_strided_kernel(
 
 @triton.jit
 def convert(tile, output_pointer, COMPUTE_TYPE: tl.constexpr):
-    """An operand as torch promotes it: rounded to the result's type, then widened to the arithmetic's."""
+    """Return an operand as torch promotes it: rounded to the result's dtype, widened to the arithmetic's."""
     return tile.to(output_pointer.dtype.element_ty).to(COMPUTE_TYPE)
 
 
 @triton.jit
 def scalar(alpha, COMPUTE_TYPE: tl.constexpr):
-    """alpha in the type of the arithmetic."""
+    """Return alpha in the dtype of the arithmetic."""
     if COMPUTE_TYPE.is_fp64():
         return alpha
     else:

@@ -1,4 +1,4 @@
-"""Plan of an elementwise operator: how tensors lie, and the tile."""
+"""Plan of an elementwise operator: the layout of its tensors, and the tile."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ COMPUTE_TYPES = {
     torch.bool: tl.int1,
 }
 
-# Elements a program, of each dtype.
+# Elements of a program, by dtype.
 TILES = {dtype: TILE_BYTES // dtype.itemsize for dtype in COMPUTE_TYPES}
 
 
 class Layout(NamedTuple):
-    """How tensors of one shape lie in memory; most calls repeat a few of these, so they are kept.
+    """Layout of tensors of one shape in memory.
 
     Attributes:
         sizes, strides: as :func:`collapse` returns them.
         reach: the largest distance, in elements, of an element from its tensor's first.
-        distinct: of each tensor, the elements that differ: what is expanded (stride 0) is one in memory.
+        distinct: for each tensor, its elements in memory, where an expanded dimension (stride 0) has one.
     """
 
     sizes: tuple[int, ...]
@@ -48,9 +48,9 @@ class Layout(NamedTuple):
         return all(steps == (1,) for steps in self.strides)
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=1024)  # most calls repeat a few layouts
 def layout_of(shape: torch.Size, strides: tuple[tuple[int, ...], ...]) -> Layout:
-    """Return how tensors of this shape and these strides lie in memory."""
+    """Return the layout of tensors of this shape and these strides."""
     distinct = tuple(
         torch.Size(n for n, step in zip(shape, steps, strict=True) if step != 0 or n == 0).numel()
         for steps in strides
