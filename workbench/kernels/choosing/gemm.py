@@ -112,23 +112,23 @@ class Asked:
 
     @property
     def is_one_by_one(self) -> bool:
-        """Whether elements of A or B are moved one by one."""
+        """True if elements of A or B are moved one by one."""
         return self.a.is_one_by_one or self.b.is_one_by_one
 
     @property
     def suits_units(self) -> bool:
-        """Whether matrix units, if any multiply, take A and B as they lie."""
+        """True if matrix units, if any multiply, take A and B as they lie."""
         return not self.uses_units or (self.a.suits_units and self.b.suits_units)
 
     @property
     def can_take_turns(self) -> bool:
-        """Whether the times of PING_PONG hold: results wider than the operands were not measured."""
+        """True if the times of PING_PONG hold: results wider than the operands were not measured."""
         are_alike = self.runs_gluon and self.are_matrices and self.itemsize == self.output_itemsize == 2
         return are_alike and self.can_describe and self.a.is_line_aligned and self.b.is_line_aligned
 
     @property
     def can_describe(self) -> bool:
-        """Whether A and B can be moved by tensor descriptors."""
+        """True if A and B can be moved by tensor descriptors."""
         return (
             self.architecture == "sm_90" and self.batch == 1 and self.a.can_describe and self.b.can_describe
         )

@@ -43,7 +43,7 @@ class Geometry:
 
     @property
     def is_gathered(self) -> bool:
-        """Whether neighbors in the matrix of windows are not always neighbors in the image."""
+        """True if neighbors in the matrix of windows are not always neighbors in the image."""
         return math.prod(self.taps) > 1 or math.prod(self.stride) > 1 or any(map(any, self.padding))
 
     @property

@@ -43,7 +43,7 @@ def is_supported(source: torch.Tensor, destination: torch.Tensor) -> str:
         if tensor.is_quantized:
             return f"{name} is quantized: {tensor.dtype}"
         if tensor.is_conj() or tensor.is_neg():
-            return f"{name} is a view that negates or conjugates what lies in memory"
+            return f"{name} is a view that negates or conjugates its memory"
     if source.dtype != destination.dtype:
         return f"dtypes differ: source {source.dtype}, destination {destination.dtype}"
     if source.shape != destination.shape:

@@ -182,7 +182,7 @@ class Layout(NamedTuple):
 
     @property
     def is_flat(self) -> bool:
-        """Whether the transfer is one flat run of elements."""
+        """True if the transfer is one flat run of elements."""
         return self.source_strides == self.destination_strides == (1,)
 
 

@@ -45,7 +45,7 @@ def is_supported(source: View, output: View) -> str:
         if tensor.layout != torch.strided or tensor.is_quantized:
             return f"{name} is no plain strided tensor"
         if tensor.is_conj() or tensor.is_neg():
-            return f"{name} is a view that negates or conjugates what lies in memory"
+            return f"{name} is a view that negates or conjugates its memory"
         if tensor.element_size() not in _WORDS:
             return f"elements of {name} have {tensor.element_size()} bytes; give torch.view_as_real of it"
         if len(view.descriptor.top) != 2:

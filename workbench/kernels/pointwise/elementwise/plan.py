@@ -44,7 +44,7 @@ class Layout(NamedTuple):
 
     @property
     def is_flat(self) -> bool:
-        """Whether all tensors are one flat run of elements."""
+        """True if all tensors are one flat run of elements."""
         return all(steps == (1,) for steps in self.strides)
 
 

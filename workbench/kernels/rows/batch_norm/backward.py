@@ -48,7 +48,7 @@ def launch_backward(
     check_type("are_known", are_known, bool, "Give True or False.")
     check_each("mean, scale", (mean, scale), torch.Tensor, "Give tensors.")
     if reason := is_supported(x, weight, mean, scale):
-        raise TensorMismatchError("x, weight, mean, scale", reason, "Give what the forward pass was given.")
+        raise TensorMismatchError("x, weight, mean, scale", reason, "Give the tensors of the forward pass.")
     normalization.check_gradient(gradient, x)
     outputs = gradients(x)
     if x.numel() == 0:

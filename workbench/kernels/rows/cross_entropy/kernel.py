@@ -63,7 +63,7 @@ def cross_entropy_kernel(
     results,
     # sizes
     rows, cols,
-    # what the access function is given, for the scores, in a tuple
+    # parameters of the access function, for the scores, in a tuple
     layouts,
     # the target class that is ignored, and the label smoothing
     ignored, smoothing: "fp64",
@@ -147,7 +147,7 @@ def cross_entropy_backward_kernel(
     scores, targets, class_weights, known, gradients, destination,
     # sizes, and the stride from one row's gradient to the next
     rows, cols, gradient_step,
-    # what the access function is given, for the scores and for their gradient
+    # parameters of the access function, for the scores and for their gradient
     layouts,
     # as in cross_entropy_kernel
     ignored, smoothing: "fp64",

@@ -52,7 +52,7 @@ def launch_backward(
         TensorMismatchError: tensors do not fit. InvalidArgumentError, ArgumentTypeError: another argument.
     """
     if reason := is_supported(x, check_positive("groups", groups), weight):
-        raise TensorMismatchError("x, weight", reason, "Give what the forward pass was given.")
+        raise TensorMismatchError("x, weight", reason, "Give the tensors of the forward pass.")
     results = check_each("results", results, torch.Tensor, "Give the statistics that launch gave.")
     like = statistics(x, groups)
     if [(t.shape, t.dtype, t.device) for t in results] != [(t.shape, t.dtype, t.device) for t in like]:

@@ -96,7 +96,7 @@ def launch_backward(
     check_name("norm", norm, NORMS)
     rows, cols = rows_and_cols(x, rank)
     if reason := is_supported(norm, x, cols, weight):
-        raise TensorMismatchError("x, weight", reason, "Give what the forward pass was given.")
+        raise TensorMismatchError("x, weight", reason, "Give the tensors of the forward pass.")
     check_floating("gradient", gradient)
     check_each("results", results, torch.Tensor, "Give the statistics that launch gave.")
     if len(results) != STATISTICS[norm]:

@@ -19,16 +19,17 @@ from workbench.kernels.tile import reduce, transfer
 
 @triton.jit
 def rowwise_kernel(
-    # pointers: tensors of rows and columns, of a value a column, of a value a row; the output, results by row
+    # pointers: tensors of rows and columns, with a value a column, with a value a row; the output; results by
+    # row
     sources, columns, given, destination, results,
     # sizes
     rows, cols,
-    # what the access function is given, for each source and last for the output
+    # parameters of the access function, for each source and last for the output
     layouts,
     # the operator's scalar
     parameter: "fp64",
-    # meta-parameters: the operator, the access function and what divides its integers, what masked elements
-    # are, the type of the arithmetic, a tile's rows and columns, whether they divide rows and columns
+    # meta-parameters: the operator, the access function and divisors of its integers, values of masked
+    # elements, the dtype of the arithmetic, a tile's rows and columns, whether they divide rows and columns
     WHOLE: tl.constexpr, FINISH: tl.constexpr, APPLY: tl.constexpr, LATE: tl.constexpr, ONCE: tl.constexpr,
     ACCESS: tl.constexpr, DIVISORS: tl.constexpr, FILLS: tl.constexpr, TYPE: tl.constexpr,
     ROWS: tl.constexpr, COLS: tl.constexpr, EXACT: tl.constexpr, WIDE: tl.constexpr,

@@ -199,7 +199,7 @@ def log_sum_exp_kernel(
     sources, destination,
     # sizes
     rows, cols,
-    # what the access function is given, for x
+    # parameters of the access function, for x
     layouts,
     # meta-parameters, as in rowwise_tiles_kernel
     INIT: tl.constexpr, UPDATE: tl.constexpr, SETTLE: tl.constexpr,
@@ -236,7 +236,7 @@ def log_sum_exp_backward_kernel(
     source, log_sums, gradients, destination,
     # sizes
     rows, cols,
-    # what the access function is given, for x and for its gradient
+    # parameters of the access function, for x and for its gradient
     layouts,
     # meta-parameters
     ACCESS: tl.constexpr, DIVISORS: tl.constexpr, TYPE: tl.constexpr,
