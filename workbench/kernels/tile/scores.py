@@ -128,8 +128,8 @@ def scored(
         seen = sees(query, key, keys, window[0], window[1], window[2], RULES.ends_left, RULES.ends_right)
         if len(MASK) > 0:
             if scores.dtype == tl.float64:
-                if tl.num_programs(0) > 0:  # see `hooked`
-                    seen = seen & of_mask(batch, head, query, key, mask_extra, MASK[0])
+                if tl.num_programs(0) > 0:  # see `hooked`; without a window, `seen` has another shape
+                    scores = masked(scores, of_mask(batch, head, query, key, mask_extra, MASK[0]))
             else:
                 seen = seen & of_mask(batch, head, query, key, mask_extra, MASK[0])
         scores = masked(scores, seen)
