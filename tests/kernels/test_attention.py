@@ -343,6 +343,15 @@ def test_states_of_every_dtype_are_merged() -> None:
         assert [step.kernel for step in steps] == ["attention_kernel", "merge_kernel"]
 
 
+@pytest.mark.parametrize("window", [EVERYTHING, CAUSAL], ids=str)
+def test_a_mask_in_fp64_compiles(window: Window) -> None:
+    """Without a window, whether a key exists does not depend on the query, but the mask does."""
+    given = tensors(1, 1, 1, 32, 32, 16, torch.float64)
+    scoring = Scoring(mask=Mask(of_even_sum, of_batch=False), window=window)
+    steps = lens.compile(attention.launch(*given, scoring, tile=(16, 16), splits=1), "sm_90")
+    assert [step.kernel for step in steps] == ["visits_kernel", "attention_kernel"]
+
+
 @pytest.mark.parametrize("sizes", [(159, 31), (159, 15), (64, 48), (160, 32)], ids=str)
 def test_values_of_another_layout_than_keys_are_read_where_they_are(sizes: tuple[int, int]) -> None:
     """Compiled as on a GPU, at odd pitches: narrow values took the place of keys in shared memory."""

@@ -108,7 +108,7 @@ def tiles(launch: Launch) -> MaskTiles:
     block_m, block_n = given["BLOCK_M"], given["BLOCK_N"]
     visits = np.zeros((len(bounds), -(-seen.shape[1] // block_n)), dtype=np.int8)
     # Without a visit list, the mask is evaluated everywhere.
-    inner = MASKED if given["RULES"][1] and not given["VISITS"] else WHOLE
+    inner = MASKED if given["RULES"].mask and not given["VISITS"] else WHOLE
     for row, places in enumerate(bounds.tolist()):
         numbers = np.arange(visits.shape[1])
         if listed:

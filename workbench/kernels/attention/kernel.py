@@ -52,7 +52,7 @@ def attention_kernel(
     tile, number = number % tiles, number // tiles
     split, number = number % SPLITS, number // SPLITS
     head, batch = number % (heads // packed) * packed, number // (heads // packed)
-    if RULES[3]:
+    if RULES.ends_right:
         tile = tiles - 1 - tile  # those that see most keys begin first
     row = tile * BLOCK_M
     if WIDE:
@@ -90,7 +90,7 @@ def attention_kernel(
         bounds, listed = visits_of(visits, sequence, head, tile)
     else:
         bounds = scores.tiles_of_window(
-            first, last, keys, left, right, shift, BLOCK_N, RULES[2], RULES[3]
+            first, last, keys, left, right, shift, BLOCK_N, RULES.ends_left, RULES.ends_right
         )  # fmt: skip
         listed = visits
     bounds = scores.part_of(bounds, split, SPLITS)
@@ -99,8 +99,8 @@ def attention_kernel(
     # Tiles of which all is seen need no mask. Those before and behind do.
     for phase in tl.static_range(3):
         if (
-            phase == 1 or (phase == 0 and RULES[2] and not VISITS)
-            or (phase == 2 and (RULES[3] or CHECKS[1] or VISITS))
+            phase == 1 or (phase == 0 and RULES.ends_left and not VISITS)
+            or (phase == 2 and (RULES.ends_right or CHECKS.keys or VISITS))
         ):  # fmt: skip
             for visit in tl.range(
                 bounds[phase], bounds[phase + 1], warp_specialize=SPECIALIZED and phase == 1
@@ -110,7 +110,7 @@ def attention_kernel(
                     start = tl.load(listed + visit)
                 state, sums = attend(
                     state, sums, held, k, v, start * BLOCK_N, place, rules, BLOCK_M, BLOCK_N, WIDTHS,
-                    VALUE_WIDTHS, RULES, phase != 1 or (len(RULES[1]) > 0 and not VISITS), CHECKS, TYPE,
+                    VALUE_WIDTHS, RULES, phase != 1 or (len(RULES.mask) > 0 and not VISITS), CHECKS, TYPE,
                     PRECISION, BOOST, DROPS, DESCRIPTORS,
                 )  # fmt: skip
     maximum, total = state
@@ -119,7 +119,7 @@ def attention_kernel(
     if DROPS:
         share *= 1 / (1 - probability)
     factor = reduce.scalar(scale, TYPE)
-    if not RULES[4]:
+    if not RULES.scales_later:
         factor = reduce.scalar(1.0, TYPE)
     log_sum = reduce.finite_shift(maximum) * factor + (tl.log2(total) - BOOST) * scores.LN_2
     log_sums += split * sums_strides[0] + batch * sums_strides[1]
@@ -146,7 +146,7 @@ def attend(
     """State and sums once a tile of keys was seen too."""
     batch, head, row, number = place
     keys, scale, window, extras, mask_extra, seed, probability = rules
-    tiles = gemm.load_parts(key, start, BLOCK_N, WIDTHS, MASKED and CHECKS[1], CHECKS[2], DESCRIPTORS)
+    tiles = gemm.load_parts(key, start, BLOCK_N, WIDTHS, MASKED and CHECKS.keys, CHECKS.size, DESCRIPTORS)
     # In shared memory, rows of fewer than 128 bytes have a layout of their own. Values of another layout than
     # keys are loaded while the keys are needed, so as not to take their place: see `gemm.multiply`.
     BYTES: tl.constexpr = tiles[0].dtype.primitive_bitwidth // 8
@@ -154,7 +154,7 @@ def attend(
     IS_EARLY: tl.constexpr = LAST * BYTES < 128 and WIDTHS != VALUE_WIDTHS
     if IS_EARLY:
         values = gemm.load_parts(
-            value, start, BLOCK_N, VALUE_WIDTHS, MASKED and CHECKS[1], CHECKS[3], DESCRIPTORS
+            value, start, BLOCK_N, VALUE_WIDTHS, MASKED and CHECKS.keys, CHECKS.value_size, DESCRIPTORS
         )
     products = gemm.product_of_parts(held, tiles, BLOCK_M, BLOCK_N, TYPE, PRECISION)
     factor = reduce.scalar(scale, TYPE)
@@ -162,7 +162,7 @@ def attend(
     _, rated = scores.scored(
         products, batch, head, row, col, keys, factor, window, extras, mask_extra, RULES, MASKED
     )
-    if not RULES[4]:
+    if not RULES.scales_later:
         factor = reduce.scalar(1.0, TYPE)
     EXACT: tl.constexpr = held[0].dtype.primitive_bitwidth >= 32
     state, weights, rescale = reduce.online_softmax_update_in_base_2(
@@ -172,7 +172,7 @@ def attend(
         weights = tl.where(scores.is_kept(seed, probability, number, row, col), weights, 0.0)
     if not IS_EARLY:
         values = gemm.load_parts(
-            value, start, BLOCK_N, VALUE_WIDTHS, MASKED and CHECKS[1], CHECKS[3], DESCRIPTORS
+            value, start, BLOCK_N, VALUE_WIDTHS, MASKED and CHECKS.keys, CHECKS.value_size, DESCRIPTORS
         )
     sums = gemm.scale_rows(sums, rescale)
     return state, gemm.add_products(weights.to(values[0].dtype), values, sums, TYPE, PRECISION)
@@ -224,7 +224,7 @@ def visits_kernel(
     number = tl.program_id(0)
     tile, number = number % tiles, number // tiles
     head, batch = number % heads, number // heads
-    MASK: tl.constexpr = RULES[1]
+    MASK: tl.constexpr = RULES.mask
     if RAGGED:
         _, queries = extent(starts[0], batch)
         _, keys = extent(starts[1], batch)
@@ -233,12 +233,14 @@ def visits_kernel(
     if OF_KEYS:
         first, last = tile * BLOCK_N, min(tile * BLOCK_N + BLOCK_N, keys) - 1
         bounds = scores.tiles_of_window(
-            first, last, queries, right, left, -shift, BLOCK_M, RULES[3], RULES[2]
+            first, last, queries, right, left, -shift, BLOCK_M, RULES.ends_right, RULES.ends_left
         )  # fmt: skip
         is_one = first < keys
     else:
         first, last = tile * BLOCK_M, min(tile * BLOCK_M + BLOCK_M, queries) - 1
-        bounds = scores.tiles_of_window(first, last, keys, left, right, shift, BLOCK_N, RULES[2], RULES[3])
+        bounds = scores.tiles_of_window(
+            first, last, keys, left, right, shift, BLOCK_N, RULES.ends_left, RULES.ends_right
+        )
         is_one = first < queries
     row = visits + batch * strides[0] + head * strides[1] + tile * strides[2]
     found = 0
@@ -249,7 +251,7 @@ def visits_kernel(
                 query_tile, key_tile = other, tile
             query = query_tile * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
             key = key_tile * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-            seen = scores.sees(query, key, keys, left, right, shift, RULES[2], RULES[3])
+            seen = scores.sees(query, key, keys, left, right, shift, RULES.ends_left, RULES.ends_right)
             seen = seen & scores.of_mask(batch, head, query, key, mask_extra, MASK[0])
             seen = seen & (query < queries)
             # What hangs over of the tile that stays has no say.

@@ -107,6 +107,20 @@ class Plan:
     specialized: bool
 
 
+class Checks(NamedTuple):
+    """Which bounds a tile can exceed, and loads and stores therefore check.
+
+    Attributes:
+        queries, keys: the last tile of queries, or of keys, can reach beyond the last row.
+        size, value_size: the parts of a key's columns, or of a value's, can be wider than these.
+    """
+
+    queries: bool
+    keys: bool
+    size: bool
+    value_size: bool
+
+
 def plan_of(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scoring: Scoring, config: Configuration
 ) -> Plan:
@@ -145,7 +159,7 @@ def shared_meta(
     return {
         "BLOCK_M": block_m, "BLOCK_N": block_n, "WIDTHS": widths, "VALUE_WIDTHS": value_widths,
         "RULES": scoring.rules(size), "FROM_END": scoring.window.from_end,
-        "CHECKS": (
+        "CHECKS": Checks(
             is_ragged or rows % block_m != 0, is_ragged or keys % block_n != 0,
             size != sum(widths), value_size != sum(value_widths),
         ),

@@ -18,6 +18,7 @@ from workbench.errors import (
     check_type,
     in_brief,
 )
+from workbench.kernels.tile.scores import Rules
 
 # How far windows reach and are shifted: numbers of keys are in 32 bits.
 MOST_REACH = 2**29
@@ -225,13 +226,13 @@ class Scoring:
             return float(self.scale)
         return 1 / math.sqrt(columns) if columns else 1.0
 
-    def rules(self, columns: int) -> tuple[Any, ...]:
-        """RULES of `tile.scores.scored`."""
+    def rules(self, columns: int) -> Rules:
+        """Return the constants of `tile.scores.scored`, for heads of so many columns."""
         # What fp32 has no number for would be 0 there, and NaN times the -inf of what is masked.
         is_later = not self.hooks and self.factor(columns) >= torch.finfo(torch.float32).tiny
         mask = () if self.mask is None else (self.mask.function,)
         hooks = tuple([hook.function for hook in self.hooks])
-        return hooks, mask, self.window.left is not None, self.window.right is not None, is_later
+        return Rules(hooks, mask, self.window.left is not None, self.window.right is not None, is_later)
 
     def arguments(self, columns: int) -> Arguments:
         """Return the arguments of a kernel, from `scale` to `starts`."""

@@ -63,7 +63,9 @@ def attention_states_kernel(
         bounds, listed = visits_of(visits, batch, head, tile)
     else:
         last = min(row + BLOCK_M - 1, queries - 1)
-        bounds = scores.tiles_of_window(row, last, keys, left, right, shift, BLOCK_N, RULES[2], RULES[3])
+        bounds = scores.tiles_of_window(
+            row, last, keys, left, right, shift, BLOCK_N, RULES.ends_left, RULES.ends_right
+        )
         listed = visits
     place = (batch, head_of, query_of, head_of)
     window = (left, right, shift)
@@ -76,9 +78,9 @@ def attention_states_kernel(
             if VISITS:
                 number = tl.load(listed + visit)
             start = number * BLOCK_N
-            MASKED: tl.constexpr = phase != 1 or (len(RULES[1]) > 0 and not VISITS)
+            MASKED: tl.constexpr = phase != 1 or (len(RULES.mask) > 0 and not VISITS)
             # What `attend` has on its way, by the tile operators that it calls.
-            tiles = gemm.load_parts(k, start, BLOCK_N, WIDTHS, MASKED and CHECKS[1], CHECKS[2])
+            tiles = gemm.load_parts(k, start, BLOCK_N, WIDTHS, MASKED and CHECKS.keys, CHECKS.size)
             products = gemm.product_of_parts(held, tiles, BLOCK_M, BLOCK_N, TYPE, PRECISION)
             col = start + tl.arange(0, BLOCK_N)[None, :]
             factor = reduce.scalar(scale, TYPE)
@@ -86,7 +88,7 @@ def attention_states_kernel(
                 products, batch, head_of, query_of, col, keys, factor, window, extras, mask_extra, RULES,
                 MASKED,
             )  # fmt: skip
-            if not RULES[4]:
+            if not RULES.scales_later:
                 factor = reduce.scalar(1.0, TYPE)
             _, weights, rescale = reduce.online_softmax_update_in_base_2(
                 state, rated, factor * scores.LOG2_E, 0, EXACT

@@ -34,12 +34,16 @@ def attention_tiles_kernel(
         bounds, _ = visits_of(visits, batch, head, tile)
     else:
         last = min(row + BLOCK_M - 1, queries - 1)
-        bounds = scores.tiles_of_window(row, last, keys, left, right, shift, BLOCK_N, RULES[2], RULES[3])
+        bounds = scores.tiles_of_window(
+            row, last, keys, left, right, shift, BLOCK_N, RULES.ends_left, RULES.ends_right
+        )
     for number in tl.static_range(4):
         tl.store(bounds_of + tile * 4 + number, bounds[number])
     query, key = row + tl.arange(0, BLOCK_M)[:, None], tl.arange(0, COLS)[None, :]
-    seen = (query < queries) & scores.sees(query, key, keys, left, right, shift, RULES[2], RULES[3])
-    MASK: tl.constexpr = RULES[1]
+    seen = (query < queries) & scores.sees(
+        query, key, keys, left, right, shift, RULES.ends_left, RULES.ends_right
+    )
+    MASK: tl.constexpr = RULES.mask
     if len(MASK) > 0:
         # What the mask is asked of goes no farther than the last tile, as in attention.
         end = tl.cdiv(keys, BLOCK_N) * BLOCK_N

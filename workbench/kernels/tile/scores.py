@@ -10,6 +10,7 @@ it was given. A mask is one too, `(batch, head, query, key, extra) -> whether th
 """
 
 import math
+from typing import Any, NamedTuple
 
 import triton
 import triton.language as tl
@@ -17,6 +18,23 @@ import triton.language as tl
 # exp(x) = 2 ** (x * log2(e)), and powers of two are what the hardware has.
 LOG2_E = tl.constexpr(math.log2(math.e))
 LN_2 = tl.constexpr(math.log(2))
+
+
+class Rules(NamedTuple):
+    """The constants by which :func:`scored` makes scores of products.
+
+    Attributes:
+        hooks: the jit functions that change scores, in order.
+        mask: the mask's jit function, alone in a tuple; an empty tuple if there is no mask.
+        ends_left, ends_right: whether the window ends on that side.
+        scales_later: whether the caller multiplies by the scale, after :func:`scored`.
+    """
+
+    hooks: tuple[Any, ...]
+    mask: tuple[Any, ...]
+    ends_left: bool
+    ends_right: bool
+    scales_later: bool
 
 
 @triton.jit
@@ -91,27 +109,27 @@ def scored(
     """The scores of a tile from its products of queries and keys.
 
     Args:
-        scale: what products are multiplied by, of their type; not where RULES says that it is done later.
+        scale: what products are multiplied by, of their type; unused where RULES.scales_later.
         window: (left, right, shift). extras: what each hook is given, mask_extra what the mask is.
-        RULES: (hooks, mask, LEFT, RIGHT, whether scaling is done later); mask is a tuple of one or none.
+        RULES: :class:`Rules`.
         MASKED: whether some pairs of the tile may not be seen.
 
     Returns:
         (what each hook was given and, last, what the last one made of it), and the same last with -inf where
         the query does not see the key.
     """
-    HOOKS: tl.constexpr = RULES[0]
-    MASK: tl.constexpr = RULES[1]
-    if not RULES[4]:
+    HOOKS: tl.constexpr = RULES.hooks
+    MASK: tl.constexpr = RULES.mask
+    if not RULES.scales_later:
         products *= scale
     stages = hooked(products, batch, head, query, key, extras, HOOKS)
     scores = stages[len(HOOKS)]
     if MASKED:
-        seen = sees(query, key, keys, window[0], window[1], window[2], RULES[2], RULES[3])
+        seen = sees(query, key, keys, window[0], window[1], window[2], RULES.ends_left, RULES.ends_right)
         if len(MASK) > 0:
             if scores.dtype == tl.float64:
-                if tl.num_programs(0) > 0:  # see `hooked`
-                    seen = seen & of_mask(batch, head, query, key, mask_extra, MASK[0])
+                if tl.num_programs(0) > 0:  # see `hooked`; without a window, `seen` has another shape
+                    scores = masked(scores, of_mask(batch, head, query, key, mask_extra, MASK[0]))
             else:
                 seen = seen & of_mask(batch, head, query, key, mask_extra, MASK[0])
         scores = masked(scores, seen)

@@ -39,6 +39,9 @@ PORTABLE = {
 }
 ONE_PASS = {64: Tiling((128, 128), 8, 2), 128: Tiling((64, 128), 8, 2)}
 
+# A causal mask, and no hooks.
+CAUSAL_RULES = scores.Rules((), (), ends_left=False, ends_right=True, scales_later=True)
+
 # The maximum length of a grid's second axis.
 _MOST_HEADS = 65_535
 
@@ -330,7 +333,7 @@ def grouped_queries(
             query, key, value, output, log_sums, heads, queries, keys, strides, scale, group, (0, 0, shift),
             (),
         ),
-        {**_meta(tile), "WIDTHS": (query.shape[3],), "RULES": ((), (), False, True, True)},
+        {**_meta(tile), "WIDTHS": (query.shape[3],), "RULES": CAUSAL_RULES},
     )  # fmt: skip
     return Launch((step,), (output, log_sums), work=_work(query, key, value, output, shift))
 

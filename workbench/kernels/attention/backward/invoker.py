@@ -18,7 +18,11 @@ from workbench.kernels.attention.backward.kernels import (
     gradients_of_queries_kernel,
     round_kernel,
 )
-from workbench.kernels.attention.backward.plan import default_tilings, is_supported
+from workbench.kernels.attention.backward.plan import (
+    DescribedOperands,
+    default_tilings,
+    is_supported,
+)
 from workbench.kernels.attention.invoker import clear_slack_step, visited, visits_launch
 from workbench.kernels.attention.plan import (
     Tiling,
@@ -235,7 +239,7 @@ class _Making:
             **shared_meta(scoring, size, value_size, tile, extents.queries, extents.keys),
             "GRADIENTS": tuple(hooks), "TYPE": sum_dtypes(query.dtype)[0], "PRECISION": self.precision,
             "VISITS": scoring.mask is not None,
-            "DESCRIBED": tuple([isinstance(one, TensorDescriptor) for one in sources]),
+            "DESCRIBED": DescribedOperands(*[isinstance(one, TensorDescriptor) for one in sources]),
             "WIDE": is_wide(*read, given.output, *self.gradients),
             "num_warps": tiling.num_warps, "num_stages": tiling.num_stages,
         }  # fmt: skip

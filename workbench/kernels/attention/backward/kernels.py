@@ -89,10 +89,12 @@ def gradients_of_keys_kernel(
         value_gradient += first_key * value_gradient_strides[2]
     if FROM_END:
         shift += keys - queries
-    k = gemm.of_head(key, batch, of_key, (keys, size), key_strides, DESCRIBED[1])
-    v = gemm.of_head(value, batch, of_key, (keys, value_size), value_strides, DESCRIBED[2])
-    held = gemm.load_parts(k, col, BLOCK_N, WIDTHS, CHECKS[1], CHECKS[2], DESCRIBED[1])
-    held_values = gemm.load_parts(v, col, BLOCK_N, VALUE_WIDTHS, CHECKS[1], CHECKS[3], DESCRIBED[2])
+    k = gemm.of_head(key, batch, of_key, (keys, size), key_strides, DESCRIBED.has_key)
+    v = gemm.of_head(value, batch, of_key, (keys, value_size), value_strides, DESCRIBED.has_value)
+    held = gemm.load_parts(k, col, BLOCK_N, WIDTHS, CHECKS.keys, CHECKS.size, DESCRIBED.has_key)
+    held_values = gemm.load_parts(
+        v, col, BLOCK_N, VALUE_WIDTHS, CHECKS.keys, CHECKS.value_size, DESCRIBED.has_value
+    )
     of_keys = gemm.zeros_of_parts(BLOCK_N, WIDTHS, TYPE)
     of_values = gemm.zeros_of_parts(BLOCK_N, VALUE_WIDTHS, TYPE)
     key_of = col + tl.arange(0, BLOCK_N)[:, None]
@@ -104,33 +106,37 @@ def gradients_of_keys_kernel(
             bounds, listed = visits_of(visits, sequence, head, tile)
         else:
             bounds = scores.tiles_of_window(
-                col, last, queries, right, left, -shift, BLOCK_M, RULES[3], RULES[2]
+                col, last, queries, right, left, -shift, BLOCK_M, RULES.ends_right, RULES.ends_left
             )  # fmt: skip
             listed = visits
         place = (sequence, head, sequence * heads + head)
-        q = gemm.of_head(query, batch, head, (queries, size), query_strides, DESCRIBED[0])
-        o = gemm.of_head(gradient, batch, head, (queries, value_size), gradient_strides, DESCRIBED[3])
+        q = gemm.of_head(query, batch, head, (queries, size), query_strides, DESCRIBED.has_query)
+        o = gemm.of_head(
+            gradient, batch, head, (queries, value_size), gradient_strides, DESCRIBED.has_gradient
+        )
         of_row = batch * sums_strides[0] + head * sums_strides[1]
         for phase in tl.static_range(3):
             if (
-                phase == 1 or (phase == 0 and RULES[3] and not VISITS)
-                or (phase == 2 and (RULES[2] or VISITS or CHECKS[0]))
+                phase == 1 or (phase == 0 and RULES.ends_right and not VISITS)
+                or (phase == 2 and (RULES.ends_left or VISITS or CHECKS.queries))
             ):  # fmt: skip
                 for visit in range(bounds[phase], bounds[phase + 1]):
                     start = visit
                     if VISITS:
                         start = tl.load(listed + visit)
                     start *= BLOCK_M
-                    MASKED: tl.constexpr = phase != 1 or CHECKS[1] or (len(RULES[1]) > 0 and not VISITS)
+                    MASKED: tl.constexpr = phase != 1 or CHECKS.keys or (len(RULES.mask) > 0 and not VISITS)
                     tile_of_queries = gemm.load_parts(
-                        q, start, BLOCK_M, WIDTHS, phase != 1 and CHECKS[0], CHECKS[2], DESCRIBED[0]
-                    )
+                        q, start, BLOCK_M, WIDTHS, phase != 1 and CHECKS.queries, CHECKS.size,
+                        DESCRIBED.has_query,
+                    )  # fmt: skip
                     tile_of_gradients = gemm.load_parts(
-                        o, start, BLOCK_M, VALUE_WIDTHS, phase != 1 and CHECKS[0], CHECKS[3], DESCRIBED[3]
-                    )
+                        o, start, BLOCK_M, VALUE_WIDTHS, phase != 1 and CHECKS.queries, CHECKS.value_size,
+                        DESCRIBED.has_gradient,
+                    )  # fmt: skip
                     row = start + tl.arange(0, BLOCK_M)
                     log_sum, delta = load_sums(
-                        log_sums + of_row, deltas + of_row, row, queries, phase != 1 and CHECKS[0]
+                        log_sums + of_row, deltas + of_row, row, queries, phase != 1 and CHECKS.queries
                     )
                     weights, of_scores = gradients_of_scores(
                         held, tile_of_queries, held_values, tile_of_gradients, log_sum[None, :],
@@ -182,7 +188,7 @@ def gradients_of_queries_kernel(
     number = tl.program_id(0)
     tile, number = number % tiles, number // tiles
     head, batch = number % heads, number // heads
-    if RULES[3]:
+    if RULES.ends_right:
         tile = tiles - 1 - tile  # those that see most keys begin first
     row = tile * BLOCK_M
     if WIDE:
@@ -204,41 +210,46 @@ def gradients_of_queries_kernel(
     if FROM_END:
         shift += keys - queries
     of_key = head // group
-    k = gemm.of_head(key, batch, of_key, (keys, size), key_strides, DESCRIBED[1])
-    v = gemm.of_head(value, batch, of_key, (keys, value_size), value_strides, DESCRIBED[2])
-    q = gemm.of_head(query, batch, head, (queries, size), query_strides, DESCRIBED[0])
-    o = gemm.of_head(gradient, batch, head, (queries, value_size), gradient_strides, DESCRIBED[3])
-    held = gemm.load_parts(q, row, BLOCK_M, WIDTHS, CHECKS[0], CHECKS[2], DESCRIBED[0])
-    held_gradients = gemm.load_parts(o, row, BLOCK_M, VALUE_WIDTHS, CHECKS[0], CHECKS[3], DESCRIBED[3])
+    k = gemm.of_head(key, batch, of_key, (keys, size), key_strides, DESCRIBED.has_key)
+    v = gemm.of_head(value, batch, of_key, (keys, value_size), value_strides, DESCRIBED.has_value)
+    q = gemm.of_head(query, batch, head, (queries, size), query_strides, DESCRIBED.has_query)
+    o = gemm.of_head(gradient, batch, head, (queries, value_size), gradient_strides, DESCRIBED.has_gradient)
+    held = gemm.load_parts(q, row, BLOCK_M, WIDTHS, CHECKS.queries, CHECKS.size, DESCRIBED.has_query)
+    held_gradients = gemm.load_parts(
+        o, row, BLOCK_M, VALUE_WIDTHS, CHECKS.queries, CHECKS.value_size, DESCRIBED.has_gradient
+    )
     row_of = row + tl.arange(0, BLOCK_M)
     of_row = batch * sums_strides[0] + head * sums_strides[1]
-    log_sum, delta = load_sums(log_sums + of_row, deltas + of_row, row_of, queries, CHECKS[0])
+    log_sum, delta = load_sums(log_sums + of_row, deltas + of_row, row_of, queries, CHECKS.queries)
     sums = gemm.zeros_of_parts(BLOCK_M, WIDTHS, TYPE)
     if VISITS:
         bounds, listed = visits_of(visits, sequence, head, tile)
     else:
         last = min(row + BLOCK_M, queries) - 1
-        bounds = scores.tiles_of_window(row, last, keys, left, right, shift, BLOCK_N, RULES[2], RULES[3])
+        bounds = scores.tiles_of_window(
+            row, last, keys, left, right, shift, BLOCK_N, RULES.ends_left, RULES.ends_right
+        )
         listed = visits
     place = (sequence, head, sequence * heads + head)
     rules = (keys, scale, (left, right, shift), extras, mask_extra, seed, probability)
     for phase in tl.static_range(3):
         if (
-            phase == 1 or (phase == 0 and RULES[2] and not VISITS)
-            or (phase == 2 and (RULES[3] or CHECKS[1] or VISITS))
+            phase == 1 or (phase == 0 and RULES.ends_left and not VISITS)
+            or (phase == 2 and (RULES.ends_right or CHECKS.keys or VISITS))
         ):  # fmt: skip
             for visit in range(bounds[phase], bounds[phase + 1]):
                 start = visit
                 if VISITS:
                     start = tl.load(listed + visit)
                 start *= BLOCK_N
-                MASKED: tl.constexpr = phase != 1 or (len(RULES[1]) > 0 and not VISITS)
+                MASKED: tl.constexpr = phase != 1 or (len(RULES.mask) > 0 and not VISITS)
                 tile_of_keys = gemm.load_parts(
-                    k, start, BLOCK_N, WIDTHS, MASKED and CHECKS[1], CHECKS[2], DESCRIBED[1]
+                    k, start, BLOCK_N, WIDTHS, MASKED and CHECKS.keys, CHECKS.size, DESCRIBED.has_key
                 )
                 tile_of_values = gemm.load_parts(
-                    v, start, BLOCK_N, VALUE_WIDTHS, MASKED and CHECKS[1], CHECKS[3], DESCRIBED[2]
-                )
+                    v, start, BLOCK_N, VALUE_WIDTHS, MASKED and CHECKS.keys, CHECKS.value_size,
+                    DESCRIBED.has_value,
+                )  # fmt: skip
                 _, of_scores = gradients_of_scores(
                     held, tile_of_keys, held_gradients, tile_of_values, log_sum[:, None], delta[:, None],
                     place, row_of[:, None], start + tl.arange(0, BLOCK_N)[None, :], rules, BLOCK_M, BLOCK_N,
@@ -271,7 +282,7 @@ def gradients_of_scores(
     stages, rated = scores.scored(
         products, batch, head, query, key, keys, factor, window, extras, mask_extra, RULES, MASKED
     )
-    if not RULES[4]:
+    if not RULES.scales_later:
         factor = reduce.scalar(1.0, TYPE)
     EXACT: tl.constexpr = held[0].dtype.primitive_bitwidth >= 32
     if EXACT:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 
@@ -23,6 +24,19 @@ class Configuration:
     one_pass: bool = False
     of_keys: Tiling | None = None
     of_queries: Tiling | None = None
+
+
+class DescribedOperands(NamedTuple):
+    """The operands that kernels get as tensor descriptors; the others are pointers.
+
+    No field may be called `value` or `values`: in a jit function these are Triton's own attributes of a
+    constant and, in Triton 3.8 and 3.9, of a tuple.
+    """
+
+    has_query: bool
+    has_key: bool
+    has_value: bool
+    has_gradient: bool
 
 
 def is_supported(
