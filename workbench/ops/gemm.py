@@ -125,9 +125,16 @@ def baddbmm(
     alpha: Number = 1,
     out: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """beta * input + alpha * (batch1 @ batch2), as `torch.baddbmm`; `input` is not read if beta is 0.
+    """beta * input + alpha * (batch1 @ batch2), as `torch.baddbmm`.
 
-    Arguments, and what it raises, as of :func:`addmm`.
+    `input` is not read if beta is 0. On a GPU the batches are not read if alpha is 0. On the CPU they are, as
+    torch reads small ones there, and their NaN and inf make the result NaN.
+
+    Args:
+        input, batch1, batch2, beta, alpha, out: as of :func:`addmm`.
+
+    Raises:
+        as :func:`addmm`.
     """
     given = {"input": input, "batch1": batch1, "batch2": batch2}
     return _added(torch.baddbmm, torch.bmm, given, beta, alpha, out)
@@ -390,8 +397,10 @@ def _run(
         addend = a.new_zeros((), dtype=dtype)  # torch does not read it then: what is NaN there stays out
     if addend is not None:
         addend = addend.resolve_neg()
-        if alpha == 0 and a.dim() == b.dim() == 2:
-            a, b = a[:, :0], b[:0]  # as in torch, and libraries of linear algebra: what is NaN stays out
+        # BLAS does not read the operands if alpha is 0, so that their NaN and inf stay out of the result. On
+        # the CPU torch calls no BLAS for small batches: it multiplies by 0, which keeps NaN.
+        if alpha == 0 and (a.dim() == b.dim() == 2 or on_gpu(a)):
+            a, b = a[..., :0], b[..., :0, :]
         if not a.shape[-1]:
             alpha = 1.0  # of no product
     if b.dim() > 2 and math.prod(shape[:-2]) == 1:
