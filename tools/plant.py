@@ -158,11 +158,11 @@ TESTS: dict[str, tuple[str, ...]] = {
 OF_GRADIENTS = ("tests/ops/test_differentiable.py",)
 
 # Places at which a fault changes nothing, and why: "file: line's text" -> sentence.
-_LIKENESS = "What is kept asks `likeness` too, which compares it of every tensor."
+_GUARDED = "`dispatch_guard` compares this of every tensor too."
 _OWN_FORM = "No other key of these launches has the same number of parts."
 EQUIVALENT: dict[str, str] = {
     **{
-        f"workbench/ops/kept.py: {part} -> *()": _LIKENESS
+        f"workbench/ops/kept.py: {part} -> *()": _GUARDED
         for part in ("dtype", "first.shape", "tensors[1].shape", "first.get_device()")
     },
     **{

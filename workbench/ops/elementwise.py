@@ -26,7 +26,7 @@ from workbench.ops.arguments import (
 )
 from workbench.ops.profiled import profiled
 from workbench.runtime.cache import MOST_KEPT, BucketCache, LaunchCache
-from workbench.runtime.replay import OfTwo
+from workbench.runtime.replay import BinaryCall
 
 _PLAIN_DTYPES = frozenset(
     (torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.int32, torch.int64)
@@ -79,7 +79,7 @@ def add(
 
 
 # By operation, and shape, dtype and device of both: what makes the sum of tensors like some before.
-_kept: dict[Hashable, tuple[OfTwo, ...]] = {}
+_kept: dict[Hashable, tuple[BinaryCall, ...]] = {}
 _MOST_LIKES = 4  # of one key: they differ in strides of sizes of 1, modes of inference, autocast
 
 _ONE, _Tensor = 1, torch.Tensor
@@ -113,7 +113,7 @@ def _keep(x: torch.Tensor, y: torch.Tensor, operation: str) -> None:
 
 
 def _run_alike(x: torch.Tensor, y: torch.Tensor, output: torch.Tensor, operation: str, alpha: float) -> bool:
-    """:func:`run_of_two` of contiguous tensors of one shape, dtype and device, which the caller has seen.
+    """:func:`run_binary` of contiguous tensors of one shape, dtype and device, which the caller has seen.
 
     Where all begin at multiples of 16 bytes, no size is part of what is kept: the compiled kernel depends on
     whether 16 divides the number of elements, and a grid and that number are all that is computed.
@@ -136,18 +136,18 @@ def _run_alike(x: torch.Tensor, y: torch.Tensor, output: torch.Tensor, operation
         if bucket is not None:
             bucket(-(-length // TILES[output.dtype]), first, second, third, length, alpha)
             return True
-    run_of_two(x, y, output, operation, alpha)
+    run_binary(x, y, output, operation, alpha)
     return False
 
 
-def _alike(x: torch.Tensor, y: torch.Tensor, operation: str) -> OfTwo:
+def _alike(x: torch.Tensor, y: torch.Tensor, operation: str) -> BinaryCall:
     """Return what adds two tensors like these and an alpha, of which :func:`_run_alike` has made one.
 
-    See :meth:`Bucket.of_two`.
+    See :meth:`Bucket.binary_call`.
     """
     length, bucket = x.numel(), _flat.get(_kind_of(x, operation))
     assert bucket is not None  # which that call has made
-    return bucket.of_two(x, y, -(-length // TILES[x.dtype]), length)
+    return bucket.binary_call(x, y, -(-length // TILES[x.dtype]), length)
 
 
 def _kind_of(tensor: torch.Tensor, operation: str) -> Hashable:
@@ -155,7 +155,7 @@ def _kind_of(tensor: torch.Tensor, operation: str) -> Hashable:
     return operation, tensor.dtype, tensor.get_device(), tensor.numel() & 15 == 0
 
 
-def run_of_two(
+def run_binary(
     x: torch.Tensor, y: torch.Tensor, output: torch.Tensor, operation: str, alpha: float = 1
 ) -> None:
     """`elementwise.launch(x, y, output, ...).run()`, kept ready for tensors that lie alike."""
@@ -253,7 +253,7 @@ def _run_axpy(x: torch.Tensor, y: torch.Tensor, result: torch.Tensor, alpha: Num
         return
     if result.dtype == torch.bool:
         x = x if alpha else torch.zeros_like(x)
-        run_of_two(x.to(torch.bool), y.to(torch.bool), result, "logical_or")
+        run_binary(x.to(torch.bool), y.to(torch.bool), result, "logical_or")
     elif result.is_complex():
         if isinstance(alpha, complex) and alpha.imag:
             raise TensorMismatchError(
@@ -268,7 +268,7 @@ def _run_axpy(x: torch.Tensor, y: torch.Tensor, result: torch.Tensor, alpha: Num
         if in_64_bits and abs(alpha) > elementwise.MOST_WHOLE_IN_A_DOUBLE:
             x, alpha = x * alpha, 1
         operation = "add" if alpha == 1 else "axpy"
-        run_of_two(x, y, result, operation, alpha)
+        run_binary(x, y, result, operation, alpha)
 
 
 def _is_plain(x: torch.Tensor, y: torch.Tensor, alpha: Number) -> bool:

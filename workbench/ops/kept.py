@@ -10,7 +10,7 @@ from torch.autograd import forward_ad
 
 from workbench.ops.arguments import precision_of
 from workbench.runtime.cache import MOST_KEPT
-from workbench.runtime.replay import OfLikes, Replay, likeness
+from workbench.runtime.replay import GuardedCall, Replay, dispatch_guard
 
 # What tensors may be: other types can decide for themselves what functions make of them.
 _TYPES = frozenset((torch.Tensor, torch.nn.Parameter))
@@ -44,7 +44,7 @@ class KeptCalls:
     """
 
     def __init__(self, precision: Callable[[torch.Tensor], str] = precision_of) -> None:
-        self._kept: dict[Hashable, tuple[OfLikes, ...]] = {}
+        self._kept: dict[Hashable, tuple[GuardedCall, ...]] = {}
         self._precision = precision
         self.clear = self._kept.clear
 
@@ -81,15 +81,15 @@ class KeptCalls:
         if key is None or again is None or not _is_plain(tensors, given):
             return result
         if isinstance(again, Replay):
-            of_likes = again.of_likes(tensors, place, result)
+            guarded_call = again.guarded_call(tensors, place, result)
         else:
-            of_likes = _of_likes(again, tensors)
+            guarded_call = _guarded_call(again, tensors)
         whole = self._whole(key, tensors)
         likes = self._kept.get(whole, ())
         if len(likes) < _MOST_LIKES:
             if len(self._kept) >= MOST_KEPT:
                 self._kept.clear()
-            self._kept[whole] = (*likes, of_likes)
+            self._kept[whole] = (*likes, guarded_call)
         return result
 
     def _whole(self, key: Hashable, tensors: Sequence[torch.Tensor]) -> Hashable:
@@ -112,13 +112,13 @@ def _is_plain(tensors: Sequence[torch.Tensor], given: Sequence[torch.Tensor]) ->
     return [t.data_ptr() for t in tensors] == [t.data_ptr() for t in given]
 
 
-def _of_likes(function: Callable[..., torch.Tensor], tensors: Sequence[torch.Tensor]) -> OfLikes:
-    """As :meth:`Replay.of_likes`, of a function."""
-    are_alike, requires_grad = likeness(*tensors), any(t.requires_grad for t in tensors)
+def _guarded_call(function: Callable[..., torch.Tensor], tensors: Sequence[torch.Tensor]) -> GuardedCall:
+    """As :meth:`Replay.guarded_call`, of a function."""
+    are_alike, requires_grad = dispatch_guard(*tensors), any(t.requires_grad for t in tensors)
 
-    def of_likes(*tensors: torch.Tensor) -> torch.Tensor | None:
+    def guarded_call(*tensors: torch.Tensor) -> torch.Tensor | None:
         if not are_alike(*tensors) or (requires_grad and torch.is_grad_enabled()):
             return None
         return function(*tensors)
 
-    return of_likes
+    return guarded_call

@@ -34,7 +34,7 @@ from workbench.ops.arguments import (
     is_followed,
     kind_of,
 )
-from workbench.ops.elementwise import on_one_device, run_of_two
+from workbench.ops.elementwise import on_one_device, run_binary
 from workbench.ops.gradients import Function, batches, follow_the_first, once, one_of
 from workbench.ops.profiled import profiled
 from workbench.runtime.cache import LaunchCache
@@ -467,7 +467,7 @@ def _extreme(
     if other is not None:
         if dim is not None or keepdim:
             raise ArgumentTypeError("dim, other", "got both", f"Give one of them to {name}.")
-        return _of_two(f"{name}imum", input, other, out)
+        return _binary(f"{name}imum", input, other, out)
     if dim is None and not keepdim:
         return _value(name, f"a{name}", input, None, False, out)  # type: ignore[arg-type]  # _Question sees to it
     question = _Question(name, input, dim, keepdim, out, is_pair=True)
@@ -490,7 +490,7 @@ def _pair(input: torch.Tensor, name: str, dims: frozenset[int], keepdim: bool) -
     return tuple(results)
 
 
-def _of_two(name: str, input: torch.Tensor, other: torch.Tensor, out: object) -> torch.Tensor:
+def _binary(name: str, input: torch.Tensor, other: torch.Tensor, out: object) -> torch.Tensor:
     """The larger or the smaller of two, element by element."""
     check_plain(input)
     check_operand("other", other, torch.Tensor, "a torch.Tensor")
@@ -503,17 +503,17 @@ def _of_two(name: str, input: torch.Tensor, other: torch.Tensor, out: object) ->
         given = f"{in_words(input)}, {in_words(other)}"
         raise kind_of(error)("input, other", given, f"torch.{name} says: {error}") from None
     both = torch.broadcast_tensors(*on_one_device(input, other))
-    compute = partial(_run_of_two, name=name, like=like)
+    compute = partial(_run_binary, name=name, like=like)
     if is_followed(input, other):
         derive = partial(_shared_gradient, is_smaller=torch.lt if name == "maximum" else torch.gt)
         return _Followed.apply(compute, derive, (0, 1), *(t.to(like.dtype) for t in both))  # type: ignore[no-any-return, no-untyped-call]  # torch does not type it
     return _delivered(compute(*both), out)  # type: ignore[arg-type]  # check_out has seen that it is a tensor
 
 
-def _run_of_two(x: torch.Tensor, y: torch.Tensor, name: str, like: torch.Tensor) -> torch.Tensor:
+def _run_binary(x: torch.Tensor, y: torch.Tensor, name: str, like: torch.Tensor) -> torch.Tensor:
     result = torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=x.device)
     if result.numel() and not result.is_meta:
-        run_of_two(x.resolve_neg(), y.resolve_neg(), result, name)
+        run_binary(x.resolve_neg(), y.resolve_neg(), result, name)
     return result
 
 
