@@ -448,7 +448,7 @@ def places_of(fault: str, files: Sequence[Source]) -> list[Place]:
     return [source.place(fault, edits) for source in files for edits in FAULTS[fault](source)]
 
 
-def planted(source: bytes, place: Place) -> bytes:
+def plant(source: bytes, place: Place) -> bytes:
     """Return the source with the fault planted at `place`."""
     for begin, end, text in sorted(place.edits, reverse=True):
         source = source[:begin] + text.encode() + source[end:]
@@ -521,7 +521,7 @@ def caught(
     file = None if place is None else folder / place.file
     before = b"" if file is None else file.read_bytes()
     if file is not None and place is not None:
-        file.write_bytes(planted(before, place))
+        file.write_bytes(plant(before, place))
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests]
     command += [word for each in failing for word in ("--deselect", each)]
     try:

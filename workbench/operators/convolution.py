@@ -70,7 +70,7 @@ def _instances(
     output = torch.empty(tuple(shape), dtype=first.dtype, device=first.device, memory_format=format)
     make = partial(
         convolution.launch, kind, first, second, output, geometry=geometry, epilogue=epilogue,
-        precision=operation.precision_of(first, operation.of_convolutions),
+        precision=operation.precision_of(first, operation.convolution_precision),
     )  # fmt: skip
     shipped = chosen(kind, geometry, first.shape[0], first.dtype)
     others = _configurations(kind, geometry, first, shipped)
@@ -238,19 +238,19 @@ def _transposed_arguments(
 def _of_taps(
     input: torch.Tensor, weight: torch.Tensor, *args: Any, **how: Any
 ) -> Sequence[operation.Accuracy]:
-    return (operation.sum_of(weight[0].numel() + 2),)
+    return (operation.sum_accuracy(weight[0].numel() + 2),)
 
 
 def _of_data(
     gradient: torch.Tensor, input: torch.Tensor, weight: torch.Tensor, **how: Any
 ) -> Sequence[operation.Accuracy]:
-    return (operation.sum_of(max(weight.numel() // weight.shape[1] // how.get("groups", 1), 1)),)
+    return (operation.sum_accuracy(max(weight.numel() // weight.shape[1] // how.get("groups", 1), 1)),)
 
 
 def _of_weights(
     gradient: torch.Tensor, input: torch.Tensor, weight: torch.Tensor, **how: Any
 ) -> Sequence[operation.Accuracy]:
-    return (operation.sum_of(gradient.numel() // gradient.shape[1]),)
+    return (operation.sum_accuracy(gradient.numel() // gradient.shape[1]),)
 
 
 _SIZES = {
@@ -258,7 +258,10 @@ _SIZES = {
 }  # fmt: skip
 _GROUPED = {**_SIZES, "groups": (1, 1)}
 _operation = partial(
-    operation.Operation, layouts=LAYOUTS, may_be_zero=frozenset({"pad"}), switch=operation.of_convolutions
+    operation.Operation,
+    layouts=LAYOUTS,
+    may_be_zero=frozenset({"pad"}),
+    switch=operation.convolution_precision,
 )
 _RANKS = ((1, reference.conv1d), (2, reference.conv2d), (3, reference.conv3d))
 _GRADIENT = partial(operation.gradients_of, partial(reference.conv2d, bias=None))
@@ -280,6 +283,6 @@ OPERATIONS = {
     ),
     "conv_transpose2d": _operation(
         _SIZES, _transposed_arguments, _transposed, reference.conv_transpose2d,
-        lambda input, weight, **how: (operation.sum_of(weight.numel() // weight.shape[1]),),
+        lambda input, weight, **how: (operation.sum_accuracy(weight.numel() // weight.shape[1]),),
     ),
 }  # fmt: skip

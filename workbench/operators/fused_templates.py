@@ -59,7 +59,7 @@ def _of_rows(
     operator: str, a: torch.Tensor, b: torch.Tensor, *vectors: torch.Tensor | None, epsilon: float = 0.0
 ) -> list[operation.Instance]:
     a = products.as_rows(a, b)
-    output, precision = _output_of(a, b, b.shape[-1]), operation.precision_of(a, operation.of_products)
+    output, precision = _output_of(a, b, b.shape[-1]), operation.precision_of(a, operation.matmul_precision)
     make = partial(
         gemm_rows.launch, operator, a, b, *vectors, epsilon=epsilon, output=output, precision=precision
     )
@@ -95,7 +95,10 @@ def _softmax(operator: str) -> Callable[..., list[operation.Instance]]:
 def _reduction(operator: str) -> Callable[..., list[operation.Instance]]:
     def instances(input: torch.Tensor, other: torch.Tensor) -> list[operation.Instance]:
         input = products.as_rows(input, other)
-        output, precision = _output_of(input, other), operation.precision_of(input, operation.of_products)
+        output, precision = (
+            _output_of(input, other),
+            operation.precision_of(input, operation.matmul_precision),
+        )
         if operator == "argmax":
             output = output.to(torch.int64)
         make = partial(gemm_rows.launch_reduction, operator, input, other, output=output, precision=precision)
@@ -110,7 +113,7 @@ def _of_gates(activation: str) -> Callable[..., list[operation.Instance]]:
         input = products.as_rows(input, gate, up)
         output, precision = (
             _output_of(input, gate, gate.shape[-1]),
-            operation.precision_of(input, operation.of_products),
+            operation.precision_of(input, operation.matmul_precision),
         )
         make = partial(
             gemm_gated.launch, input, gate, up, activation=activation, output=output, precision=precision
@@ -129,7 +132,7 @@ def _of_pairs(
     input = products.as_rows(input, mat1, mat2)
     output, precision = (
         _output_of(input, mat1, mat2.shape[-1]),
-        operation.precision_of(input, operation.of_products),
+        operation.precision_of(input, operation.matmul_precision),
     )
     make = partial(
         gemm_pair.launch, input, mat1, mat2, activation=activation, output=output, precision=precision
@@ -239,7 +242,7 @@ def _pair_accuracy(
     return (operation.Accuracy(k + between, math.sqrt(k * between)),)
 
 
-_operation = partial(operation.Operation, switch=operation.of_products)
+_operation = partial(operation.Operation, switch=operation.matmul_precision)
 
 
 OPERATIONS = {

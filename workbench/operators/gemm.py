@@ -49,7 +49,7 @@ def instances_for(
         fix = "Cast and permute the result: instances are the same ones."
         raise InvalidArgumentError("epilogue", "it casts or permutes", fix)
     output = torch.empty((*gemm.batch_shape(a, b), a.shape[-2], b.shape[-1]), dtype=dtype, device=a.device)
-    precision = operation.precision_of(a, operation.of_products)
+    precision = operation.precision_of(a, operation.matmul_precision)
     make = partial(
         gemm.launch, a, b, output=output, addend=addend, alpha=alpha, beta=beta, epilogue=epilogue,
         precision=precision,
@@ -168,25 +168,25 @@ def _with_weight(draw: operation.Draw, m: int, n: int, k: int) -> operation.Argu
 
 
 def _accuracy(input: torch.Tensor, other: torch.Tensor) -> tuple[operation.Accuracy]:
-    return (operation.sum_of(input.shape[-1]) if input.is_floating_point() else operation.EXACT,)
+    return (operation.sum_accuracy(input.shape[-1]) if input.is_floating_point() else operation.EXACT,)
 
 
 def _accuracy_of_sum(
     input: torch.Tensor, mat1: torch.Tensor, mat2: torch.Tensor, **factors: float
 ) -> tuple[operation.Accuracy]:
-    return (operation.sum_of(mat1.shape[-1] + 1),)
+    return (operation.sum_accuracy(mat1.shape[-1] + 1),)
 
 
 def _accuracy_of_fused(
     input: torch.Tensor, other: torch.Tensor, *, epilogue: Epilogue
 ) -> tuple[operation.Accuracy]:
-    return (operation.sum_of(input.shape[-1] + len(epilogue.functors)),)
+    return (operation.sum_accuracy(input.shape[-1] + len(epilogue.functors)),)
 
 
 def _accuracy_of_linear(
     input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None
 ) -> tuple[operation.Accuracy]:
-    return (operation.sum_of(input.shape[-1] + 1),)
+    return (operation.sum_accuracy(input.shape[-1] + 1),)
 
 
 _SIZES = {"m": (70, 4096), "n": (50, 4096), "k": (90, 4096)}
@@ -195,7 +195,7 @@ _SIZES = {"m": (70, 4096), "n": (50, 4096), "k": (90, 4096)}
 _BATCH = {"batch": (2, 16), "m": (40, 1024), "n": (50, 1024), "k": (60, 1024)}
 
 
-_operation = partial(operation.Operation, switch=operation.of_products)
+_operation = partial(operation.Operation, switch=operation.matmul_precision)
 
 
 OPERATIONS = {

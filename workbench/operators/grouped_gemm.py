@@ -21,9 +21,9 @@ from workbench.operators.operation import (
     Operation,
     given,
     instances_of,
-    of_products,
+    matmul_precision,
     precision_of,
-    sum_of,
+    sum_accuracy,
 )
 
 
@@ -42,7 +42,7 @@ def fused_grouped_mm(
 def _instances(
     mat_a: torch.Tensor, mat_b: torch.Tensor, offs: torch.Tensor, epilogue: Epilogue | None = None
 ) -> list[Instance]:
-    precision = precision_of(mat_a, of_products)
+    precision = precision_of(mat_a, matmul_precision)
     make = partial(grouped_gemm.launch, mat_a, mat_b, offs, epilogue=epilogue, precision=precision)
     return instances_of(make, {}, _configurations(mat_a.element_size()))
 
@@ -72,7 +72,7 @@ def _with_bias(draw: Draw, groups: int, m: int, n: int, k: int) -> Arguments:
 def _accuracy(
     mat_a: torch.Tensor, mat_b: torch.Tensor, *, offs: torch.Tensor, epilogue: Epilogue | None = None
 ) -> tuple[Accuracy]:
-    return (sum_of(mat_a.shape[-1] + (len(epilogue.functors) if epilogue is not None else 0)),)
+    return (sum_accuracy(mat_a.shape[-1] + (len(epilogue.functors) if epilogue is not None else 0)),)
 
 
 _SIZES = {"groups": (3, 16), "m": (50, 8192), "n": (24, 4096), "k": (40, 4096)}
@@ -85,7 +85,7 @@ OPERATIONS = {
         instances=grouped_mm,
         reference=reference.grouped_mm,
         accuracy=_accuracy,
-        switch=of_products,
+        switch=matmul_precision,
     ),
     "fused_grouped_mm": Operation(
         sizes=_SIZES,
@@ -93,6 +93,6 @@ OPERATIONS = {
         instances=fused_grouped_mm,
         reference=reference.fused_grouped_mm,
         accuracy=_accuracy,
-        switch=of_products,
+        switch=matmul_precision,
     ),
 }

@@ -25,7 +25,7 @@ from workbench.operators.operation import (
     gradients_of,
     instances_of,
     largest,
-    sum_of,
+    sum_accuracy,
 )
 from workbench.operators.row_tiles import row_tiles
 
@@ -276,8 +276,12 @@ def _accuracy_of_gradients(norm: str) -> Callable[..., tuple[Accuracy, ...]]:
     ) -> tuple[Accuracy, ...]:
         x, g = (_as_rows(each, math.prod(shape)).double() for each in (input, gradient))
         size, y = _sizes_of_gradients(x, g * vectors[0].double().flatten(), eps, norm == "layer_norm")
-        of_weight = sum_of(x.shape[0])._replace(is_sum=False, between=(y * g).norm(dim=0))
-        return (Accuracy(x.shape[1], between=size), of_weight, *(sum_of(x.shape[0]) for _ in vectors[1:]))
+        of_weight = sum_accuracy(x.shape[0])._replace(is_sum=False, between=(y * g).norm(dim=0))
+        return (
+            Accuracy(x.shape[1], between=size),
+            of_weight,
+            *(sum_accuracy(x.shape[0]) for _ in vectors[1:]),
+        )
 
     return accuracy
 
@@ -339,10 +343,10 @@ def _of_images(
 ) -> tuple[Accuracy, ...]:
     """Of the gradients of images, and of a weight and a bias of each of their channels."""
     terms = gradient.numel() // gradient.shape[1]
-    of_weight = sum_of(terms)._replace(
+    of_weight = sum_accuracy(terms)._replace(
         is_sum=False, between=(y * gradient.double()).square().sum((0, 2, 3)).sqrt()
     )
-    return Accuracy(cols, between=size), of_weight, sum_of(terms)
+    return Accuracy(cols, between=size), of_weight, sum_accuracy(terms)
 
 
 def _accuracy_of_groups(

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, Protocol
 
 import torch
 
+from workbench import renamed
 from workbench.device import on_gpu
 from workbench.errors import ArgumentTypeError, InvalidArgumentError, WorkbenchError, check_type
 from workbench.launch import Launch
@@ -80,12 +81,12 @@ class Accuracy(NamedTuple):
 EXACT = Accuracy(0)
 
 
-def of_products() -> str:
+def matmul_precision() -> str:
     """Torch's switch for products of fp32: "tf32" where they may be rounded to it."""
     return str(torch.backends.cuda.matmul.fp32_precision)
 
 
-def of_convolutions() -> str:
+def convolution_precision() -> str:
     """The same for convolutions."""
     return str(torch.backends.cudnn.conv.fp32_precision)  # type: ignore[attr-defined]  # torch does not type it
 
@@ -96,7 +97,7 @@ def precision_of(tensor: torch.Tensor, switch: Callable[[], str]) -> str:
     return "tf32" if is_tf32 else "ieee"
 
 
-def sum_of(terms: int) -> Accuracy:
+def sum_accuracy(terms: int) -> Accuracy:
     """That of a sum of so many values around 0, whose deviation is their number's root."""
     return Accuracy(terms, math.sqrt(terms), is_sum=True)
 
@@ -198,7 +199,7 @@ def _of_modules() -> dict[str, Operation]:
     return found
 
 
-def listed(name: str, operation: Operation, arguments: Arguments) -> list[Instance]:
+def list_instances(name: str, operation: Operation, arguments: Arguments) -> list[Instance]:
     """The instances for these arguments.
 
     Raises:
@@ -273,3 +274,7 @@ def gradients_of(
             return torch.autograd.grad(result, [followed[place] for place in places], gradient)
 
     return backward
+
+
+def __getattr__(name: str) -> object:
+    return renamed.find(__name__, name)

@@ -20,7 +20,7 @@ from workbench.operators.operation import (
     Operation,
     given,
     instances_of,
-    sum_of,
+    sum_accuracy,
 )
 from workbench.operators.row_tiles import row_tiles
 
@@ -106,7 +106,7 @@ def _relative(terms: int) -> Sequence[Accuracy]:
 
 
 _MEANINGS: dict[str, tuple[Callable[..., Any], Callable[[int], Sequence[Accuracy]]]] = {
-    "sum": (reference.sum, lambda terms: (sum_of(terms),)),
+    "sum": (reference.sum, lambda terms: (sum_accuracy(terms),)),
     "mean": (reference.mean, lambda terms: (Accuracy(terms, 1 / math.sqrt(max(terms, 1))),)),
     "amax": (reference.amax, _exact),
     "amin": (reference.amin, _exact),

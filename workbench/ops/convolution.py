@@ -25,7 +25,7 @@ from workbench.kernels.options import options_of
 from workbench.launch import Launch
 from workbench.ops import memory_format
 from workbench.ops.arguments import as_whole, as_wholes, check_operand, in_shape, is_followed
-from workbench.ops.gradients import Function, batches, of_batches
+from workbench.ops.gradients import Function, batches, map_batches
 from workbench.ops.kept import Started
 from workbench.ops.profiled import profiled
 from workbench.ops.reduction import sum_of_gradient
@@ -366,7 +366,7 @@ def format_of(geometry: Geometry, input: torch.Tensor, weight: torch.Tensor) -> 
     """Of the result of a convolution, and of its gradients."""
     if geometry.rank == 1:
         input, weight = memory_format.as_images(input, weight)
-    return memory_format.of_convolution(input, weight)
+    return memory_format.convolution_format(input, weight)
 
 
 def _run(
@@ -499,7 +499,7 @@ def _product(
 ) -> torch.Tensor:
     """One of `convolution.KINDS`, as of :func:`_run`, followed by autograd where that wants to know."""
     if (found := batches(first, second)) is not None:
-        return of_batches(partial(_product, kind, geometry, format=format), found)  # type: ignore[no-any-return]  # a tensor
+        return map_batches(partial(_product, kind, geometry, format=format), found)  # type: ignore[no-any-return]  # a tensor
     if is_followed(first, second):
         return _Product.apply(kind, geometry, first, second, format)  # type: ignore[no-any-return, no-untyped-call]  # torch does not type it
     return _run(kind, geometry, first, second, format=format)

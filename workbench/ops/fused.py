@@ -20,7 +20,7 @@ from workbench.ops import convolution
 from workbench.ops import gemm as products
 from workbench.ops import grouped_gemm as grouped_products
 from workbench.ops.arguments import in_shape, is_followed
-from workbench.ops.gradients import Function, once, save, saved
+from workbench.ops.gradients import Function, once_differentiable, save, saved_tensors
 from workbench.ops.kept import KeptCalls, Started
 from workbench.ops.profiled import profiled
 from workbench.runtime.cache import LaunchCache
@@ -428,7 +428,7 @@ class _Product(Function):
                 of_b = products._product(a.mT, of_product).sum_to_size(b.shape)
             return (of_a, of_b, *of_tensors)
 
-        return None, None, *once(compute, *grads, *saved(ctx))
+        return None, None, *once_differentiable(compute, *grads, *saved_tensors(ctx))
 
 
 class _Convolution(Function):
@@ -476,7 +476,7 @@ class _Convolution(Function):
                 *of_tensors,
             )
 
-        return None, None, None, *once(compute, *grads, *saved(ctx))
+        return None, None, None, *once_differentiable(compute, *grads, *saved_tensors(ctx))
 
 
 class _GroupedProduct(Function):
@@ -523,4 +523,4 @@ class _GroupedProduct(Function):
             of_b = grouped_products._product(a.mT, of_product, offs) if needs_b else None
             return (None, of_a, of_b, *of_tensors)
 
-        return None, None, *once(compute, *grads, *saved(ctx))
+        return None, None, *once_differentiable(compute, *grads, *saved_tensors(ctx))

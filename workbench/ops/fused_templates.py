@@ -33,7 +33,7 @@ from workbench.ops import reduction as reductions
 from workbench.ops.arguments import as_real, check_operand, in_shape, is_followed, precision_of
 from workbench.ops.fused import accumulated
 from workbench.ops.gemm import layouts_of, matmul
-from workbench.ops.gradients import Function, once, save, saved
+from workbench.ops.gradients import Function, once_differentiable, save, saved_tensors
 from workbench.ops.kept import KeptCalls, Started
 from workbench.ops.profiled import profiled
 from workbench.runtime.cache import LaunchCache
@@ -646,7 +646,9 @@ class _Recomputed(Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> Any:
-        found = once(partial(_gradients, ctx.plain, ctx.needs_input_grad[3:]), *grads, *saved(ctx))
+        found = once_differentiable(
+            partial(_gradients, ctx.plain, ctx.needs_input_grad[3:]), *grads, *saved_tensors(ctx)
+        )
         wanted = iter(found)
         return None, None, None, *[next(wanted) if needed else None for needed in ctx.needs_input_grad[3:]]
 

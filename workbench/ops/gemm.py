@@ -29,7 +29,7 @@ from workbench.ops.arguments import (
     is_followed,
     kind_of,
 )
-from workbench.ops.gradients import batches, one_of
+from workbench.ops.gradients import add_batch_dim, batches
 from workbench.ops.profiled import profiled
 from workbench.runtime.cache import MOST_KEPT, LaunchCache
 from workbench.runtime.replay import Replay
@@ -314,7 +314,7 @@ def _product(
     """alpha * (a @ b) + beta * addend of matrices, followed by autograd where that wants to know."""
     if (found := batches(a, b, addend)) is not None:
         a, b, addend = found.tensors
-        return one_of(_product_of_batches(found.dims, a, b, addend, alpha, beta), found.level)
+        return add_batch_dim(_product_of_batches(found.dims, a, b, addend, alpha, beta), found.level)
     followed = (a, b) if addend is None else (a, b, addend)
     if is_followed(*followed):
         return _Product.apply(a, b, addend, alpha, beta)  # type: ignore[no-any-return, no-untyped-call]  # torch does not type it

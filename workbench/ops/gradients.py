@@ -32,13 +32,13 @@ def _looped(
     """The rule of vmap: results whose first dimension is the batch, and the number of that dimension."""
     # Of a tuple vmap tells the dimension of each part; only tensors, which are no parts here, have one.
     dims = [dim if isinstance(dim, int) else None for dim in in_dims]
-    results = of_each(apply, dims, *inputs)
+    results = map_stacked(apply, dims, *inputs)
     if isinstance(results, tuple):
         return results, tuple(None if result is None else 0 for result in results)
     return results, 0
 
 
-def once(compute: Callable[..., Any], *tensors: torch.Tensor | None) -> Any:
+def once_differentiable(compute: Callable[..., Any], *tensors: torch.Tensor | None) -> Any:
     """Return the gradient `compute(*tensors)`, whose own derivative raises where autograd follows it.
 
     Every gradient of a kernel goes through here. `compute` is given plain tensors: none has a pending
@@ -54,8 +54,8 @@ def once(compute: Callable[..., Any], *tensors: torch.Tensor | None) -> Any:
     for tensor in tensors:  # not any(...), which takes longer
         if tensor is not None and (is_batched(tensor) or tensor.is_neg()):
             if (found := batches(*tensors)) is not None:
-                return of_batches(partial(once, compute), found)
-            return once(compute, *[None if t is None else t.resolve_neg() for t in tensors])
+                return map_batches(partial(once_differentiable, compute), found)
+            return once_differentiable(compute, *[None if t is None else t.resolve_neg() for t in tensors])
     if not torch.is_grad_enabled() and not torch._C._are_functorch_transforms_active():
         return compute(*tensors)
     return _Once.apply(compute, *tensors)  # type: ignore[no-untyped-call]  # torch does not type it
@@ -76,7 +76,7 @@ class Batches(NamedTuple):
     Args:
         tensors: those of a batch with the batch in front, the others as they are.
         dims: 0 for those, None for others.
-        level: of the vmap, for :func:`one_of`.
+        level: of the vmap, for :func:`add_batch_dim`.
     """
 
     tensors: list[Any]
@@ -115,20 +115,20 @@ def _batch(tensor: torch.Tensor | None, level: int) -> torch.Tensor | None:
     return once if once.shape == twice.shape else None
 
 
-def one_of(batch: torch.Tensor, level: int) -> torch.Tensor:
+def add_batch_dim(batch: torch.Tensor, level: int) -> torch.Tensor:
     """What stands for each of a batch, its first dimension, in the vmap of :func:`batches`."""
     return torch._add_batch_dim(batch, 0, level)
 
 
-def of_batches(function: Callable[..., Any], found: Batches) -> Any:
+def map_batches(function: Callable[..., Any], found: Batches) -> Any:
     """Return the results of `function` for each of the batches, as the vmap that shows them expects them."""
-    results = of_each(function, found.dims, *found.tensors)
+    results = map_stacked(function, found.dims, *found.tensors)
     if isinstance(results, tuple):
-        return tuple(None if each is None else one_of(each, found.level) for each in results)
-    return one_of(results, found.level)
+        return tuple(None if each is None else add_batch_dim(each, found.level) for each in results)
+    return add_batch_dim(results, found.level)
 
 
-def of_each(function: Callable[..., Any], dims: Sequence[int | None], *inputs: Any) -> Any:
+def map_stacked(function: Callable[..., Any], dims: Sequence[int | None], *inputs: Any) -> Any:
     """Return the results of `function` for each of a batch, stacked along a new first dimension.
 
     Args:
@@ -164,7 +164,7 @@ class Unread(NamedTuple):
 
 
 def save(ctx: Any, tensors: Sequence[torch.Tensor | None], read: Sequence[bool]) -> None:
-    """Save the tensors whose elements the backward pass reads; :func:`saved` returns them there."""
+    """Save the tensors whose elements the backward pass reads; :func:`saved_tensors` returns them there."""
     ctx.save_for_backward(*[t if is_read else None for t, is_read in zip(tensors, read, strict=True)])
     ctx.unread = [
         None if t is None or is_read else Unread(t.shape, t.dtype, t.device)
@@ -172,7 +172,7 @@ def save(ctx: Any, tensors: Sequence[torch.Tensor | None], read: Sequence[bool])
     ]
 
 
-def saved(ctx: Any) -> list[torch.Tensor | None]:
+def saved_tensors(ctx: Any) -> list[torch.Tensor | None]:
     """Return the tensors that :func:`save` was given, with zeros in place of those that are not read."""
     return [
         t

@@ -13,7 +13,7 @@ from workbench.kernels.gemm import grouped as grouped_gemm
 from workbench.launch import Launch
 from workbench.ops.arguments import check_operand, is_followed, precision_of
 from workbench.ops.gemm import bmm
-from workbench.ops.gradients import Function, batches, of_batches
+from workbench.ops.gradients import Function, batches, map_batches
 from workbench.ops.profiled import profiled
 from workbench.runtime.cache import LaunchCache
 from workbench.runtime.replay import Replay
@@ -84,7 +84,7 @@ def grouped_mm(
 def _product(a: torch.Tensor, b: torch.Tensor, offs: torch.Tensor) -> torch.Tensor:
     """The products, followed by autograd where that wants to know."""
     if (found := batches(a, b, offs)) is not None:
-        return of_batches(_product, found)  # type: ignore[no-any-return]  # a tensor, as of _product
+        return map_batches(_product, found)  # type: ignore[no-any-return]  # a tensor, as of _product
     if is_followed(a, b):
         return _GroupedProduct.apply(a, b, offs)  # type: ignore[no-any-return, no-untyped-call]  # torch does not type it
     return _run(a, b, offs)

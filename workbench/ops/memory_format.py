@@ -7,7 +7,7 @@ import torch
 from workbench.kernels.layout import suggested_format
 
 
-def of_convolution(input: torch.Tensor, weight: torch.Tensor) -> torch.memory_format:
+def convolution_format(input: torch.Tensor, weight: torch.Tensor) -> torch.memory_format:
     """Return the memory format of a convolution's result and gradients, from its input and weight.
 
     channels_last where either suggests it, as cuDNN and oneDNN have it; of 64-bit floats contiguous on a GPU

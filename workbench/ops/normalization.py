@@ -29,7 +29,7 @@ from workbench.ops.arguments import (
     is_autocast,
     is_followed,
 )
-from workbench.ops.gradients import Function, follow_the_first, once
+from workbench.ops.gradients import Function, follow_the_first, once_differentiable
 from workbench.ops.profiled import profiled
 from workbench.ops.reduction import sum_of_gradient
 from workbench.runtime.cache import LaunchCache
@@ -420,7 +420,7 @@ class _GroupNorm(Function):
         input, weight, *results = saved
         vectors = 2 if ctx.needs_input_grad[2] else int(ctx.needs_input_grad[1])
         compute = partial(_run_groups_backward, groups=ctx.groups, vectors=vectors, dtype=ctx.dtype)
-        return *once(compute, input, weight, grads[0], *results), None, None
+        return *once_differentiable(compute, input, weight, grads[0], *results), None, None
 
 
 def _run_channels(
@@ -527,7 +527,7 @@ class _BatchNorm(Function):
             return *_of_bias_alone(ctx, grads[0], _but_channels(grads[0])), None
         input, weight, mean, scale = saved
         compute = partial(_run_channels_backward, are_known=False, dtype=ctx.dtype)
-        return *_needed(ctx, once(compute, input, weight, grads[0], mean, scale)), None
+        return *_needed(ctx, once_differentiable(compute, input, weight, grads[0], mean, scale)), None
 
 
 class _KnownNorm(Function):
@@ -561,7 +561,7 @@ class _KnownNorm(Function):
             return *_of_bias_alone(ctx, grad, _but_channels(grad)), None, None, None
         input, weight, mean, scale = saved
         compute = partial(_run_known_backward, format=ctx.format, dtype=ctx.dtype)
-        return *_needed(ctx, once(compute, input, weight, grad, mean, scale)), None, None, None
+        return *_needed(ctx, once_differentiable(compute, input, weight, grad, mean, scale)), None, None, None
 
 
 def _copied(tensor: torch.Tensor, format: torch.memory_format) -> torch.Tensor:
@@ -735,7 +735,7 @@ class _Norm(Function):
         compute = partial(
             _run_backward, wide=ctx.wide, dtype=ctx.dtype, norm=ctx.norm, rank=ctx.rank, vectors=vectors
         )
-        return *once(compute, input, weight, grads[0], *results), None, None, None, None
+        return *once_differentiable(compute, input, weight, grads[0], *results), None, None, None, None
 
 
 def _checked_rank(

@@ -26,7 +26,7 @@ from workbench.ops.arguments import (
     is_followed,
     kind_of,
 )
-from workbench.ops.gradients import Function, follow_the_first, once
+from workbench.ops.gradients import Function, follow_the_first, once_differentiable
 from workbench.ops.profiled import profiled
 from workbench.runtime.cache import LaunchCache
 
@@ -406,7 +406,9 @@ class _Average(Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> Any:
-        return once(partial(_average_gradient, like=ctx.like, question=ctx.question), grads[0]), None
+        return once_differentiable(
+            partial(_average_gradient, like=ctx.like, question=ctx.question), grads[0]
+        ), None
 
 
 class _Largest(Function):
@@ -428,7 +430,7 @@ class _Largest(Function):
         if grads[0] is None:
             return None, None
         compute = partial(_largest_gradient, like=ctx.like, has_empty_windows=ctx.has_empty_windows)
-        return once(compute, grads[0], *ctx.saved_tensors), None
+        return once_differentiable(compute, grads[0], *ctx.saved_tensors), None
 
 
 def _largest_gradient(

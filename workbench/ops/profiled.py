@@ -13,7 +13,7 @@ import torch
 
 from workbench.errors import ArgumentTypeError, WorkbenchError, check_name, in_brief
 from workbench.kernels.epilogues import Epilogue
-from workbench.operators.operation import Arguments, Instance, listed, operations
+from workbench.operators.operation import Arguments, Instance, list_instances, operations
 
 P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)
@@ -54,7 +54,7 @@ def profiled(function: Callable[P, R_co]) -> Profiled[P, R_co]:
     def instances(*args: Any, **kwargs: Any) -> list[Instance]:
         arguments = _accepted(function, args, kwargs)
         try:
-            return listed(name, operations()[name], arguments)
+            return list_instances(name, operations()[name], arguments)
         except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
             if not isinstance(error, WorkbenchError):
                 given = f"{type(error).__name__}: {error}"

@@ -33,7 +33,7 @@ from workbench.ops.arguments import (
     is_followed,
     kind_of,
 )
-from workbench.ops.gradients import batches, one_of
+from workbench.ops.gradients import add_batch_dim, batches
 from workbench.ops.profiled import profiled
 from workbench.ops.reduction import sum_of_gradient
 from workbench.runtime.cache import LaunchCache
@@ -438,7 +438,7 @@ def _sum(tensor: torch.Tensor, dim: int) -> torch.Tensor:
 def _moved(move: _Move, input: torch.Tensor) -> torch.Tensor:
     """What the operator makes of a tensor, followed by autograd where that wants to know."""
     if found := batches(input):
-        return one_of(move.of_batch(found.tensors[0]), found.level)
+        return add_batch_dim(move.of_batch(found.tensors[0]), found.level)
     if not is_followed(input):
         return move.run(input)
     return _Moved.apply(move, input)  # type: ignore[no-any-return, no-untyped-call]  # torch does not type it

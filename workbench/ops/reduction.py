@@ -35,7 +35,7 @@ from workbench.ops.arguments import (
     kind_of,
 )
 from workbench.ops.elementwise import on_one_device, run_binary
-from workbench.ops.gradients import Function, batches, follow_the_first, once, one_of
+from workbench.ops.gradients import Function, add_batch_dim, batches, follow_the_first, once_differentiable
 from workbench.ops.profiled import profiled
 from workbench.runtime.cache import LaunchCache
 
@@ -367,7 +367,7 @@ def sum_of_gradient(
     """
     if (found := batches(grad)) is not None:
         behind = [d + 1 for d in dims]
-        return one_of(sum_of_gradient(found.tensors[0], behind, keepdim, dtype), found.level)
+        return add_batch_dim(sum_of_gradient(found.tensors[0], behind, keepdim, dtype), found.level)
     dtype = grad.dtype if dtype is None else dtype
     return sum(grad, tuple(dims), keepdim, dtype=dtype) if dims else grad.to(dtype)
 
@@ -576,7 +576,7 @@ class _Followed(Function):
     def backward(ctx: Any, *grads: torch.Tensor | None) -> Any:
         if grads[0] is None:
             return (None,) * len(ctx.needs_input_grad)
-        return None, None, None, *once(ctx.derive, grads[0], *ctx.saved_tensors)
+        return None, None, None, *once_differentiable(ctx.derive, grads[0], *ctx.saved_tensors)
 
 
 def _check_derivable(input: torch.Tensor, dtype: torch.dtype | None) -> None:

@@ -34,7 +34,7 @@ from workbench.ops.arguments import (
     is_followed,
     kind_of,
 )
-from workbench.ops.gradients import Function, follow_the_first, once
+from workbench.ops.gradients import Function, follow_the_first, once_differentiable
 from workbench.ops.profiled import profiled
 from workbench.ops.reduction import run_reduction
 from workbench.runtime.cache import LaunchCache
@@ -148,7 +148,7 @@ class _Along(Function):
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> Any:
         (output,) = ctx.saved_tensors
-        return once(ctx.compute, output, grads[0]), None, None, None
+        return once_differentiable(ctx.compute, output, grads[0]), None, None, None
 
 
 @profiled
@@ -244,7 +244,7 @@ class _LogSumExp(Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> Any:
-        return once(ctx.compute, *ctx.saved_tensors, grads[0]), None
+        return once_differentiable(ctx.compute, *ctx.saved_tensors, grads[0]), None
 
 
 @profiled
@@ -444,7 +444,7 @@ class _CrossEntropy(Function):
         if grads[0] is None:
             return (None,) * 7
         input, target, weight, *known = ctx.saved_tensors
-        return once(ctx.compute, input, target, weight, grads[0], *known), *(None,) * 6
+        return once_differentiable(ctx.compute, input, target, weight, grads[0], *known), *(None,) * 6
 
 
 def _cross_entropy_of_probabilities(

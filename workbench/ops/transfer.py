@@ -23,7 +23,7 @@ from workbench.ops.arguments import (
     kind_of,
     view_of,
 )
-from workbench.ops.gradients import batches, one_of
+from workbench.ops.gradients import add_batch_dim, batches
 from workbench.ops.profiled import profiled
 from workbench.runtime.cache import LaunchCache
 
@@ -170,7 +170,7 @@ class _Shuffled(torch.autograd.Function):
         (grad,) = grads
         if (found := batches(grad)) is not None:  # which is but one more dimension in front
             batch = _rearranged(opposite, found.tensors[0], ctx.name, ctx.factor)
-            return one_of(batch, found.level), None, None, None, None
+            return add_batch_dim(batch, found.level), None, None, None, None
         return _rearranged(opposite, grad, ctx.name, ctx.factor), None, None, None, None
 
     @staticmethod

@@ -300,10 +300,10 @@ class Bucket:
             length: the kernel's fourth argument in each call.
 
         Returns:
-            A function of two tensors and a number, the kernel's fifth argument; :func:`dispatch_guard` says which
-            tensors it accepts. It returns the result. It starts nothing and returns None if the tensors are
-            not like these, are not aligned to 16 bytes or are not on the current device, or if forward-mode
-            AD is active, which :func:`dispatch_guard` does not see.
+            A function of two tensors and a number, the kernel's fifth argument; :func:`dispatch_guard` says
+            which tensors it accepts. It returns the result. It starts nothing and returns None if the tensors
+            are not like these, are not aligned to 16 bytes or are not on the current device, or if
+            forward-mode AD is active, which :func:`dispatch_guard` does not see.
         """
         is_like_x, is_like_y = dispatch_guard(x), dispatch_guard(y)
         sizes, strides, dtype = tuple(x.shape), x.stride(), x.dtype
