@@ -143,30 +143,23 @@ def _of_bias(bias: torch.Tensor, geometry: Geometry) -> Epilogue:
     return epilogues.bias(bias)
 
 
-def _backward_data(
-    gradient: torch.Tensor,
-    input: torch.Tensor,
-    weight: torch.Tensor,
-    stride: Numbers = 1,
-    padding: Numbers | str = 0,
-    dilation: Numbers = 1,
-    groups: int = 1,
-) -> list[operation.Instance]:
-    geometry = geometry_of(input, weight, stride, padding, dilation, groups)
-    return _instances("backward_data", geometry, gradient, weight, input.shape)
+def _backward(kind: str) -> Callable[..., list[operation.Instance]]:
+    """Return the function that lists the instances of a gradient: "backward_data" or "backward_weight"."""
 
+    def instances(
+        gradient: torch.Tensor,
+        input: torch.Tensor,
+        weight: torch.Tensor,
+        stride: Numbers = 1,
+        padding: Numbers | str = 0,
+        dilation: Numbers = 1,
+        groups: int = 1,
+    ) -> list[operation.Instance]:
+        geometry = geometry_of(input, weight, stride, padding, dilation, groups)
+        operand, result = (weight, input) if kind == "backward_data" else (input, weight)
+        return _instances(kind, geometry, gradient, operand, result.shape)
 
-def _backward_weight(
-    gradient: torch.Tensor,
-    input: torch.Tensor,
-    weight: torch.Tensor,
-    stride: Numbers = 1,
-    padding: Numbers | str = 0,
-    dilation: Numbers = 1,
-    groups: int = 1,
-) -> list[operation.Instance]:
-    geometry = geometry_of(input, weight, stride, padding, dilation, groups)
-    return _instances("backward_weight", geometry, gradient, input, weight.shape)
+    return instances
 
 
 def _transposed(
@@ -276,10 +269,11 @@ OPERATIONS = {
     },
     "fused_conv2d": _operation(_GROUPED, _with_a_residual, _fused, reference.fused_conv2d, _of_taps),
     "conv2d_backward_data": _operation(
-        _GROUPED, _arguments(2, "backward_data"), _backward_data, _GRADIENT((0,)), _of_data
+        _GROUPED, _arguments(2, "backward_data"), _backward("backward_data"), _GRADIENT((0,)), _of_data
     ),
     "conv2d_backward_weight": _operation(
-        _GROUPED, _arguments(2, "backward_weight"), _backward_weight, _GRADIENT((1,)), _of_weights
+        _GROUPED, _arguments(2, "backward_weight"), _backward("backward_weight"), _GRADIENT((1,)),
+        _of_weights,
     ),
     "conv_transpose2d": _operation(
         _SIZES, _transposed_arguments, _transposed, reference.conv_transpose2d,

@@ -95,10 +95,8 @@ def _softmax(operator: str) -> Callable[..., list[operation.Instance]]:
 def _reduction(operator: str) -> Callable[..., list[operation.Instance]]:
     def instances(input: torch.Tensor, other: torch.Tensor) -> list[operation.Instance]:
         input = products.as_rows(input, other)
-        output, precision = (
-            _output_of(input, other),
-            operation.precision_of(input, operation.matmul_precision),
-        )
+        output = _output_of(input, other)
+        precision = operation.precision_of(input, operation.matmul_precision)
         if operator == "argmax":
             output = output.to(torch.int64)
         make = partial(gemm_rows.launch_reduction, operator, input, other, output=output, precision=precision)
@@ -111,10 +109,8 @@ def _reduction(operator: str) -> Callable[..., list[operation.Instance]]:
 def _of_gates(activation: str) -> Callable[..., list[operation.Instance]]:
     def instances(input: torch.Tensor, gate: torch.Tensor, up: torch.Tensor) -> list[operation.Instance]:
         input = products.as_rows(input, gate, up)
-        output, precision = (
-            _output_of(input, gate, gate.shape[-1]),
-            operation.precision_of(input, operation.matmul_precision),
-        )
+        output = _output_of(input, gate, gate.shape[-1])
+        precision = operation.precision_of(input, operation.matmul_precision)
         make = partial(
             gemm_gated.launch, input, gate, up, activation=activation, output=output, precision=precision
         )
@@ -130,10 +126,8 @@ def _of_pairs(
 ) -> list[operation.Instance]:
     """In one kernel; none is shipped where the operator makes two products, see `choosing.is_pair_fused`."""
     input = products.as_rows(input, mat1, mat2)
-    output, precision = (
-        _output_of(input, mat1, mat2.shape[-1]),
-        operation.precision_of(input, operation.matmul_precision),
-    )
+    output = _output_of(input, mat1, mat2.shape[-1])
+    precision = operation.precision_of(input, operation.matmul_precision)
     make = partial(
         gemm_pair.launch, input, mat1, mat2, activation=activation, output=output, precision=precision
     )

@@ -78,21 +78,9 @@ def _accuracy(
 _SIZES = {"groups": (3, 16), "m": (50, 8192), "n": (24, 4096), "k": (40, 4096)}
 
 
+_operation = partial(Operation, _SIZES, accuracy=_accuracy, switch=matmul_precision)
+
 OPERATIONS = {
-    "grouped_mm": Operation(
-        sizes=_SIZES,
-        arguments=_arguments,
-        instances=grouped_mm,
-        reference=reference.grouped_mm,
-        accuracy=_accuracy,
-        switch=matmul_precision,
-    ),
-    "fused_grouped_mm": Operation(
-        sizes=_SIZES,
-        arguments=_with_bias,
-        instances=fused_grouped_mm,
-        reference=reference.fused_grouped_mm,
-        accuracy=_accuracy,
-        switch=matmul_precision,
-    ),
+    "grouped_mm": _operation(_arguments, grouped_mm, reference.grouped_mm),
+    "fused_grouped_mm": _operation(_with_bias, fused_grouped_mm, reference.fused_grouped_mm),
 }

@@ -311,7 +311,7 @@ def _accuracy_of_group_gradients(
     cols = math.prod(input.shape[1:]) // num_groups
     weighted = gradient.double() * weight.double()[:, None, None]
     size, y = _sizes_of_gradients(_as_rows(input.double(), cols), _as_rows(weighted, cols), eps)
-    return _of_images(gradient, cols, size.reshape(input.shape), y.reshape(input.shape))
+    return _accuracy_of_image_gradients(gradient, cols, size.reshape(input.shape), y.reshape(input.shape))
 
 
 def _accuracy_of_batch_gradients(
@@ -335,10 +335,10 @@ def _accuracy_of_batch_gradients(
     else:
         size, y = _sizes_of_gradients(x, weighted, eps)
     size, y = (each.reshape(by_channels.shape).transpose(0, 1) for each in (size, y))
-    return _of_images(gradient, x.shape[1], size, y)
+    return _accuracy_of_image_gradients(gradient, x.shape[1], size, y)
 
 
-def _of_images(
+def _accuracy_of_image_gradients(
     gradient: torch.Tensor, cols: int, size: torch.Tensor, y: torch.Tensor
 ) -> tuple[Accuracy, ...]:
     """Of the gradients of images, and of a weight and a bias of each of their channels."""
@@ -388,57 +388,32 @@ _NORMS: dict[str, tuple[Callable[..., list[Instance]], Callable[..., torch.Tenso
     ),
 }  # fmt: skip
 
+_image_norm = partial(Operation, layouts=LAYOUTS)
+
 OPERATIONS = {
     **{
-        name: Operation(
-            sizes=_SIZES,
-            arguments=_arguments(vectors, is_backward=False),
-            instances=instances,
-            reference=meaning,
-            accuracy=accuracy,
-        )
+        name: Operation(_SIZES, _arguments(vectors, is_backward=False), instances, meaning, accuracy)
         for name, (instances, meaning, vectors, accuracy) in _NORMS.items()
     },
     **{
         f"{name}_backward": Operation(
-            sizes=_SIZES,
-            arguments=_arguments(vectors, is_backward=True),
-            instances=_backward(name, vectors),
-            reference=gradients_of(meaning, (0, *range(2, 2 + vectors))),
-            accuracy=_accuracy_of_gradients(name),
+            _SIZES, _arguments(vectors, is_backward=True), _backward(name, vectors),
+            gradients_of(meaning, (0, *range(2, 2 + vectors))), _accuracy_of_gradients(name),
         )
         for name, (_, meaning, vectors, _) in _NORMS.items()
     },
-    "group_norm": Operation(
-        sizes=_GROUPS,
-        arguments=_group_arguments(is_backward=False),
-        instances=group_norm,
-        reference=reference.group_norm,
-        accuracy=_accuracy_of_groups,
-        layouts=LAYOUTS,
+    "group_norm": _image_norm(
+        _GROUPS, _group_arguments(is_backward=False), group_norm, reference.group_norm, _accuracy_of_groups
     ),
-    "group_norm_backward": Operation(
-        sizes=_GROUPS,
-        arguments=_group_arguments(is_backward=True),
-        instances=_group_norm_backward,
-        reference=gradients_of(reference.group_norm, (0, 2, 3)),
-        accuracy=_accuracy_of_group_gradients,
-        layouts=LAYOUTS,
+    "group_norm_backward": _image_norm(
+        _GROUPS, _group_arguments(is_backward=True), _group_norm_backward,
+        gradients_of(reference.group_norm, (0, 2, 3)), _accuracy_of_group_gradients,
     ),
-    "batch_norm": Operation(
-        sizes=_IMAGES,
-        arguments=_batch_arguments(is_backward=False),
-        instances=batch_norm,
-        reference=reference.batch_norm,
-        accuracy=_accuracy_of_batches,
-        layouts=LAYOUTS,
+    "batch_norm": _image_norm(
+        _IMAGES, _batch_arguments(is_backward=False), batch_norm, reference.batch_norm, _accuracy_of_batches
     ),
-    "batch_norm_backward": Operation(
-        sizes=_IMAGES,
-        arguments=_batch_arguments(is_backward=True),
-        instances=_batch_norm_backward,
-        reference=gradients_of(reference.batch_norm, (0, 3, 4)),
-        accuracy=_accuracy_of_batch_gradients,
-        layouts=LAYOUTS,
+    "batch_norm_backward": _image_norm(
+        _IMAGES, _batch_arguments(is_backward=True), _batch_norm_backward,
+        gradients_of(reference.batch_norm, (0, 3, 4)), _accuracy_of_batch_gradients,
     ),
-}
+}  # fmt: skip

@@ -221,10 +221,9 @@ def is_autocast(input: torch.Tensor, *, on_cpu: bool = False) -> bool:
 
 
 def precision_of(operand: torch.Tensor) -> str:
-    """How fp32 matrices are multiplied, by torch's own switch: "tf32" or "ieee"."""
-    switch = torch.backends.cuda.matmul.fp32_precision
-    is_tf32 = operand.dtype == torch.float32 and switch == "tf32" and on_gpu(operand)
-    return "tf32" if is_tf32 else "ieee"
+    """Return "tf32" where torch's switch for products of fp32 allows it and a GPU computes, else "ieee"."""
+    is_tf32 = operand.dtype == torch.float32 and torch.backends.cuda.matmul.fp32_precision == "tf32"
+    return "tf32" if is_tf32 and on_gpu(operand) else "ieee"
 
 
 def in_float32(tensor: torch.Tensor) -> torch.Tensor:

@@ -19,7 +19,7 @@ from workbench.launch import Launch
 from workbench.ops import convolution
 from workbench.ops import gemm as products
 from workbench.ops import grouped_gemm as grouped_products
-from workbench.ops.arguments import in_shape, is_followed
+from workbench.ops.arguments import in_shape, is_followed, precision_of
 from workbench.ops.gradients import Function, once_differentiable, save, saved_tensors
 from workbench.ops.kept import KeptCalls, Started
 from workbench.ops.profiled import profiled
@@ -280,7 +280,7 @@ def _started(
         b = b.view(b.shape[-2:])  # a batch of one is a matrix, of which more is known
     if b.dim() == 2 and len(shape) > 2 and (flat := chain.as_rows(shape)) is not None:
         chain, a, rows = flat, products._as_rows(a), products._as_rows(output)
-    precision, tensors = products._precision(a), (a, b, rows, *chain.tensors)
+    precision, tensors = precision_of(a), (a, b, rows, *chain.tensors)
     key = (products.layouts_of(*tensors), output.device, precision, chain.key)
     again = _launches.run(key, partial(_launch, chain, precision), *tensors)
     return output, Started(again, (a, b, *chain.tensors), 2)
@@ -312,7 +312,7 @@ def _started_groups(
     output = grouped_gemm.new_output(grouped_gemm.problem_of(a, b, offs), dtype, a.device)
     if output.is_meta or not output.numel():
         return output, Started()
-    again = grouped_products.start(a, b, offs, output, products._precision(a), chain)
+    again = grouped_products.start(a, b, offs, output, precision_of(a), chain)
     return output, Started(again, (a, b, offs, *chain.tensors), 3)
 
 

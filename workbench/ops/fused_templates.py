@@ -112,11 +112,7 @@ def matmul_log_softmax(
 
 @profiled
 def matmul_sum(
-    input: torch.Tensor,
-    other: torch.Tensor,
-    keepdim: bool = False,
-    *,
-    epilogue: Epilogue | None = None,
+    input: torch.Tensor, other: torch.Tensor, keepdim: bool = False, *, epilogue: Epilogue | None = None
 ) -> torch.Tensor:
     """(input @ other).sum(-1), of a product that is never in memory.
 
@@ -136,11 +132,7 @@ def matmul_sum(
 
 @profiled
 def matmul_mean(
-    input: torch.Tensor,
-    other: torch.Tensor,
-    keepdim: bool = False,
-    *,
-    epilogue: Epilogue | None = None,
+    input: torch.Tensor, other: torch.Tensor, keepdim: bool = False, *, epilogue: Epilogue | None = None
 ) -> torch.Tensor:
     """(input @ other).mean(-1). Arguments as of :func:`matmul_sum`."""
     return _reduced("mean", input, other, keepdim, epilogue)
@@ -148,11 +140,7 @@ def matmul_mean(
 
 @profiled
 def matmul_norm(
-    input: torch.Tensor,
-    other: torch.Tensor,
-    keepdim: bool = False,
-    *,
-    epilogue: Epilogue | None = None,
+    input: torch.Tensor, other: torch.Tensor, keepdim: bool = False, *, epilogue: Epilogue | None = None
 ) -> torch.Tensor:
     """The Euclidean norm of each row of input @ other. Arguments as of :func:`matmul_sum`."""
     return _reduced("norm", input, other, keepdim, epilogue)
@@ -160,11 +148,7 @@ def matmul_norm(
 
 @profiled
 def matmul_amax(
-    input: torch.Tensor,
-    other: torch.Tensor,
-    keepdim: bool = False,
-    *,
-    epilogue: Epilogue | None = None,
+    input: torch.Tensor, other: torch.Tensor, keepdim: bool = False, *, epilogue: Epilogue | None = None
 ) -> torch.Tensor:
     """(input @ other).amax(-1). Arguments as of :func:`matmul_sum`."""
     return _reduced("amax", input, other, keepdim, epilogue)
@@ -172,11 +156,7 @@ def matmul_amax(
 
 @profiled
 def matmul_amin(
-    input: torch.Tensor,
-    other: torch.Tensor,
-    keepdim: bool = False,
-    *,
-    epilogue: Epilogue | None = None,
+    input: torch.Tensor, other: torch.Tensor, keepdim: bool = False, *, epilogue: Epilogue | None = None
 ) -> torch.Tensor:
     """(input @ other).amin(-1). Arguments as of :func:`matmul_sum`."""
     return _reduced("amin", input, other, keepdim, epilogue)
@@ -184,11 +164,7 @@ def matmul_amin(
 
 @profiled
 def matmul_argmax(
-    input: torch.Tensor,
-    other: torch.Tensor,
-    keepdim: bool = False,
-    *,
-    epilogue: Epilogue | None = None,
+    input: torch.Tensor, other: torch.Tensor, keepdim: bool = False, *, epilogue: Epilogue | None = None
 ) -> torch.Tensor:
     """(input @ other).argmax(-1): where the largest element of each row is first, int64, without gradients.
 
@@ -199,11 +175,7 @@ def matmul_argmax(
 
 @profiled
 def matmul_logsumexp(
-    input: torch.Tensor,
-    other: torch.Tensor,
-    keepdim: bool = False,
-    *,
-    epilogue: Epilogue | None = None,
+    input: torch.Tensor, other: torch.Tensor, keepdim: bool = False, *, epilogue: Epilogue | None = None
 ) -> torch.Tensor:
     """(input @ other).logsumexp(-1): what cross entropy needs of all logits.
 
@@ -287,13 +259,26 @@ def _run_gated(
     activation: str, input: torch.Tensor, gate: torch.Tensor, up: torch.Tensor
 ) -> tuple[torch.Tensor, Started]:
     a, output = _rows_and_output(input, gate, up)
+    return _run_three(_launch_gated, activation, input, a, gate, up, output)
+
+
+def _run_three(
+    make: Callable[..., Launch],
+    activation: str,
+    input: torch.Tensor,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    c: torch.Tensor,
+    output: torch.Tensor,
+) -> tuple[torch.Tensor, Started]:
+    """Run the launch of three matrices, `a` being `input` as the kernel takes it."""
     if output.is_meta or not output.numel():
         return output, Started()
     into = output.view(-1, output.shape[-1]) if a.dim() < input.dim() else output
-    tensors, precision = (a, gate, up, into), precision_of(a)
-    key = ("gated", layouts_of(*tensors), output.device, activation, precision)
-    again = _launches.run(key, partial(_launch_gated, activation, precision), *tensors)
-    return output, Started(again, (a, gate, up), 3)
+    tensors, precision = (a, b, c, into), precision_of(a)
+    key = (make, layouts_of(*tensors), output.device, activation, precision)
+    again = _launches.run(key, partial(make, activation, precision), *tensors)
+    return output, Started(again, (a, b, c), 3)
 
 
 def _launch_gated(
@@ -326,13 +311,7 @@ def _run_pair(
         unfused = partial(_unfused_pair, ACTIVATIONS[activation])
         return unfused(input, mat1, mat2), Started(unfused, (input, mat1, mat2))
     a, output = _rows_and_output(input, mat1, mat2, cols=mat2.shape[-1])
-    if output.is_meta or not output.numel():
-        return output, Started()
-    into = output.view(-1, output.shape[-1]) if a.dim() < input.dim() else output
-    tensors, precision = (a, mat1, mat2, into), precision_of(a)
-    key = ("pair", layouts_of(*tensors), output.device, activation, precision)
-    again = _launches.run(key, partial(_launch_pair, activation, precision), *tensors)
-    return output, Started(again, (a, mat1, mat2), 3)
+    return _run_three(_launch_pair, activation, input, a, mat1, mat2, output)
 
 
 def _launch_pair(
@@ -458,11 +437,7 @@ def _rows_plainly(
 
 
 def _reduced(
-    operator: str,
-    input: torch.Tensor,
-    other: torch.Tensor,
-    keepdim: bool,
-    epilogue: Epilogue | None,
+    operator: str, input: torch.Tensor, other: torch.Tensor, keepdim: bool, epilogue: Epilogue | None
 ) -> torch.Tensor:
     """A reduction of the product's rows."""
     given: tuple[torch.Tensor, ...] = (input, other)

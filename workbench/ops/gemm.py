@@ -28,6 +28,7 @@ from workbench.ops.arguments import (
     is_dense,
     is_followed,
     kind_of,
+    precision_of,
 )
 from workbench.ops.gradients import add_batch_dim, batches
 from workbench.ops.profiled import profiled
@@ -380,7 +381,7 @@ def _key_of(a: torch.Tensor, b: torch.Tensor) -> Hashable:
     dtype = a.dtype
     return (
         a.shape, b.shape, a.stride(), b.stride(), dtype, b.dtype, a.device, b.device,
-        a.data_ptr() & 15 == 0, b.data_ptr() & 15 == 0, _precision(a) if dtype is torch.float32 else "ieee",
+        a.data_ptr() & 15 == 0, b.data_ptr() & 15 == 0, precision_of(a) if dtype is torch.float32 else "ieee",
     )  # fmt: skip
 
 
@@ -409,9 +410,9 @@ def _run(
         a = _as_rows(a)
         if addend is not None and addend.dim() > 1:
             addend = _as_rows(addend.expand(shape))
-        start(a, b, _as_rows(output), addend, alpha, beta, _precision(a))
+        start(a, b, _as_rows(output), addend, alpha, beta, precision_of(a))
     else:
-        again = start(a, b, output, addend, alpha, beta, _precision(a))
+        again = start(a, b, output, addend, alpha, beta, precision_of(a))
         if again is not None and addend is None and a.dim() == b.dim() == 2:
             if len(_kept) >= MOST_KEPT:
                 _kept.clear()
@@ -470,12 +471,6 @@ def _launch(
 def _as_rows(batch: torch.Tensor) -> torch.Tensor:
     """All rows of a batch of matrices, as one matrix; of a vector, its only one."""
     return batch.reshape(batch.shape[:-1].numel(), batch.shape[-1])
-
-
-def _precision(a: torch.Tensor) -> str:
-    """How fp32 is multiplied, by torch's own switch."""
-    is_tf32 = a.dtype == torch.float32 and torch.backends.cuda.matmul.fp32_precision == "tf32"
-    return "tf32" if is_tf32 and on_gpu(a) else "ieee"
 
 
 class _Product(torch.autograd.Function):
