@@ -1,4 +1,4 @@
-"""Gradients that kernels compute, which themselves have none."""
+"""Gradients that kernels compute and that have no derivatives of their own."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 from workbench.errors import TensorMismatchError
 
-# How many vmaps can be within one another (ATen's `kVmapNumLevels`).
+# The largest depth of nested vmaps (ATen's `kVmapNumLevels`).
 MOST_LEVELS = 64
 
 
@@ -29,8 +29,8 @@ class Function(torch.autograd.Function):
 def _looped(
     apply: Callable[..., Any], info: Any, in_dims: tuple[int | None, ...], *inputs: Any
 ) -> tuple[Any, Any]:
-    """The rule of vmap: results whose first dimension is the batch, and the number of that dimension."""
-    # Of a tuple vmap tells the dimension of each part; only tensors, which are no parts here, have one.
+    """Apply vmap's rule by a loop: return results whose dimension 0 is the batch, and that dimension."""
+    # For a tuple vmap gives the dimension of each part. Tensors inside tuples do not occur here.
     dims = [dim if isinstance(dim, int) else None for dim in in_dims]
     results = map_stacked(apply, dims, *inputs)
     if isinstance(results, tuple):
@@ -39,19 +39,19 @@ def _looped(
 
 
 def once_differentiable(compute: Callable[..., Any], *tensors: torch.Tensor | None) -> Any:
-    """Return the gradient `compute(*tensors)`, whose own derivative raises where autograd follows it.
+    """Return the gradient `compute(*tensors)`; its own derivative raises an error if autograd records it.
 
     Every gradient of a kernel goes through here. `compute` is given plain tensors: none has a pending
-    negation, and of a batch of gradients (`is_grads_batched`) it is called for each.
+    negation, and it is called for each element of a batch of gradients (`is_grads_batched`).
 
     Args:
-        compute: must hold no tensors itself, of which transforms would not know.
+        compute: must not hold tensors itself, because transforms would not see them.
 
     Raises:
-        TensorMismatchError: later, where that derivative is asked for.
+        TensorMismatchError: later, if that derivative is requested.
     """
     is_batched = torch._C._functorch.is_legacy_batchedtensor
-    for tensor in tensors:  # not any(...), which takes longer
+    for tensor in tensors:  # faster than any(...)
         if tensor is not None and (is_batched(tensor) or tensor.is_neg()):
             if (found := batches(*tensors)) is not None:
                 return map_batches(partial(once_differentiable, compute), found)
@@ -62,21 +62,21 @@ def once_differentiable(compute: Callable[..., Any], *tensors: torch.Tensor | No
 
 
 def follow_the_first(ctx: Any, results: Sequence[torch.Tensor]) -> None:
-    """Of several results, only the first has a gradient; zeros for the others would cost a kernel each.
+    """Let only the first of several results have a gradient; zeros for the others would cost a kernel each.
 
-    Its gradient can be None then: it is where whatever came after it had none to give.
+    Its gradient can be None then, if later operators have none for it.
     """
     ctx.mark_non_differentiable(*results[1:])
     ctx.set_materialize_grads(False)
 
 
 class Batches(NamedTuple):
-    """Tensors as whole batches.
+    """Tensors of a legacy vmap as whole batches.
 
-    Args:
-        tensors: those of a batch with the batch in front, the others as they are.
-        dims: 0 for those, None for others.
-        level: of the vmap, for :func:`add_batch_dim`.
+    Attributes:
+        tensors: batched tensors with the batch in dimension 0; the others unchanged.
+        dims: 0 for a batched tensor, None for another one.
+        level: the level of the vmap, for :func:`add_batch_dim`.
     """
 
     tensors: list[Any]
@@ -85,16 +85,16 @@ class Batches(NamedTuple):
 
 
 def batches(*tensors: torch.Tensor | None) -> Batches | None:
-    """The batches of which torch's older vmap shows these tensors one by one; None where it shows none.
+    """Return the whole batches behind tensors of torch's legacy vmap; None if none of them is batched.
 
-    That vmap is what autograd has for `is_grads_batched`, for vectorized Jacobians and for checks of batched
-    gradients. It knows nothing of autograd's Functions, nor of kernels, which would find no memory.
+    Autograd uses that vmap for `is_grads_batched`, for vectorized Jacobians and for checks of batched
+    gradients. It does not support autograd Functions, and a kernel would find no memory behind its tensors.
     """
     if not any(t is not None and torch._C._functorch.is_legacy_batchedtensor(t) for t in tensors):
         return None
     innermost = torch._C._vmapmode_increment_nesting() - 1
     torch._C._vmapmode_decrement_nesting()
-    # Gradients on a GPU are computed in a thread of their own, which is not told how many vmaps there are.
+    # Gradients on a GPU are computed in a thread of their own, which does not know the number of vmaps.
     for level in range(innermost or MOST_LEVELS, 0, -1):
         found = [_batch(t, level) for t in tensors]
         if any(batch is not None for batch in found):
@@ -107,21 +107,21 @@ def batches(*tensors: torch.Tensor | None) -> Batches | None:
 
 
 def _batch(tensor: torch.Tensor | None, level: int) -> torch.Tensor | None:
-    """The batch of which a tensor is one in the vmap of this level; None where it is not."""
+    """Return the batch that a tensor stands for in the vmap of this level; None if it stands for none."""
     if tensor is None or not torch._C._functorch.is_legacy_batchedtensor(tensor):
         return None
-    # Where it is not, torch repeats it as often as it is told to.
+    # torch repeats a tensor that is not batched at this level as often as the size says.
     once, twice = (torch._remove_batch_dim(tensor, level, size, 0) for size in (1, 2))
     return once if once.shape == twice.shape else None
 
 
 def add_batch_dim(batch: torch.Tensor, level: int) -> torch.Tensor:
-    """What stands for each of a batch, its first dimension, in the vmap of :func:`batches`."""
+    """Return the legacy vmap's tensor for a batch in dimension 0; the inverse of :func:`batches`."""
     return torch._add_batch_dim(batch, 0, level)
 
 
 def map_batches(function: Callable[..., Any], found: Batches) -> Any:
-    """Return the results of `function` for each of the batches, as the vmap that shows them expects them."""
+    """Return the results of `function` for each element of the batches, as the legacy vmap expects them."""
     results = map_stacked(function, found.dims, *found.tensors)
     if isinstance(results, tuple):
         return tuple(None if each is None else add_batch_dim(each, found.level) for each in results)
@@ -129,14 +129,14 @@ def map_batches(function: Callable[..., Any], found: Batches) -> Any:
 
 
 def map_stacked(function: Callable[..., Any], dims: Sequence[int | None], *inputs: Any) -> Any:
-    """Return the results of `function` for each of a batch, stacked along a new first dimension.
+    """Return the results of `function` for each element of a batch, stacked along a new first dimension.
 
     Args:
         function: returns a tensor, or several, of which some may be None.
-        dims: which dimension of each input is the batch; None for those that all have in common.
+        dims: the batch dimension of each input; None for an input that the whole batch shares.
     """
     (size, *_) = [each.shape[dim] for each, dim in zip(inputs, dims, strict=True) if dim is not None]
-    if not size:  # of which one of zeros has the shapes
+    if not size:  # an element of zeros shows the shapes of the results
         of_zeros = [
             each if dim is None else each.new_zeros(each.shape[:dim] + each.shape[dim + 1 :])
             for each, dim in zip(inputs, dims, strict=True)
