@@ -1,4 +1,4 @@
-"""Matrix products, as the profiler knows them: arguments, instances, references, accuracies."""
+"""Matrix products, described for the profiler: arguments, instances, references, accuracies."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from workbench.kernels.epilogues import Epilogue
 from workbench.kernels.instances.gemm import HOPPER, OTHERS, PING_PONG
 from workbench.operators import operation
 
-# Layouts of A and B: "n" as the shape says, "t" transposed in memory.
+# Layouts of A and B: "n" contiguous, "t" transposed in memory.
 LAYOUTS = ("nn", "nt", "tn", "tt")
 
 
@@ -31,12 +31,11 @@ def instances_for(
     beta: float = 1.0,
     epilogue: Epilogue | None = None,
 ) -> list[operation.Instance]:
-    """List all configurations of alpha * (a @ b) + beta * addend on this device, be they too large for it.
+    """List all configurations of alpha * (a @ b) + beta * addend on this device, even too large ones.
 
-    Or of what an epilogue makes of that; it casts and permutes nothing.
-
-    Where kernels are interpreted, those of Hopper, which has most. Products of int8 go into int32, as the
-    vendor's library has them.
+    With an epilogue, those of the epilogue's result; it must not cast or permute. If kernels are interpreted,
+    the configurations are those of Hopper, which has most. Products of int8 are stored in int32, as by the
+    vendor's library.
     """
     if a.dim() < 2 or b.dim() < 2:
         shapes = f"shapes {tuple(a.shape)} and {tuple(b.shape)}"
@@ -67,9 +66,9 @@ def instances_for(
 def _as_the_operator_gives_them(
     a: torch.Tensor, b: torch.Tensor, addend: torch.Tensor | None, beta: float, epilogue: Epilogue | None
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None, Epilogue | None]:
-    """Return the arguments as `ops` gives them to the template: where it can, a batch as rows of one matrix.
+    """Return the arguments as `ops` passes them to the template: a batch as rows of one matrix if possible.
 
-    An addend is not read where beta is 0.
+    The addend is not read if beta is 0.
     """
     if addend is not None and beta == 0:
         addend = a.new_zeros(())
@@ -91,7 +90,7 @@ def _others(
     """List every instance for the planned device, with each number of splits that is worth a try.
 
     Args:
-        takes_turns: whether what follows suits `PING_PONG`.
+        takes_turns: whether the epilogue works with the instances of `PING_PONG`.
     """
     asked = choosing.asked_of(a, b, output, precision)
     is_hopper = asked.architecture == "sm_90" or not device.planned().is_gpu
@@ -136,7 +135,7 @@ def _fused(input: torch.Tensor, other: torch.Tensor, *, epilogue: Epilogue) -> l
 def _operands(
     draw: operation.Draw, m: int, n: int, k: int, batch: tuple[int, ...] = ()
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """A and B in the layout that is asked for."""
+    """Return A and B in the requested layout."""
     a = draw(*batch, m, k) if draw.layout[0] == "n" else draw(*batch, k, m).mT
     return a, draw(*batch, k, n) if draw.layout[1] == "n" else draw(*batch, n, k).mT
 
@@ -146,7 +145,7 @@ def _of_matrices(draw: operation.Draw, m: int, n: int, k: int) -> operation.Argu
 
 
 def _with_two_addends(draw: operation.Draw, m: int, n: int, k: int) -> operation.Arguments:
-    """Composable Kernel's example: two addends, one of them a row, and FastGELU."""
+    """Return the arguments of Composable Kernel's example: two addends, one of them a row, and FastGELU."""
     chain = epilogues.add(draw(m, n)) | epilogues.add(draw(n)) | epilogues.fast_gelu()
     return operation.given(*_operands(draw, m, n, k), epilogue=chain)
 

@@ -1,4 +1,4 @@
-"""Grouped products, as the profiler knows them: arguments, instances, references, accuracies."""
+"""Grouped products, described for the profiler: arguments, instances, references, accuracies."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _configurations(itemsize: int) -> Iterator[dict[str, Any]]:
 
 
 def _arguments(draw: Draw, groups: int, m: int, n: int, k: int) -> Arguments:
-    """Uneven groups of m rows in all: group g has about g + 1 parts of them, the last what is left."""
+    """Return uneven groups of m rows in total: group g has about g + 1 parts of them, the last the rest."""
     if groups > grouped_gemm.MOST_GROUPS:
         raise InvalidArgumentError("--groups", f"got {groups}", f"Give {grouped_gemm.MOST_GROUPS} or fewer.")
     parts = groups * (groups + 1) // 2
@@ -64,7 +64,7 @@ def _arguments(draw: Draw, groups: int, m: int, n: int, k: int) -> Arguments:
 
 
 def _with_bias(draw: Draw, groups: int, m: int, n: int, k: int) -> Arguments:
-    """A vector for each expert, and SiLU."""
+    """Return the arguments with an epilogue of a bias for each expert, and SiLU."""
     args, keywords = _arguments(draw, groups, m, n, k)
     return given(*args, **keywords, epilogue=epilogues.bias(draw(groups, n)) | epilogues.silu())
 
