@@ -262,5 +262,5 @@ def test_fp32_is_rounded_where_a_gpu_that_is_pretended_would() -> None:
     with device.pretend(H200):
         assert device.on_gpu(x)
         assert operation.precision_of(x, lambda: "tf32") == "tf32"
-        assert operation.precision_of(x, operation.of_convolutions) == switch
+        assert operation.precision_of(x, operation.convolution_precision) == switch
         assert operation.precision_of(x.double(), lambda: "tf32") == "ieee"

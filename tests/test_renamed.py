@@ -9,8 +9,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from workbench import explore, lens, readings, renamed
-from workbench.bench import data
+from workbench import coords, explore, lens, readings, renamed
+from workbench.bench import accuracy, data
+from workbench.operators import operation
 
 
 @pytest.fixture(autouse=True)
@@ -37,11 +38,23 @@ def test_old_name_of_a_member_gives_the_member() -> None:
         assert explore.tile_sizes is explore.tiles.tile_sizes
     with pytest.warns(DeprecationWarning, match=r"workbench\.bench\.data\.whole is now .*\.to_int8\."):
         assert data.whole is data.to_int8
+    with pytest.warns(DeprecationWarning, match=r"workbench\.bench\.data\.drawn is now .*\.draw\."):
+        assert data.drawn is data.draw
+    with pytest.warns(DeprecationWarning, match=r"accuracy\.of_arithmetic is now"):
+        assert accuracy.of_arithmetic is accuracy.allowed_relative_error
+    with pytest.warns(DeprecationWarning, match=r"operation\.listed is now"):
+        assert operation.listed is operation.list_instances
     with pytest.warns(DeprecationWarning, match=r"workbench\.lens\.gemm_reads is now"):
         assert lens.gemm_reads is readings.gemm_reads
 
 
-@pytest.mark.parametrize("package", [lens, explore])
+def test_old_name_of_a_method_warns() -> None:
+    descriptor = coords.packed((2, 3))
+    with pytest.warns(DeprecationWarning, match=r"asked\(\) is now symbolic_indices\(\)"):
+        assert descriptor.asked() == descriptor.symbolic_indices()
+
+
+@pytest.mark.parametrize("package", [lens, explore, accuracy, operation])
 def test_name_that_never_was_is_an_error(package: object) -> None:
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
         package.nothing  # type: ignore[attr-defined]  # noqa: B018

@@ -6,7 +6,7 @@
 // steps for each part before. What is done is chosen by
 //   COPY      A and B are copied; without it nothing waits for them
 //   MULTIPLY  two groups of warps multiply each step once it is there, half of the tile's rows each
-//   BESIDE    addends are brought, and as many results stored; without FIRST addends, as they are
+//   ADDENDS   addends are brought, and as many results stored; without FIRST addends, as they are
 //   FIRST     a third group of warps adds the addends of all tiles, and finishes and stores all tiles but
 //             the last one, with sums that it has for nothing: gelu(0 + addend + addend)
 //   LAST      0: nothing; 1: the groups that multiplied compute gelu of the last tile's sums, without
@@ -106,7 +106,7 @@ ablation(const __grid_constant__ Map a, const __grid_constant__ Map b, const __g
           wait(full + done % STAGES, done / STAGES & 1);
           arrive(is_free + done % STAGES);
         }
-      } else if (warp == 2 && BESIDE) {  // brings addends
+      } else if (warp == 2 && ADDENDS) {  // brings addends
         for (int done = 0; done < TILES * PARTS; done++) {
           int row, col, slot = done % SLOTS, part = done % PARTS;
           place((done / PARTS + TILES - 1) % TILES, tiles_n, row, col);
@@ -117,7 +117,7 @@ ablation(const __grid_constant__ Map a, const __grid_constant__ Map b, const __g
           bring(&first, col, row, at(of_parts + slot * 2 * PART), there + slot);
           bring(&second, col, row, at(of_parts + slot * 2 * PART + PART), there + slot);
         }
-      } else if (warp == 3 && BESIDE) {  // stores parts, and gives their buffers back
+      } else if (warp == 3 && ADDENDS) {  // stores parts, and gives their buffers back
         for (int done = FIRST ? PARTS : 0; done < TILES * PARTS; done++) {
           int row, col, slot = done % SLOTS, part = done % PARTS;
           place((done / PARTS + TILES - 1) % TILES, tiles_n, row, col);

@@ -38,7 +38,7 @@ class Part:
         rows, cols: the sizes of a tile.
         stages, slots: the number of buffers for A and B, and for the addends.
         pace: the rate of loading the addends, in quarters of a step for each part of a tile.
-        copy, multiply, beside, first, last: the macros of `ablation.cu` with these names.
+        copy, multiply, addends, first, last: the macros of `ablation.cu` with these names.
     """
 
     m: int
@@ -51,7 +51,7 @@ class Part:
     pace: int
     copy: bool = False
     multiply: bool = False
-    beside: bool = False
+    addends: bool = False
     first: bool = False
     last: int = 0
 
@@ -63,7 +63,7 @@ class Part:
     @property
     def copies_out(self) -> bool:
         """True if the unchanged addends are stored, because no results are."""
-        return self.beside and not self.first and (self.tiles > 1 or self.last < 2)
+        return self.addends and not self.first and (self.tiles > 1 or self.last < 2)
 
     @property
     def name(self) -> str:
@@ -71,7 +71,7 @@ class Part:
         done = [
             "A and B copied" if self.copy else "",
             "multiplied" if self.multiply else "",
-            "addends copied, stored again" if self.copies_out else "addends copied" if self.beside else "",
+            "addends copied, stored again" if self.copies_out else "addends copied" if self.addends else "",
             "all added, all but the last tile finished and stored" if self.first else "",
             ("", "gelu of the last tile", "gelu of the last tile, stored")[self.last],
         ]
@@ -84,7 +84,7 @@ class Part:
         """The macros of `ablation.cu`."""
         return {
             "BM": self.rows, "BN": self.cols, "TILES": self.tiles, "STAGES": self.stages, "SLOTS": self.slots,
-            "PACE": self.pace, "COPY": self.copy, "MULTIPLY": self.multiply, "BESIDE": self.beside,
+            "PACE": self.pace, "COPY": self.copy, "MULTIPLY": self.multiply, "ADDENDS": self.addends,
             "FIRST": self.first, "LAST": self.last,
         }  # fmt: skip
 
@@ -110,7 +110,7 @@ BUFFERS = {
 SHARES = 0.0, 0.5, 0.75
 
 
-def alike(problem: tuple[int, int, int]) -> dict[tuple[int, int], list[Part]]:
+def parts_by_tile(problem: tuple[int, int, int]) -> dict[tuple[int, int], list[Part]]:
     """Return parts without work for every tile that fits, one for each way to load the addends."""
     m, n, k = problem
     found = {}
@@ -126,26 +126,26 @@ def alike(problem: tuple[int, int, int]) -> dict[tuple[int, int], list[Part]]:
     return found
 
 
-def moved(part: Part) -> Part:
+def with_copies_and_products(part: Part) -> Part:
     """Return the part with all copies and products."""
-    return replace(part, copy=True, multiply=True, beside=True)
+    return replace(part, copy=True, multiply=True, addends=True)
 
 
-def finished(part: Part) -> Part:
+def with_all_work(part: Part) -> Part:
     """Return the part with all the work."""
-    return replace(moved(part), first=part.tiles > 1, last=2)
+    return replace(with_copies_and_products(part), first=part.tiles > 1, last=2)
 
 
-def steps_between(fastest_moved: Part, fastest_finished: Part) -> list[Part]:
+def steps_between(fastest_copying: Part, fastest_finished: Part) -> list[Part]:
     """Return the parts of a tile from the product alone to all the work, in steps."""
-    alone = replace(fastest_moved, beside=False)
+    alone = replace(fastest_copying, addends=False)
     return [
         replace(alone, copy=False),
-        replace(fastest_moved, multiply=False),
+        replace(fastest_copying, multiply=False),
         alone,
         replace(alone, last=2),
-        fastest_moved,
-        replace(fastest_moved, last=1),
+        fastest_copying,
+        replace(fastest_copying, last=1),
         *([replace(fastest_finished, last=last) for last in (0, 1)] if fastest_finished.first else []),
         fastest_finished,
     ]
@@ -235,9 +235,9 @@ def race(problem: tuple[int, int, int]) -> None:
     b = given.b.T.contiguous()
     chain = add(given.addends[0]) | add(given.addends[1]) | fast_gelu()
     rows: list[Part] = []
-    for same in alike(problem).values():
+    for same in parts_by_tile(problem).values():
         fastest = []
-        for way in (moved, finished):
+        for way in (with_copies_and_products, with_all_work):
             timed = timed_together([way(part) for part in same], given)
             fastest.append(min(timed, key=lambda part: timed[part]))
         rows += steps_between(*fastest)

@@ -50,7 +50,7 @@ class Found:
     clocks: float
 
 
-def measured(columns: tuple[int, int], beside: int) -> Found:
+def measure(columns: tuple[int, int], beside: int) -> Found:
     """Measure the products and the work beside them.
 
     Args:
@@ -92,7 +92,7 @@ def main() -> int:
     for columns in PRODUCTS:
         cells = [" and ".join(str(each) for each in columns if each) or "none"]
         for beside in BESIDE:
-            found = measured(columns, beside)
+            found = measure(columns, beside)
             much = rate(beside, found.clocks)
             cells.append(f"{much:.3g}" if beside < 5 else f"{much:.0f}")
             cells[-1] += f" ({found.products:.2f})" if columns[0] else ""

@@ -68,7 +68,7 @@ PICTURES: Mapping[str, Callable[[], Picture]] = {
 }
 
 
-def described(readme: str, sentences: Mapping[str, str]) -> str:
+def describe(readme: str, sentences: Mapping[str, str]) -> str:
     """Return the README with these sentences as the alternative texts of its pictures.
 
     Raises:
@@ -90,7 +90,7 @@ def main() -> None:
     for name, picture in made.items():
         (ROOT / FOLDER / f"{name}.png").write_bytes(picture.png)
     readme = ROOT / "README.md"
-    readme.write_text(described(readme.read_text(), {name: each.alt for name, each in made.items()}))
+    readme.write_text(describe(readme.read_text(), {name: each.alt for name, each in made.items()}))
     print(f"{len(made)} pictures in {FOLDER}")
 
 

@@ -160,11 +160,11 @@ TESTS: dict[str, tuple[str, ...]] = {
 OF_GRADIENTS = ("tests/ops/test_differentiable.py",)
 
 # Places at which a fault changes nothing, and why: "file: line's text" -> sentence.
-_LIKENESS = "What is kept asks `likeness` too, which compares it of every tensor."
+_GUARDED = "`dispatch_guard` compares this of every tensor too."
 _OWN_FORM = "No other key of these launches has the same number of parts."
 EQUIVALENT: dict[str, str] = {
     **{
-        f"workbench/ops/kept.py: {part} -> *()": _LIKENESS
+        f"workbench/ops/kept.py: {part} -> *()": _GUARDED
         for part in ("dtype", "first.shape", "tensors[1].shape", "first.get_device()")
     },
     **{
@@ -450,7 +450,7 @@ def places_of(fault: str, files: Sequence[Source]) -> list[Place]:
     return [source.place(fault, edits) for source in files for edits in FAULTS[fault](source)]
 
 
-def planted(source: bytes, place: Place) -> bytes:
+def plant(source: bytes, place: Place) -> bytes:
     """Return the source with the fault planted at `place`."""
     for begin, end, text in sorted(place.edits, reverse=True):
         source = source[:begin] + text.encode() + source[end:]
@@ -523,7 +523,7 @@ def caught(
     file = None if place is None else folder / place.file
     before = b"" if file is None else file.read_bytes()
     if file is not None and place is not None:
-        file.write_bytes(planted(before, place))
+        file.write_bytes(plant(before, place))
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests]
     command += [word for each in failing for word in ("--deselect", each)]
     try:

@@ -67,7 +67,7 @@ class Operator:
         is_permutation: whether a problem's `dims` names every dimension; otherwise some of them.
         has_int8: whether int8 is measured too.
         ours: calls `ops` with inputs and options; None for `ops.<op>` itself.
-        beside: maps providers that are timed along with the operator, but compute another one from its first
+        parts: maps providers that are timed along with the operator, but compute another one from its first
             inputs, to the other's name. For a fused operator these are its parts, such as the bare product.
     """
 
@@ -84,7 +84,7 @@ class Operator:
     is_permutation: bool = True
     has_int8: bool = False
     ours: Callable[..., Callable[[], Any]] | None = None
-    beside: Mapping[str, str] = field(default_factory=dict)
+    parts: Mapping[str, str] = field(default_factory=dict)
 
 
 def itemsize_of(dtype: str) -> int:
@@ -911,7 +911,7 @@ OPERATORS: Mapping[str, Operator] = {
     ),
     "fused_matmul": replace(
         _FUSED_PRODUCT,
-        beside=dict.fromkeys(("workbench:bare", "cuBLAS", "rocBLAS"), "matmul")
+        parts=dict.fromkeys(("workbench:bare", "cuBLAS", "rocBLAS"), "matmul")
         | {"workbench:without products": "fused_matmul_without_products"},
     ),
     "fused_matmul_without_products": replace(

@@ -68,11 +68,17 @@ MODULES = {
 
 # The new name of each member of a module that still exists, without `workbench.`.
 MEMBERS = {
+    "bench.accuracy.of_arithmetic": "bench.accuracy.allowed_relative_error",
+    "bench.data.drawn": "bench.data.draw",
     "bench.data.whole": "bench.data.to_int8",
     "explore.tile": "explore.tiles.tile",
     "explore.tile_sizes": "explore.tiles.tile_sizes",
     "explore.intensity": "explore.tiles.intensity",
     "lens.attention_bytes": "readings.attention.attention_bytes",
+    "operators.operation.listed": "operators.operation.list_instances",
+    "operators.operation.of_convolutions": "operators.operation.convolution_precision",
+    "operators.operation.of_products": "operators.operation.matmul_precision",
+    "operators.operation.sum_of": "operators.operation.sum_accuracy",
 }
 
 

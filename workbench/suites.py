@@ -483,7 +483,7 @@ def check(
         inputs: the candidate's inputs, as `Operator.inputs` makes them.
         result: its result: a tensor, or for a backward the gradients of all inputs.
         provider: its name, for the message, and to find the part of the operator that it computes
-            (`Operator.beside`).
+            (`Operator.parts`).
 
     Raises:
         KernelError: the largest error is more than allowed.
@@ -513,7 +513,7 @@ def _part_of(
     case: Case, provider: str, inputs: Sequence[torch.Tensor]
 ) -> tuple[Case, Sequence[torch.Tensor]]:
     """Return the case and inputs of the part that a provider computes, by default all."""
-    op = OPERATORS[case.op].beside.get(provider)
+    op = OPERATORS[case.op].parts.get(provider)
     return (case, inputs) if op is None else (replace(case, op=op), inputs[: OPERATORS[op].arity])
 
 
@@ -672,7 +672,7 @@ def _checked_candidates(
 ) -> tuple[dict[str, Callable[[], Any]], list[Cut]]:
     """Return a case's candidates, whose results are right; and those that are left out, and why.
 
-    Left out are optional libraries that fail, and parts of the operator (`Operator.beside`) that this device
+    Left out are optional libraries that fail, and parts of the operator (`Operator.parts`) that this device
     does not have.
     """
     operator = OPERATORS[case.op]
@@ -689,7 +689,7 @@ def _checked_candidates(
                 time_together({name: candidate}, mode=case.mode, rounds=1)
                 check(case, inputs, candidate(), name)
         except Exception as error:
-            is_absent = name in operator.beside and isinstance(error, NotMeasurableError)
+            is_absent = name in operator.parts and isinstance(error, NotMeasurableError)
             if not (_is_optional(name) or is_absent):
                 raise
             left_out.append(Cut(case, f"{name} is left out: {_first_line(error)}"))
@@ -716,7 +716,7 @@ def _precision(case: Case) -> AbstractContextManager[None]:
 def _candidate(
     provider: str, case: Case, inputs: Sequence[torch.Tensor], options: Mapping[str, Any]
 ) -> Callable[[], torch.Tensor | tuple[torch.Tensor, ...]]:
-    if provider in OPERATORS[case.op].beside:
+    if provider in OPERATORS[case.op].parts:
         part, some = _part_of(case, provider, inputs)
         whose = WORKBENCH if _is_ours(provider) else provider
         return _candidate(whose, part, some, OPERATORS[part.op].options(part.case))

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from workbench.bench.accuracy import allowed_error, of_arithmetic
+from workbench.bench.accuracy import allowed_error, allowed_relative_error
 
 HALF, SINGLE, DOUBLE = (torch.finfo(t).eps for t in (torch.float16, torch.float32, torch.float64))
 
@@ -38,4 +38,4 @@ def test_the_rule(eps: float, terms: int, least: float, allowed: float) -> None:
     ],
 )
 def test_what_cancels_is_held_to_the_arithmetic(eps: float, terms: int, allowed: float) -> None:
-    assert math.isclose(of_arithmetic(eps, terms), allowed)
+    assert math.isclose(allowed_relative_error(eps, terms), allowed)

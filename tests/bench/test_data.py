@@ -116,15 +116,15 @@ def test_a_device_is_a_device() -> None:
 
 @pytest.mark.parametrize("dtype", ["fp16", "fp8_e4m3", "int8"])
 def test_whole_numbers_are_exact_in_every_dtype(dtype: str) -> None:
-    values = data.drawn((50, 40), dtype, "integer").double()
+    values = data.draw((50, 40), dtype, "integer").double()
     assert values.unique().tolist() == [*range(-5, 6)]
-    assert torch.equal(values, data.drawn((50, 40), dtype, "integer").double())
-    assert not torch.equal(values, data.drawn((50, 40), dtype, "integer", seed=1).double())
+    assert torch.equal(values, data.draw((50, 40), dtype, "integer").double())
+    assert not torch.equal(values, data.draw((50, 40), dtype, "integer", seed=1).double())
 
 
 @pytest.mark.parametrize("shape", [(5,), (3, 5), (2, 3, 5), (7, 1), (2, 0), (0, 3), ()])
 def test_one_of_each_row_is_hot(shape: tuple[int, ...]) -> None:
-    values = data.drawn(shape, "bf16", "one-hot", seed=2)
+    values = data.draw(shape, "bf16", "one-hot", seed=2)
     assert values.shape == shape
     assert values.dtype == torch.bfloat16
     if values.numel() and shape:
@@ -134,12 +134,12 @@ def test_one_of_each_row_is_hot(shape: tuple[int, ...]) -> None:
 
 
 def test_normal_values_of_int8_fill_its_range() -> None:
-    values = data.drawn((64, 64), "int8")
+    values = data.draw((64, 64), "int8")
     assert values.dtype == torch.int8
     assert abs(values.double().std() - data.INT8_DEVIATION) < 2
-    assert torch.equal(data.drawn((8,), "fp32", seed=3), data.normal((8,), "fp32", seed=3))
+    assert torch.equal(data.draw((8,), "fp32", seed=3), data.normal((8,), "fp32", seed=3))
 
 
 def test_an_unknown_init_is_said() -> None:
     with pytest.raises(UnknownNameError, match="integer, normal, one-hot"):
-        data.drawn((2,), "fp32", "ones")
+        data.draw((2,), "fp32", "ones")

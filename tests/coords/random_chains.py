@@ -8,7 +8,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from workbench.coords import transforms as each
+from workbench.coords import transforms
 from workbench.coords.descriptor import Descriptor, naive, transform
 from workbench.coords.transforms import Transform
 
@@ -46,21 +46,21 @@ def layers(draw: st.DrawFn, base: Descriptor, *, affine: bool) -> Descriptor:
         width = draw(st.integers(1, min(3, len(places))))
         own, places = tuple(places[:width]), places[width:]
         several = tuple(base.lengths[place] for place in own)
-        options: list[st.SearchStrategy[Transform]] = [] if affine else [st.just(each.merge(several))]
+        options: list[st.SearchStrategy[Transform]] = [] if affine else [st.just(transforms.merge(several))]
         if width == 2 and isinstance(several[1], int) and several[1].bit_count() == 1 and not affine:
-            options.append(st.just(each.xor(several)))
+            options.append(st.just(transforms.xor(several)))
         if width == 1:
             (length,) = several
             assert isinstance(length, int)
             options += of_one_dimension(length, affine)
         if not options:  # of several dimensions the affine ones take none
-            chosen += [each.pass_through(length) for length in several]
+            chosen += [transforms.pass_through(length) for length in several]
             taken += [(place,) for place in own]
             continue
         chosen.append(draw(st.one_of(options)))
         taken.append(own)
     if draw(st.booleans()):
-        chosen.append(each.insert(draw(st.integers(1, 3))))
+        chosen.append(transforms.insert(draw(st.integers(1, 3))))
         taken.append(())
     count = sum(len(one.upper_lengths) for one in chosen)
     if count == 0:
@@ -81,13 +81,13 @@ def strays(draw: st.DrawFn, base: Descriptor) -> Descriptor:
     values = draw(st.lists(st.integers(0, length - 1), max_size=6)) if length else []
     sides = draw(st.lists(st.tuples(st.integers(1, 4), st.integers(-3, 3)), min_size=1, max_size=2))
     on_top = [
-        each.indexing(values, length),
-        each.offset(len(values), draw(st.integers(-4, 4))),
-        each.embed([long for long, _ in sides], [coefficient for _, coefficient in sides]),
+        transforms.indexing(values, length),
+        transforms.offset(len(values), draw(st.integers(-4, 4))),
+        transforms.embed([long for long, _ in sides], [coefficient for _, coefficient in sides]),
     ]
     for one in on_top:
         others = [d for d in range(len(base.top)) if d != place]
-        kept, taken = [each.pass_through(base.lengths[d]) for d in others], [(d,) for d in others]
+        kept, taken = [transforms.pass_through(base.lengths[d]) for d in others], [(d,) for d in others]
         last = range(len(base.top), len(others) + len(one.upper_lengths))
         base = transform(base, [one, *kept], [(place,), *taken], [(place, *last), *taken])
     return base
@@ -96,26 +96,28 @@ def strays(draw: st.DrawFn, base: Descriptor) -> Descriptor:
 def of_one_dimension(length: int, affine: bool) -> list[st.SearchStrategy[Transform]]:
     """Transforms that can be put on one dimension of this length, whose indices stay within it."""
     options: list[st.SearchStrategy[Transform]] = [
-        st.just(each.pass_through(length)),
-        st.builds(each.pad, st.just(length), st.integers(0, 3), st.integers(0, 3)),
+        st.just(transforms.pass_through(length)),
+        st.builds(transforms.pad, st.just(length), st.integers(0, 3), st.integers(0, 3)),
         st.integers(0, length).flatmap(
-            lambda begin: st.integers(begin, length).map(lambda end: each.slice(length, begin, end))
+            lambda begin: st.integers(begin, length).map(lambda end: transforms.slice(length, begin, end))
         ),
         windows(length),
     ]
     factors = [n for n in range(1, length + 1) if length and length % n == 0]
     if factors:
-        options.append(st.sampled_from(factors).map(lambda n: each.unmerge((length // n, n))))
-        options.append(st.integers(0, length - 1).map(each.freeze))
+        options.append(st.sampled_from(factors).map(lambda n: transforms.unmerge((length // n, n))))
+        options.append(st.integers(0, length - 1).map(transforms.freeze))
     if affine or length == 0:
         return options
     table = st.lists(st.integers(0, length - 1), min_size=1, max_size=6)
     return [
         *options,
-        st.integers(1, 8).map(lambda upper: each.modulo(length, upper)),
-        table.map(lambda values: each.indexing(values, length)),
-        st.builds(each.reflect, st.just(length), st.integers(0, length - 1), st.integers(0, length - 1)),
-        st.builds(each.clamp, st.just(length), st.integers(0, 3), st.integers(0, 3)),
+        st.integers(1, 8).map(lambda upper: transforms.modulo(length, upper)),
+        table.map(lambda values: transforms.indexing(values, length)),
+        st.builds(
+            transforms.reflect, st.just(length), st.integers(0, length - 1), st.integers(0, length - 1)
+        ),
+        st.builds(transforms.clamp, st.just(length), st.integers(0, 3), st.integers(0, 3)),
     ]
 
 
@@ -124,11 +126,11 @@ def windows(draw: st.DrawFn, length: int) -> Transform:
     """An embed into a dimension of this length: windows of it, at a stride, dilated."""
     stride, dilation = draw(st.integers(0, 3)), draw(st.integers(0, 3))
     if length == 0:  # there is no index within it: any is beyond
-        return each.embed((draw(st.integers(0, 3)), 2), (stride, dilation))
+        return transforms.embed((draw(st.integers(0, 3)), 2), (stride, dilation))
     inner = draw(st.integers(1, (length - 1) // dilation + 1 if dilation else 3))
     left = length - 1 - (inner - 1) * dilation
     outer = draw(st.integers(1, left // stride + 1 if stride else 3))
-    return each.embed((outer, inner), (stride, dilation))
+    return transforms.embed((outer, inner), (stride, dilation))
 
 
 def lower_by_the_table(one: Any, upper: Sequence[int]) -> tuple[list[int], bool]:

@@ -208,7 +208,7 @@ def test_implicit_matrix_of_a_convolution_is_unfold(window: int, stride: int, pa
 def test_a_plain_convolution_is_a_matrix_by_the_algebra_alone() -> None:
     """CK's specializations: 1 x 1 without padding has no division left, and nothing to check."""
     matrix = convolution_input(2, 6, 5, 3, 1, 1, 0)
-    asked = matrix.asked()
+    asked = matrix.symbolic_indices()
     values = matrix.values(asked)
     assert values[0] == asked[0] * 3 + asked[1]
     assert list(lower(matrix, checked=(False, False)).source.splitlines()[-3:]) == [

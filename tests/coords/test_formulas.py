@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.coords.random_chains import descriptors
-from workbench.coords import naive, symbol, transform
-from workbench.coords import transforms as each
+from workbench.coords import naive, symbol, transform, transforms
 from workbench.coords.descriptor import Descriptor
 
 
@@ -29,7 +28,7 @@ def test_a_formula_computes_what_its_transform_does(data: st.DataObject) -> None
     values = descriptor.values(index)
     for stage in descriptor.stages:
         known: dict[str, Any] = {descriptor.all_names[d]: values[d] for d in stage.upper}
-        if isinstance(stage.transform, each.Indexing):
+        if isinstance(stage.transform, transforms.Indexing):
             known[stage.transform.table.name] = Clipped(stage.transform.table.values)
         if 0 in stage.transform.upper_lengths:
             continue
@@ -50,12 +49,17 @@ class Clipped:
 def test_formulas_read_as_one_would_write_them() -> None:
     images = symbol("images")
     base = naive((images, 6, 6), (36, 6, 1), names=("n", "y", "x"))
-    merged = transform(base, [each.merge((images, 6, 6))], [(0, 1, 2)], [(0,)], names=("row",))
+    merged = transform(base, [transforms.merge((images, 6, 6))], [(0, 1, 2)], [(0,)], names=("row",))
     assert merged.formulas(merged.stages[1]) == ("row // 36", "(row // 6) % 6", "row % 6")
     assert merged.formulas(merged.stages[0]) == ("n * 36 + y * 6 + x",)
     padded = transform(
         base,
-        [each.freeze(2), each.pad(6, 1, 1), each.pass_through(6), each.replicate((3,))],
+        [
+            transforms.freeze(2),
+            transforms.pad(6, 1, 1),
+            transforms.pass_through(6),
+            transforms.replicate((3,)),
+        ],
         [(0,), (1,), (2,), ()],
         [(), (0,), (1,), (2,)],
     )
@@ -64,5 +68,7 @@ def test_formulas_read_as_one_would_write_them() -> None:
 
 def test_two_dimensions_of_one_name_are_not_added_up() -> None:
     base = naive((4, 4), (8, 1), names=("a", "b"))
-    twice = transform(base, [each.unmerge((2, 2)), each.merge((4,))], [(0,), (1,)], [(0, 1), (2,)])
+    twice = transform(
+        base, [transforms.unmerge((2, 2)), transforms.merge((4,))], [(0,), (1,)], [(0, 1), (2,)]
+    )
     assert len(twice.formulas(twice.stages[0])[0].split("+")) == 2

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from workbench import explore
-from workbench.coords import Descriptor, lower, naive, symbol, transform
-from workbench.coords import transforms as each
+from workbench.coords import Descriptor, lower, naive, symbol, transform, transforms
 from workbench.errors import ArgumentTypeError, InvalidArgumentError, UnknownNameError
 from workbench.kernels import convolution
 from workbench.kernels.convolution import Geometry
@@ -102,7 +101,7 @@ def test_the_first_and_last_row_and_column_are_told_by_their_digits() -> None:
     )
     assert describe_image_tile(tile).endswith(" ".join(tile.where))
     plain = transform(
-        naive((6, 6), (6, 1), names=("y", "x")), [each.pass_through(6)] * 2, [(0,), (1,)], [(0,), (1,)]
+        naive((6, 6), (6, 1), names=("y", "x")), [transforms.pass_through(6)] * 2, [(0,), (1,)], [(0,), (1,)]
     )
     assert explore.descriptors.tile_on_image(plain, (2, 2)).where == ()
 
@@ -144,7 +143,9 @@ def test_the_code_is_that_of_lowering() -> None:
 
 def test_widths_before_and_after_a_transform() -> None:
     base = naive((64, 32), (32, 1), names=("row", "col"))
-    padded = transform(base, [each.pass_through(64), each.pad(32, 1, 1)], [(0,), (1,)], [(0,), (1,)])
+    padded = transform(
+        base, [transforms.pass_through(64), transforms.pad(32, 1, 1)], [(0,), (1,)], [(0,), (1,)]
+    )
     assert explore.descriptors.vector_widths({"before": base, "after": padded}, 2) == (
         VectorWidth("before", "row", 1, 1, 2),
         VectorWidth("before", "col", 16, 16, 16),

@@ -28,11 +28,13 @@ def given(problem: tuple[int, int, int]) -> ablation.Tensors:
 
 def every_part(problem: tuple[int, int, int]) -> Iterator[ablation.Part]:
     """Of each tile all that is done of it, and all ways to bring what is added."""
-    for same in ablation.alike(problem).values():
-        yield from ablation.steps_between(ablation.moved(same[0]), ablation.finished(same[0]))
+    for same in ablation.parts_by_tile(problem).values():
+        yield from ablation.steps_between(
+            ablation.with_copies_and_products(same[0]), ablation.with_all_work(same[0])
+        )
         for part in same[1:]:
-            yield ablation.moved(part)
-            yield ablation.finished(part)
+            yield ablation.with_copies_and_products(part)
+            yield ablation.with_all_work(part)
 
 
 def test_what_parts_store_is_right(problem: tuple[int, int, int], given: ablation.Tensors) -> None:

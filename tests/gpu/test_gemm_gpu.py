@@ -165,3 +165,21 @@ def test_kept_launches_run_on_each_calls_own_tensors() -> None:
         c = numbers((256,), torch.float16, seed + 7)
         torch.testing.assert_close(ops.mm(a, b), a @ b)
         torch.testing.assert_close(ops.addmm(c, a, b, alpha=0.5), torch.addmm(c, a, b, alpha=0.5))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("name", ["addmm", "baddbmm"])
+def test_an_alpha_of_zero_drops_the_product(name: str, dtype: torch.dtype) -> None:
+    """As cuBLAS: NaN and inf of either operand stay out of the result, for small and large matrices."""
+    batch = (3,) if name == "baddbmm" else ()
+    for m, n, k in ((3, 4, 5), (256, 192, 128)):
+        addend = numbers((*batch, m, n), dtype, 2)
+        a, b = numbers((*batch, m, k), dtype), numbers((*batch, k, n), dtype, 1)
+        for value in (float("nan"), float("inf")):
+            bad_a, bad_b = a.clone(), b.clone()
+            bad_a[..., 1, 2] = bad_b[..., 2, 1] = value
+            for operands in ((bad_a, b), (a, bad_b), (bad_a, bad_b)):
+                for beta in (0, 1):
+                    want = getattr(torch, name)(addend, *operands, alpha=0, beta=beta)
+                    got = getattr(ops, name)(addend, *operands, alpha=0, beta=beta)
+                    torch.testing.assert_close(got, want, rtol=0, atol=0, msg=f"{m, n, k}, {value}, {beta}")

@@ -12,7 +12,7 @@ from workbench.errors import ArgumentTypeError, InvalidArgumentError, TensorMism
 from workbench.kernels import epilogues, gemm
 from workbench.kernels.gemm import products
 from workbench.operators import operation
-from workbench.operators.operation import given, listed, operations
+from workbench.operators.operation import given, list_instances, operations
 
 IMAGE, TAPS, MATRIX = torch.ones(2, 4, 6, 6), torch.ones(8, 4, 3, 3), torch.ones(4, 6)
 HEADS = torch.ones(1, 2, 8, 16)
@@ -53,7 +53,7 @@ def test_what_no_instance_is_listed_for(
     name: str, arguments: operation.Arguments, kind: type[WorkbenchError], argument: str
 ) -> None:
     with pytest.raises(kind) as caught:
-        listed(name, operations()[name], arguments)
+        list_instances(name, operations()[name], arguments)
     assert str(caught.value).startswith(f"{argument}: ")
     assert str(caught.value).endswith(".")
 
@@ -113,8 +113,8 @@ def test_sums_have_terms_and_what_is_only_chosen_has_none() -> None:
 
 def test_the_switches_of_fp32(monkeypatch: pytest.MonkeyPatch) -> None:
     for switch, module in (
-        (operation.of_products, torch.backends.cuda.matmul),
-        (operation.of_convolutions, torch.backends.cudnn.conv),  # type: ignore[attr-defined]
+        (operation.matmul_precision, torch.backends.cuda.matmul),
+        (operation.convolution_precision, torch.backends.cudnn.conv),  # type: ignore[attr-defined]
     ):
         before = module.fp32_precision
         try:

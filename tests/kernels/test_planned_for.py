@@ -29,7 +29,7 @@ from workbench.operators.operation import (
     Operation,
     given,
     instances_of,
-    listed,
+    list_instances,
     operations,
     register,
 )
@@ -184,12 +184,12 @@ def test_what_ships_of_every_operator(name: str, on_machine: Callable[[], None])
     instances = {}
     for target in ("sm_90", "sm_80"):
         with device.planning_for(target):
-            found = listed(name, OPERATIONS[name], arguments)
+            found = list_instances(name, OPERATIONS[name], arguments)
             instances[target] = [each.name for each in found], steps_of(found[0].launch())
     on_machine()
     for target, expected in instances.items():
         with device.planning_for(target):
-            found = listed(name, OPERATIONS[name], arguments)
+            found = list_instances(name, OPERATIONS[name], arguments)
             assert ([each.name for each in found], steps_of(found[0].launch())) == expected
 
 
@@ -200,7 +200,7 @@ def test_instances_of_a_product_are_those_of_the_target(
     arguments = given(halves(512, 512), halves(512, 512))
 
     def names() -> list[str]:
-        return [each.name for each in listed("matmul", OPERATIONS["matmul"], arguments)]
+        return [each.name for each in list_instances("matmul", OPERATIONS["matmul"], arguments)]
 
     with device.planning_for("gfx942"):
         expected = names()

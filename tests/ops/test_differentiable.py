@@ -20,7 +20,7 @@ from tests.ops.differentiable import CASES, Case
 from workbench import ops
 from workbench.errors import TensorMismatchError
 from workbench.kernels import epilogues
-from workbench.ops.gradients import once
+from workbench.ops.gradients import once_differentiable
 
 NAN = float("nan")
 
@@ -276,7 +276,9 @@ def test_batches_are_seen_in_another_thread() -> None:
 
     def doubled(grad: torch.Tensor) -> torch.Tensor:
         found: list[torch.Tensor] = []
-        thread = threading.Thread(target=lambda: found.append(once(lambda g, w: 2 * g * w, grad, weight)))
+        thread = threading.Thread(
+            target=lambda: found.append(once_differentiable(lambda g, w: 2 * g * w, grad, weight))
+        )
         thread.start()
         thread.join()
         return found[0]

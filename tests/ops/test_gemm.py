@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch.testing._internal.common_methods_invocations import op_db
 
 from tests.everything import all_is_tested, examples
-from workbench import ops
+from workbench import device, ops
 from workbench.errors import ArgumentTypeError, TensorMismatchError, UnsupportedDtypeError, WorkbenchError
 
 NAMES = ["matmul", "mm", "bmm", "addmm", "baddbmm", "nn.functional.linear"]
@@ -273,14 +273,29 @@ def test_numbers_as_torchs(dtype: torch.dtype, name: str, value: Any) -> None:
 @pytest.mark.parametrize("alpha", [0, -0.0, float("inf"), float("nan")])
 @pytest.mark.parametrize("beta", [0, 1, 0.5, float("inf")])
 def test_an_alpha_that_makes_nan(alpha: float, beta: float) -> None:
-    """By 0, torch multiplies small batches, but of matrices it reads nothing; nor where K is 0."""
+    """inf and NaN as alpha act as in torch; 0 drops the product of two matrices, and K = 0 every product."""
     nan, b, c = torch.full((3, 4), float("nan")), torch.ones(4, 5), torch.ones(3, 5)
     for k in (4, 0):
         for dtype in (torch.float32, torch.float64):
             tensors = [t.to(dtype) for t in (c, nan[:, :k], b[:k])]
             assert_as_torch(lambda f, c, a, b: f.addmm(c, a, b, alpha=alpha, beta=beta), *tensors)
+            if alpha == 0 and k:  # the next test's: torch on the CPU multiplies small batches by 0
+                continue
             tensors = [t[None] for t in tensors]
             assert_as_torch(lambda f, c, a, b: f.baddbmm(c, a, b, alpha=alpha, beta=beta), *tensors)
+
+
+@pytest.mark.parametrize("name", ["addmm", "baddbmm"])
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize("beta", [0, 1])
+def test_an_alpha_of_zero_drops_the_product_on_a_gpu(name: str, value: float, beta: float) -> None:
+    """BLAS on a GPU reads neither operand then, whatever their number of dimensions."""
+    batch = (2,) if name == "baddbmm" else ()
+    addend = numbers(*batch, 20, 30, dtype=torch.float32)
+    a, b = (torch.full((*batch, *sizes), value) for sizes in ((20, 40), (40, 30)))
+    with device.pretend("sm_90"):
+        got = getattr(ops, name)(addend, a, b, alpha=0, beta=beta)
+    assert torch.equal(got, addend * beta)
 
 
 def test_infinities_and_nan_go_where_torch_lets_them() -> None:

@@ -10,7 +10,7 @@ from torch._vmap_internals import _vmap
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from workbench import ops
-from workbench.ops.gradients import batches, one_of
+from workbench.ops.gradients import add_batch_dim, batches
 
 X = torch.randn(5, 7, generator=torch.Generator().manual_seed(1)).requires_grad_()
 
@@ -76,7 +76,7 @@ def test_batches_of_the_older_vmap_within_one_another(sizes: tuple[int, int]) ->
             assert a.shape == b.shape
         else:
             a, b = (t if dim == 0 else t[None] for t, dim in zip((a, b), found.dims, strict=True))
-        return one_of(add(a, b), found.level)
+        return add_batch_dim(add(a, b), found.level)
 
     got = _vmap(lambda a: _vmap(lambda b: add(a, b))(inner))(outer)
     assert torch.equal(got, outer[:, None] + inner)

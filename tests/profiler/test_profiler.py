@@ -35,7 +35,7 @@ from workbench.operators.operation import (
     Instance,
     Operation,
     instances_of,
-    listed,
+    list_instances,
     operations,
     register,
 )
@@ -284,7 +284,7 @@ def test_no_elements_are_right() -> None:
     for name, sizes in (("layer_norm", (0, 5)), ("layer_norm", (3, 0)), ("softmax_backward", (3, 0))):
         x, vector = torch.empty(sizes), torch.empty(sizes[1])
         args = (x, sizes[1:], vector, vector) if "norm" in name else (x, x, -1)
-        shipped, *_ = listed(name, OPERATIONS[name], called_with(*args))
+        shipped, *_ = list_instances(name, OPERATIONS[name], called_with(*args))
         assert judge_of(OPERATIONS[name], called_with(*args))(shipped.launch().run()) == ""
 
 
@@ -700,7 +700,7 @@ def test_an_operator_of_ones_own_is_a_file_in_each_layer(
     assert torch.equal(twice(x), 2 * x)
     assert [each.name for each in twice.instances(x)] == ["shipped", "32", "128", "512"]
     assert [each.is_supported for each in twice.instances(x)] == [True, True, True, False]
-    assert listed("twice", operations()["twice"], called_with(x))[2].launch().run()[0][99] == 198
+    assert list_instances("twice", operations()["twice"], called_with(x))[2].launch().run()[0][99] == 198
     assert main(["profile", "twice", "--n", "70", "--init", "integer", "--dtype", "bf16"]) == 0
     printed = capsys.readouterr().out
     assert "twice: n=70, bf16, integer" in printed

@@ -16,7 +16,7 @@ from workbench.errors import ArgumentTypeError, TensorMismatchError
 from workbench.kernels import epilogues
 from workbench.kernels.movement import transfer
 from workbench.kernels.pointwise import elementwise
-from workbench.ops.elementwise import run_of_two
+from workbench.ops.elementwise import run_binary
 from workbench.runtime import cache, warmup
 from workbench.runtime.cache import BucketCache, LaunchCache
 
@@ -152,7 +152,7 @@ def test_warming_up_leaves_memory_as_it_is(monkeypatch: pytest.MonkeyPatch) -> N
         x = torch.ones(2, 3, 16, 16)
         results.append(ops.add(x, x))
         results.append(ops.scaled_dot_product_attention(x, x, x, dropout_p=0.5))
-        run_of_two(x, x, output, "add")
+        run_binary(x, x, output, "add")
 
     output = torch.full((2, 3, 16, 16), float("nan"))
     warmup(call)
@@ -218,6 +218,6 @@ def test_run_does_what_launch_does() -> None:
     x, y = torch.randn(33), torch.randn(33)
     for _ in range(2):
         kept, made = torch.empty(33), torch.empty(33)
-        run_of_two(x, y, kept, "axpy", 0.3)
+        run_binary(x, y, kept, "axpy", 0.3)
         elementwise.launch(x, y, made, operation="axpy", alpha=0.3).run()
         assert torch.equal(kept, made)

@@ -342,7 +342,7 @@ def which_products_are_kept() -> None:
 
     torch.func.vmap(row)(torch.stack((a, a)))
     torch._vmap_internals._vmap(row)(torch.stack((a, a)))  # the older one, of batched gradients
-    with patch.object(ops.gemm, "_precision", lambda a: "tf32"):
+    with patch.object(ops.gemm, "precision_of", lambda a: "tf32"):
         assert kept(a, b) is None
 
 

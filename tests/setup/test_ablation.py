@@ -15,11 +15,13 @@ MOST_SHARED_BYTES = 227 * 1024  # of a unit of Hopper
 @pytest.mark.parametrize("problem", ablation.PROBLEMS, ids=str)
 def test_parts_differ_and_have_room(problem: tuple[int, int, int]) -> None:
     m, n, k = problem
-    for same in ablation.alike(problem).values():
+    for same in ablation.parts_by_tile(problem).values():
         for parts in (
-            [ablation.moved(part) for part in same],
-            [ablation.finished(part) for part in same],
-            ablation.steps_between(ablation.moved(same[0]), ablation.finished(same[-1])),
+            [ablation.with_copies_and_products(part) for part in same],
+            [ablation.with_all_work(part) for part in same],
+            ablation.steps_between(
+                ablation.with_copies_and_products(same[0]), ablation.with_all_work(same[-1])
+            ),
         ):
             assert len({part.name for part in parts}) == len(parts)
             for part in parts:
@@ -41,13 +43,13 @@ def test_units_have_every_tile_once(problem: tuple[int, int, int]) -> None:
     given = ablation.Tensors(randn(m, k), randn(n, k), (randn(m, n), randn(m, n)), randn(m, n))
     product = given.a.float() @ given.b.float().T
     gelu = torch.nn.functional.gelu(product, approximate="tanh")
-    for same in ablation.alike(problem).values():
-        part = ablation.finished(same[0])
-        last = ablation.expected(replace(part, beside=False, first=False), given)
+    for same in ablation.parts_by_tile(problem).values():
+        part = ablation.with_all_work(same[0])
+        last = ablation.expected(replace(part, addends=False, first=False), given)
         assert (~last.isnan()).sum() * part.tiles == last.numel()
         assert torch.equal(last[~last.isnan()], gelu[~last.isnan()])
         whole = ablation.expected(replace(part, first=True), given)
         assert not whole.isnan().any()
         assert torch.equal(whole[~last.isnan()], last[~last.isnan()])
-        again = ablation.expected(ablation.moved(same[0]), given)
+        again = ablation.expected(ablation.with_copies_and_products(same[0]), given)
         assert torch.equal(again, given.addends[0].float())

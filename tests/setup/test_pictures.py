@@ -29,8 +29,8 @@ def _but_for_rounding(text: str) -> str:
 
 
 def test_sentences_are_written_into_the_readme() -> None:
-    told = pictures.described("Here: ![old](lessons/pictures/roofline.png).", {"roofline": r"A \1 roof."})
+    told = pictures.describe("Here: ![old](lessons/pictures/roofline.png).", {"roofline": r"A \1 roof."})
     assert told == r"Here: ![A \1 roof.](lessons/pictures/roofline.png)."
     for text in ("", told + told):
         with pytest.raises(ValueError, match=r"README\.md has to show lessons/pictures/roofline\.png once"):
-            pictures.described(text, {"roofline": "A roof."})
+            pictures.describe(text, {"roofline": "A roof."})

@@ -76,7 +76,7 @@ def test_where_it_is_planted(fault: str, source: plant.Source) -> None:
     places = plant.places_of(fault, [source])
     assert sorted(place.words for place in places) == sorted(EXPECTED[fault])
     for place in places:
-        changed = plant.planted(source.bytes, place)
+        changed = plant.plant(source.bytes, place)
         assert changed != source.bytes
         assert ast.dump(ast.parse(changed)) != ast.dump(source.tree)
         assert place.file == "kernel.py"

@@ -20,8 +20,7 @@ from matplotlib.patches import Rectangle
 from tests.coords.random_chains import descriptors, offset_by_the_table
 from tests.everything import examples
 from tests.viz.drawn import drawn_texts, outside, overlaps, texts
-from workbench.coords import Descriptor, naive, transform
-from workbench.coords import transforms as each
+from workbench.coords import Descriptor, naive, transform, transforms
 from workbench.errors import ArgumentTypeError, InvalidArgumentError, UnknownNameError
 from workbench.kernels import convolution
 from workbench.viz import DescriptorWidget, describe_descriptor, descriptor_figure, figure_png
@@ -51,7 +50,7 @@ def fixed() -> Descriptor:
     base = naive((8, 4), (4, 1), names=("row", "col"))
     return transform(
         base,
-        [each.freeze(2), each.right_pad(4, 3), each.replicate((3,))],
+        [transforms.freeze(2), transforms.right_pad(4, 3), transforms.replicate((3,))],
         [(0,), (1,), ()],
         [(), (0,), (1,)],
     )
@@ -139,8 +138,8 @@ def test_texts_neither_overlap_nor_leave_the_figure(name: str, theme: Theme) -> 
 
 
 def test_a_gather_without_such_an_index_is_no_padding() -> None:
-    table = transform(naive((3,), (1,)), [each.indexing([2, 0, 1], 3)], [(0,)], [(0,)])
-    shifted = transform(table, [each.embed((2, 3), (1, 1))], [(0,)], [(0, 1)])
+    table = transform(naive((3,), (1,)), [transforms.indexing([2, 0, 1], 3)], [(0,)], [(0,)])
+    shifted = transform(table, [transforms.embed((2, 3), (1, 1))], [(0,)], [(0, 1)])
     said = describe_descriptor(shifted, (1, 2))
     assert "does not have it: " in said
     assert " = 3 is outside 0 to 2." in said

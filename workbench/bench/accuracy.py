@@ -6,6 +6,8 @@ import math
 
 import torch
 
+from workbench import renamed
+
 # The allowed error of a sum of n terms, besides the rounding of its result, is sqrt(n) times this, for the
 # order of the additions. Sums are in fp32; those of fp64 are in fp64, where torch's own order also varies.
 _SUM_EPS, _FP64_SUM_EPS = 2**-23, 2**-50
@@ -28,7 +30,7 @@ def allowed_error(wanted: torch.Tensor, eps: float, terms: int, least: float = 0
     return (4 * eps + math.sqrt(terms) * _sum_eps(eps)) * max(wanted.abs().max().item(), least)
 
 
-def of_arithmetic(eps: float, terms: int) -> float:
+def allowed_relative_error(eps: float, terms: int) -> float:
     """Return (4 + sqrt(terms)) * 2^-23, the relative error allowed if intermediate values cancel.
 
     It is relative to the size of the intermediate values, since the arithmetic rounds these, not the result's
@@ -39,3 +41,7 @@ def of_arithmetic(eps: float, terms: int) -> float:
 
 def _sum_eps(eps: float) -> float:
     return _FP64_SUM_EPS if 0 < eps < _SUM_EPS else _SUM_EPS
+
+
+def __getattr__(name: str) -> object:
+    return renamed.find(__name__, name)

@@ -110,7 +110,7 @@ def to_int8(normal: torch.Tensor) -> torch.Tensor:
     return normal.mul_(INT8_DEVIATION).round_().clamp_(-128, 127).to(torch.int8)
 
 
-def drawn(shape: Sequence[int], dtype: str, init: str = "normal", *, seed: int = 0) -> torch.Tensor:
+def draw(shape: Sequence[int], dtype: str, init: str = "normal", *, seed: int = 0) -> torch.Tensor:
     """Return a contiguous tensor on this device, filled in one of the ways of `INITS`.
 
     "normal": as :func:`normal`, rounded for int8. "integer": whole numbers from -5 to 5, whose sums are

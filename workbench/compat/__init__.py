@@ -1,21 +1,21 @@
-"""Triton from 3.6 to 3.9: what moved between versions, and repairs of what it lacks; a file a reason.
+"""Differences between Triton 3.6 to 3.9, and repairs of what it lacks; a file for each reason.
 
-versions            names that moved, and what differs between versions
-tracing             calls that torch traces, or asks shapes of
+versions            names that moved, and other differences between versions
+tracing             calls that torch traces, or whose shapes it infers
 launcher            the start of a compiled kernel by Triton's C function
 cache_keys          the keys of Triton's cache on disk
 ptx                 instructions that Gluon cannot express
 compiler            faults of Triton's compiler, LLVM and ptxas
-error_places        compilation errors that know their function
+error_places        compilation errors with their function
 interpreter         the repairs of the interpreter in their order; the guard of interpreted kernels
   narrow_floats       bfloat16 and fp8
-  undefined_lanes     lanes that a mask turns off, and NaN
+  undefined_lanes     masked-off lanes, and NaN
   reductions          reductions and scans
   atomics             atomic operations
-  truth               the truth of tiles
+  truth               the truth value of tiles
   language            functions and methods that it lacks
   fills               fills of masked loads that a GPU makes wrongly
-undefined           the values that stand for what a GPU leaves undefined
+undefined           the values that stand for undefined values of a GPU
 
 Each file says what Triton does, on which versions, and which test fails once the repair is no longer needed.
 """

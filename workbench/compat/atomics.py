@@ -1,9 +1,9 @@
 """Atomic operations in Triton's interpreter that its memory functions lack.
 
-Seen on 3.6.0, 3.7.1 and 3.9.0: an atomic add of bf16 fails, which the interpreter hands on as integers of 16
-bits; `tl.atomic_xchg` fails for floats; and atomics through tensor descriptors are not known. Repaired: all
-three are done. `tests/test_compat.py::test_repair_is_still_needed` fails once Triton has the first. The
-others are no longer needed when
+Seen on 3.6.0, 3.7.1 and 3.9.0: an atomic add of bf16 fails, because the interpreter passes 16-bit integers;
+`tl.atomic_xchg` fails for floats; and atomics through tensor descriptors are missing. Repaired: all three
+work. `tests/test_compat.py::test_repair_is_still_needed` fails once Triton has the first. The others are no
+longer needed when
 `tests/test_interpreted_undefined.py::test_what_an_atomic_gives_to_lanes_that_are_masked_off_is_undefined` and
 `tests/test_compat.py::test_atomics_through_descriptors` pass without them.
 """
@@ -20,7 +20,7 @@ from workbench.compat.narrow_floats import from_bf16, to_bf16
 
 
 def repair() -> None:
-    """Let the interpreter have these atomics."""
+    """Add these atomics to the interpreter."""
     builder: Any = interpreter.InterpreterBuilder
     builder.create_descriptor_reduce = _reduced_into_descriptor
     interpreter._interpreter = Memory(interpreter._interpreter)
@@ -29,7 +29,7 @@ def repair() -> None:
 class Memory:
     """The interpreter's memory functions, with an exchange of floats and an atomic add of bf16.
 
-    The latter comes to them as uint16.
+    bf16 arrives as uint16.
     """
 
     def __init__(self, plain: Any) -> None:
@@ -39,19 +39,19 @@ class Memory:
         return getattr(self._plain, name)
 
     def atomic_rmw(self, operation: Any, pointers: Any, value: Any, mask: Any, semantics: Any) -> Any:
-        """Do an atomic operation of all lanes that the mask has on; the values before it."""
+        """Do an atomic operation for all active lanes; return the values before it."""
         if operation == self._plain.RMW_OP.XCHG and value.dtype.kind == "f":
             bits = value.view(f"u{value.itemsize}")
             return self._plain.atomic_rmw(operation, pointers, bits, mask, semantics).view(value.dtype)
         if operation != self._plain.RMW_OP.FADD or value.dtype != np.uint16:
             return self._plain.atomic_rmw(operation, pointers, value, mask, semantics)
-        # One program runs at a time, so a plain read, add and write is atomic; lanes go one by one, since
-        # several may name one address.
+        # One program runs at a time, so a plain read, add and write is atomic. Lanes go one by one, because
+        # several may have the same address.
         lanes = zip(pointers.flat, value.flat, mask.flat, strict=True)
         return np.array([self._add(*lane) for lane in lanes], np.uint16).reshape(value.shape)
 
     def _add(self, address: np.uint64, addend: np.uint16, active: np.bool_) -> np.uint16:
-        """Add at `address` where `active`; what was there before."""
+        """Add at `address` if `active`; return the value before."""
         where, mask = np.array([address]), np.array([active])
         old = self._plain.load(where, mask, np.zeros(1, np.uint16), np.dtype(np.uint16))
         total = from_bf16(old) + from_bf16(np.array([addend]))
@@ -60,7 +60,7 @@ class Memory:
 
 
 def _reduced_into_descriptor(self: Any, kind: Any, descriptor: Any, value: Any, indices: Any) -> Any:
-    """An atomic operation with each element of a tensor descriptor's block."""
+    """Do an atomic operation with each element of a tensor descriptor's block."""
     pointers, mask = descriptor.materialize_pointers(indices)
     ir: Any = interpreter._ir
     name, dtype = kind.name, value.dtype.scalar

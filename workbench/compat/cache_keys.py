@@ -1,8 +1,8 @@
-"""The keys under which Triton's cache on disk keeps compiled kernels.
+"""The keys of compiled kernels in Triton's cache on disk.
 
-Triton knows itself by the contents of all its files, 460 MB that every process reads. It knows a function in
-a tuple of constants by module and name, so an edited epilogue got the kernel of the one before (3.6.0 and
-3.7.1). Tests that fail once Triton does better, in `tests/test_compat.py`:
+Triton's key for itself is the contents of all its files, 460 MB that every process reads. Its key for a
+function in a tuple of constants is module and name, so an edited epilogue got the kernel of the earlier one
+(3.6.0 and 3.7.1). Tests that fail once Triton does better, in `tests/test_compat.py`:
 `test_triton_itself_reads_all_its_files_to_tell_compilers_apart` and
 `test_a_function_in_a_tuple_is_another_when_it_is_edited`.
 """
@@ -23,9 +23,9 @@ from workbench.compat.versions import TRITON_FOLDER
 
 
 def tell_compilers_apart_quickly() -> None:
-    """Let Triton's cache on disk know this Triton by the sizes and times of its files.
+    """Let Triton's cache on disk identify this Triton by the sizes and times of its files.
 
-    Of its own accord it reads them all, 460 MB, which takes most of a second in every new process.
+    Triton itself reads all files, 460 MB, which takes most of a second in every new process.
     """
     files = [
         (str(path.relative_to(TRITON_FOLDER)), path.stat().st_size, path.stat().st_mtime_ns)
@@ -37,11 +37,11 @@ def tell_compilers_apart_quickly() -> None:
 
 
 def tell_functions_in_tuples_apart() -> None:
-    """Let Triton's cache on disk know the functions in a tuple of constants by their text.
+    """Let Triton's cache on disk identify the functions in a tuple of constants by their text.
 
-    Of its own accord (seen on 3.6.0 and 3.7.1) it knows them by module and name: a kernel that takes a tuple
-    of functions, as those with an epilogue do, stayed the one of the function before it was edited. And let
-    it know `ptx.py` and `compiler.py` of this package, which change what is compiled.
+    Triton itself (seen on 3.6.0 and 3.7.1) uses module and name: a kernel that takes a tuple of functions,
+    like those with an epilogue, stayed that of the function before an edit. The key also gets the text of
+    `ptx.py` and `compiler.py` of this package, which change the compiled code.
     """
     plain = ASTSource.hash
     if hasattr(plain, "__wrapped__"):

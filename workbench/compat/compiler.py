@@ -1,12 +1,12 @@
-"""What compilers make wrong of a right kernel, mended between the stages from Triton's IR to machine code.
+"""Repairs of compiler faults, between the stages from Triton's IR to machine code.
 
-Triton's and LLVM's were seen on 3.6.0 and 3.7.1, those of ptxas on 3.6.0. Whether AMD's compiler picks wrong
-bytes was not tried: it is mended too, since both have the conversion from the same code.
+The faults of Triton and LLVM were seen on 3.6.0 and 3.7.1, those of ptxas on 3.6.0. Whether AMD's compiler
+picks wrong bytes was not tried. It is repaired too, because both share the code of the conversion.
 
 Tests that fail once a repair is no longer needed, in `tests/test_compiler_repairs.py`:
 `test_triton_keeps_bytes_that_it_sends` for `with_wide_shuffles` and
 `test_the_assembler_is_the_one_that_adds_to_other_registers` for `with_descriptors_of_halves`. LLVM's fault
-ends the process, so no test shows that `thawed` is still needed: it is not once
+ends the process, so no test shows that `thawed` is still needed. It is no longer needed when
 `tests/kernels/test_implicit_gemm.py::test_a_product_that_makes_llvm_abort` passes without it
 (docs/decisions/015 to 017).
 """
@@ -28,7 +28,7 @@ Change = Callable[[Any], Any]
 
 
 def repair_compilers() -> None:
-    """Mend what Triton, LLVM and NVIDIA's assembler make wrong; a second time changes nothing."""
+    """Repair the faults of Triton, LLVM and NVIDIA's assembler; calling it again changes nothing."""
     for vendor, last in (("nvidia", "make_ptx"), ("amd", "make_amdgcn")):
         _change(vendor, "make_ttgir", after=with_wide_shuffles)
         _change(vendor, "gluon_to_ttgir", after=with_wide_shuffles)
@@ -37,7 +37,7 @@ def repair_compilers() -> None:
 
 
 def _change(vendor: str, stage: str, before: Change | None = None, after: Change | None = None) -> None:
-    """Change what goes into a stage of a vendor's compiler, or what comes out of it."""
+    """Change the input or the output of a stage of a vendor's compiler."""
     compiler: Any = backends[vendor].compiler if vendor in backends else None
     plain = getattr(compiler, stage, None)
     changes = getattr(plain, "changes", ())
@@ -61,24 +61,24 @@ def _change(vendor: str, stage: str, before: Change | None = None, after: Change
 
 
 def with_wide_shuffles(module: Any) -> Any:
-    """A module of TTGIR in which lanes exchange elements of 8 bits and fewer, masks too, one a register.
+    """Return TTGIR in which lanes exchange elements of up to 8 bits, masks too, one in each register.
 
-    Where a tile's elements change lanes within their warp, Triton packs four of 8 bits into a register, and
-    picks bytes from it before and behind each shuffle. Where of the two bits that number the bytes one takes
-    the other's place, it picks wrong ones: `tl.permute` of bytes, and what converts layouts as it does, put
-    some elements where others belong. As integers of 32 bits they are not packed.
+    If a tile's elements change lanes within their warp, Triton packs four of 8 bits into a register, and
+    selects bytes before and after each shuffle. If the two bits that number the bytes change places, it
+    selects the wrong ones: `tl.permute` of bytes, and similar layout conversions, put some elements in wrong
+    places. 32-bit integers are not packed.
     """
     lines = str(module).split("\n")
     if not any(map(_is_narrow, lines)):
         return module
-    # Imported here: a process that never compiles does without.
+    # Imported here, because a process that never compiles does not need it.
     from triton._C.libtriton import ir, passes
 
     planned = _parsed("\n".join(lines), module.context)
     manager = ir.pass_manager(module.context)
     passes.ttgpuir.add_allocate_shared_memory(manager)
     manager.run(planned, "with_wide_shuffles")
-    # Those within a warp are the ones that get no space in shared memory.
+    # Conversions within a warp are those without space in shared memory.
     conversions = [place for place, line in enumerate(lines) if _CONVERSION in line]
     plans = [line for line in str(planned).split("\n") if _CONVERSION in line]
     shuffles = [
@@ -118,7 +118,7 @@ def _parsed(text: str, context: Any) -> Any:
 
 
 def _widened(line: str, name: str) -> list[str]:
-    """A conversion as several operations: into 32 bits, to the other layout, and back."""
+    """Return the lines of a conversion: to 32 bits, to the other layout, and back."""
     found = _LINE.fullmatch(line)
     assert found is not None, f"a conversion of layouts that is written in another way: {line}"
     element, place = found["element"], found["place"] or ""
@@ -147,13 +147,13 @@ def _widened(line: str, name: str) -> list[str]:
 
 
 def thawed(llir: Any) -> str:
-    """LLVM's IR without `freeze` of a lane's elements that are divided with remainder, if there are many.
+    """Return LLVM IR without `freeze` of a lane's elements for divisions with remainder, if there are many.
 
-    Where a kernel asks for x // y and x % y, LLVM computes the one from the other, of `freeze x`: should x be
-    undefined, both are of the same x. Among many of them, as where a lane computes 32 indices, its selection
-    of instructions may make a `freeze` that freezes itself, and aborts, which ends the process: "Node is not
-    in map!". No index of a kernel is undefined; without the word, results are the same. Kernels with few keep
-    it: without it some become longer, and registers of others spill.
+    If a kernel computes x // y and x % y, LLVM computes one from the other, with `freeze x`, so that both see
+    the same value if x is undefined. With many of them, as when a lane computes 32 indices, instruction
+    selection may create a `freeze` of itself, and abort the process: "Node is not in map!". A kernel's
+    indices are never undefined, so that the results are the same without `freeze`. Kernels with few keep it,
+    because without it some become longer and the registers of others spill.
     """
     text = str(llir)
     elements = set(_ELEMENT.findall(text))
@@ -166,7 +166,7 @@ def _unfrozen(found: re.Match[str]) -> str:
     return f"{found[1]} = add {found[2]} {found[3]}, 0"
 
 
-# LLVM was seen to abort with 32; kernels whose lanes hold few elements have up to 10.
+# LLVM aborted with 32; kernels whose lanes hold few elements have up to 10.
 MANY_FROZEN = 16
 _FROZEN = re.compile(r"(%\S*\.frozen\d*) = freeze (i\d+) (%?[\w.$-]+)")
 _ELEMENT = re.compile(r"(%[\w.$-]+) = extractelement ")
@@ -176,15 +176,15 @@ _ELEMENT = re.compile(r"(%[\w.$-]+) = extractelement ")
 
 
 def with_descriptors_of_halves(ptx: str) -> str:
-    """PTX in which descriptors of a place in shared memory are put together of halves, not added in 64 bits.
+    """Return PTX that builds shared-memory descriptors from two halves instead of adding in 64 bits.
 
-    A descriptor has the place of a tile in its lower half, 14 bits of an address, and how the tile lies in
-    its upper one. LLVM extends the place to 64 bits and adds what the halves of an operand begin at, and how
-    it lies. Where one place has tiles that lie in two ways, as keys and values in turn, ptxas 12.8, which
-    Triton brings, may add to registers that hold something else, such as another tensor's address: the
-    product reads beyond shared memory, or other elements. ptxas 13.1 does not. There each is the sum of its
-    lower half, which carries nothing, beside the upper one. Other places are left: of those no fault was
-    seen, and registers of tuned kernels would spill.
+    The lower half of a descriptor has the address of a tile, 14 bits, and the upper half its layout. LLVM
+    extends the address to 64 bits and adds the offset of an operand's part and the layout. If tiles of two
+    layouts share an address, like keys and values in turn, ptxas 12.8, which Triton ships, may add to
+    registers that hold something else, such as another tensor's address. The product then reads beyond shared
+    memory, or wrong elements. ptxas 13.1 does not. For such addresses, each descriptor is the sum of the
+    lower half, which has no carry, joined with the upper half. Other addresses are unchanged, because no
+    fault was seen there, and registers of tuned kernels would spill.
     """
     places = {found["wide"]: found["place"] for found in _EXTENDED.finditer(ptx)}
     within = {found["cut"] or found["masked"] for found in _PLACE.finditer(ptx)}

@@ -1,8 +1,8 @@
-"""Errors of Triton's compiler that know the jit function, and so the file and the line, where they arose.
+"""Errors of Triton's compiler with the jit function, and so the file and line, where they arose.
 
-Triton's `CompilationError` has the text of the function alone, and lines counted from its `def` (3.6.0 and
-3.7.1). `tests/test_compat.py::test_errors_of_triton_itself_know_no_function` fails once it has more. What the
-workbench makes of it is in `workbench/launch.py` (docs/decisions/005).
+Triton's `CompilationError` has only the text of the function, and lines counted from its `def` (3.6.0 and
+3.7.1). `tests/test_compat.py::test_errors_of_triton_itself_know_no_function` fails once it has more. The
+errors of the workbench are made in `workbench/launch.py` (docs/decisions/005).
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from triton.runtime.jit import DependenciesFinder, JITCallable
 
 
 def let_errors_know_their_functions() -> None:
-    """Let errors of Triton's compiler know in which jit function they are, for :func:`function_of`.
+    """Add the jit function to errors of Triton's compiler, for :func:`function_of`.
 
-    Of their own accord (seen on 3.6.0 and 3.7.1) they have its text alone: no name, no file, and lines that
-    are counted from its `def`. And one that is called with too many arguments is not named at all.
+    Triton's errors (seen on 3.6.0 and 3.7.1) have only its text: no name, no file, and lines counted from its
+    `def`. A function that is called with too many arguments is not named at all.
     """
     plain = CodeGenerator.call_JitFunction
     if hasattr(plain, "__wrapped__"):
@@ -31,7 +31,7 @@ def let_errors_know_their_functions() -> None:
         try:
             return plain(self, function, *args, **keywords)
         except Exception as error:
-            # That is the caller's; its cause is the function's own. Without one it could not be called.
+            # The error is the caller's, and its cause the function's own. Without a cause the call failed.
             (error.__cause__ or error).jit_function = function  # type: ignore[attr-defined]
             raise
 
@@ -39,15 +39,15 @@ def let_errors_know_their_functions() -> None:
 
 
 def function_of(error: BaseException | None) -> Any:
-    """The jit function that the compiler was at, or could not call; None of its kernel, and of others."""
+    """Return the jit function that failed to compile or could not be called; None for the kernel itself."""
     return getattr(error, "jit_function", None)
 
 
 def lines_read(frames: Iterable[FrameType]) -> Iterator[tuple[Any, int]]:
-    """Of the frames of an error: the jit functions that Triton was reading, with the lines of their texts.
+    """Yield the jit functions that Triton was reading in an error's frames, with the lines in their texts.
 
-    It does so before it compiles, for what its caches depend on, and refuses what is none of a kernel's, such
-    as a function of torch's.
+    Triton reads a kernel's functions before it compiles, to find what its caches depend on, and refuses names
+    that a kernel cannot use, such as a function of torch.
     """
     function = None
     for frame in frames:

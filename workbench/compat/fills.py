@@ -1,8 +1,8 @@
 """Fills of masked loads that NVIDIA GPUs make wrongly, refused in the interpreter.
 
-Triton 3.6 and 3.7 fill lanes that a mask turns off with a constant of 8 or 16 bits whose first bit is 1, such
-as -128: where a lane loads several of them at once, only one has it and the others have -1. The interpreter
-fills as it is asked. Repaired: ValueError. For that, constants are followed as the compiler follows them.
+Triton 3.6 and 3.7 fill masked-off lanes wrongly with a constant of 8 or 16 bits whose first bit is 1, such as
+-128: if a lane loads several elements at once, only one gets it and the others get -1. The interpreter fills
+correctly. Repaired: ValueError. For that, constants are tracked as the compiler tracks them.
 
 `tests/kernels/test_reduction.py::test_lanes_that_hang_over_are_filled_alike` reads the PTX, and
 `tests/test_compat.py::test_fills_that_are_packed_wrongly_are_refused` holds the error (docs/decisions/011).
@@ -42,7 +42,7 @@ def _of_a_constant(make: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _constant_as_before(change: Callable[..., Any]) -> Callable[..., Any]:
-    """Of a constant the result is one too, to the compiler; arithmetic is not followed."""
+    """Mark the result for a constant as a constant, as the compiler does; arithmetic is not tracked."""
 
     @wraps(change)
     def changed(self: Any, one: Any, other: Any) -> Any:
@@ -55,7 +55,7 @@ def _constant_as_before(change: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _filled_with(other: Any, element: Any) -> int | None:
-    """The constant with which a load of integers fills; None where the compiler does not know it."""
+    """Return the constant that a load of integers fills with; None if the compiler does not know it."""
     other = tl.core._unwrap_if_constexpr(other)
     if isinstance(other, float) and math.isfinite(other):
         return int(other)

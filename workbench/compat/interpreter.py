@@ -1,7 +1,7 @@
 """All repairs of Triton's interpreter in their order, and the guard under which it runs kernels.
 
-Each repair has a file that says what Triton does, on which versions, and which test fails once Triton needs
-it no longer.
+Each repair has a file that says what Triton does, on which versions, and which test fails once Triton no
+longer needs it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from workbench.compat import (
 )
 from workbench.compat.tracing import refuse_fakes, refuse_tracing
 
-# A later one wraps what an earlier one put in place: fills follow the constants of narrow floats, too.
+# A later repair wraps an earlier one: fills also track the constants of narrow floats.
 _REPAIRS = (narrow_floats, undefined_lanes, reductions, atomics, truth, language, fills)
 
 
@@ -44,12 +44,13 @@ def guard_interpreted_kernels(
     Autotuners and heuristics end in the same method. Calling this again changes nothing.
 
     Args:
-        is_guarded: whether the caller has seen to that already.
-        guard: from the kernel, its positional and its keyword arguments, whose tensors are on the CPU, to
-            what is open while its programs run. Keyword arguments come in the order of the parameters.
+        guard: a function of the kernel, its positional and its keyword arguments that returns the context in
+            which the programs run. Tensors are on the CPU, and keyword arguments in the order of the
+            parameters.
+        is_guarded: returns whether the caller has opened such a context already.
 
     Raises:
-        TracingError: (inside) torch traces the call, or has given a tensor that has no memory.
+        TracingError: (at a launch) torch traces the call, or a tensor has no memory.
     """
     plain: Any = interpreter.InterpretedFunction.run
     if hasattr(plain, "__wrapped__"):
@@ -62,7 +63,7 @@ def guard_interpreted_kernels(
         refuse_tracing()
         refuse_fakes(*args, *keywords.values())
         keywords = {name: keywords[name] for name in (*self.arg_names, *keywords) if name in keywords}
-        # As `GridExecutor.__call__` does: tensors of a GPU are copied to the CPU and back, and views of one
+        # As in `GridExecutor.__call__`: tensors of a GPU are copied to the CPU and back, and views of one
         # storage stay views of one.
         copier: Any = interpreter.GridExecutor(self.fn, self.arg_names, grid)
         on_cpu, keywords_on_cpu = copier._init_args_hst(args, keywords)

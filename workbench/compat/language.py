@@ -1,16 +1,16 @@
 """Functions and methods of Triton's language that its interpreter lacks.
 
-It knows no `tl.extra.cuda.gdc_*`, by which the launches of a stream overlap. Repaired: they do nothing, for
-it runs one launch after another. Nor the clock, `globaltimer`, and the multiprocessor, `smid`. Repaired:
+It lacks `tl.extra.cuda.gdc_*`, which let the launches of a stream overlap. Repaired: they do nothing, because
+it runs one launch after another. It lacks the clock, `globaltimer`, and the multiprocessor, `smid`. Repaired:
 nanoseconds, and 0.
 
-`x.exp()` and the other functions of a float that are methods too fail, as nobody tells them where to build.
-Repaired. `x.T` passes by the builder, from which others learn that lanes exchange values, and takes a tile
-with any number of axes. Repaired: a permutation of two axes, as the compiler makes of it.
+`x.exp()` and the other functions of a float that are also methods fail, because they are not given the
+builder. Repaired. `x.T` bypasses the builder, where other repairs see that lanes exchange values, and takes a
+tile with any number of axes. Repaired: a permutation of two axes, as in the compiler.
 
 Seen on 3.6.0 and 3.7.1. In `tests/test_compat.py`, `test_functions_are_methods`,
-`test_only_a_matrix_has_a_transpose` and `test_a_kernel_asks_for_the_time_and_where_it_runs` hold it: a repair
-without which they pass is no longer needed.
+`test_only_a_matrix_has_a_transpose` and `test_a_kernel_asks_for_the_time_and_where_it_runs` test this: a
+repair is no longer needed if they pass without it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from triton.runtime import interpreter
 
 
 def repair() -> None:
-    """Let interpreted kernels call them."""
+    """Let interpreted kernels call these functions."""
     patch: Any = _with_launches_in_order(interpreter._patch_lang_tensor)
     interpreter._patch_lang_tensor = _with_functions_as_methods(patch)
 
@@ -61,7 +61,7 @@ def _with_functions_as_methods(patch: Callable[..., None]) -> Callable[..., None
 
 @cache
 def _methods_without_semantic() -> dict[str, Any]:
-    """Methods of a tensor that are to be told where to build, and that Triton does not know for such."""
+    """Return the methods of a tensor that need the builder, which Triton passes only to builtins."""
     return {
         name: partialmethod(method, _semantic=interpreter.interpreter_semantic)
         for name, method in inspect.getmembers(tl.tensor, inspect.isfunction)

@@ -1,10 +1,10 @@
 """The start of a compiled kernel by the C function in which Triton's launcher ends.
 
 `compiled[grid](...)` of Triton 3.6 to 3.9 asks for device and stream, prepares hooks, and on 3.6 and 3.7
-makes the maps of tensor descriptors anew, which takes longer on the CPU than the start. The arguments of the
-C function belong to a version: those of 3.6 and of 3.7 are here, and other versions start kernels through
-Triton. `tests/runtime/test_kept_on_a_gpu.py::test_the_compiled_kernel_is_given_the_same` compares the two
-ways. The file is no longer needed when Triton's own start costs as little: the suite `launch` measures it
+makes the maps of tensor descriptors again, which takes longer on the CPU than the start. The arguments of the
+C function depend on the version: those of 3.6 and 3.7 are here, and other versions start kernels through
+Triton. `tests/runtime/test_kept_on_a_gpu.py::test_the_compiled_kernel_is_given_the_same` compares both ways.
+The file is no longer needed when Triton's own start costs as little: the suite `launch` measures it
 (docs/decisions/019).
 """
 
@@ -22,20 +22,21 @@ from triton.runtime import driver
 
 from workbench.compat.versions import VERSION
 
-# From the three axes of a grid, a stream and all arguments.
+# A function of the grid's three axes, a stream and all arguments.
 Start = Callable[[int, int, int, int, Sequence[Any]], None]
 
 
 @dataclass(frozen=True)
 class Starter:
-    """What starts a compiled kernel.
+    """The functions that start a compiled kernel.
 
     Attributes:
-        start: of the grid's three axes, a stream and all of the kernel's arguments, constants too, of
-            whatever value. A pointer is a tensor or an integer; for an integer the driver is not asked.
-        expanded: from the number of a tensor descriptor among the kernel's, and the descriptor, to what
-            `start` takes in its place: the map that the hardware reads, and integers, right for as long as
-            the tensor's address is the same. None where `start` takes descriptors themselves.
+        start: a function of the grid's three axes, a stream and all of the kernel's arguments; constants are
+            included, with any value. A pointer is a tensor or an integer; for an integer the driver is not
+            asked.
+        expanded: a function of a descriptor's position among the kernel's tensor descriptors, and of the
+            descriptor, that returns its arguments for `start`: the map that the hardware reads, and integers,
+            valid as long as the tensor's address is the same. None if `start` takes descriptors themselves.
     """
 
     start: Start
@@ -43,15 +44,15 @@ class Starter:
 
 
 def starter(compiled: Any) -> Starter:
-    """The cheapest way to start a kernel that Triton compiled.
+    """Return the cheapest way to start a kernel that Triton compiled.
 
-    `compiled[grid](...)`, Triton's own, asks for device and stream, makes a dictionary for hooks and calls
-    them, which are empty chains in most processes, and makes the map of each tensor descriptor anew (3.6,
-    3.7). On NVIDIA GPUs this calls what that calls in the end, a function in C, with hooks only where there
-    are some, such as a profiler's. Elsewhere, and where the kernel wants scratch memory, it is Triton's.
+    Triton's `compiled[grid](...)` asks for device and stream, makes a dictionary for hooks and calls them,
+    which are empty chains in most processes, and makes the map of each tensor descriptor again (3.6, 3.7). On
+    NVIDIA GPUs the starter calls the C function that this ends in, with hooks only if there are any, such as
+    a profiler's. On other GPUs, and if the kernel needs scratch memory, it uses Triton's start.
 
     Args:
-        compiled: what `kernel.warmup(...)` returned, on the device that it is to run on.
+        compiled: the result of `kernel.warmup(...)` on the device on which the kernel will run.
     """
     from triton.backends.nvidia import driver as nvidia
 
@@ -67,7 +68,7 @@ def starter(compiled: Any) -> Starter:
         parts = _expanded(descriptor, maps[which] if maps else None)
         return [part.data_ptr() if isinstance(part, torch.Tensor) else part for part in parts]
 
-    # Around what it calls in C, Triton has a function that makes maps of descriptors.
+    # Triton may wrap the C function in a Python function that makes the maps of descriptors.
     wraps = inspect.isfunction(run.launch)
     launch = inspect.getclosurevars(run.launch).nonlocals["launcher"] if wraps else run.launch
     make = _start_36 if VERSION == (3, 6) else _start_37
@@ -75,7 +76,7 @@ def starter(compiled: Any) -> Starter:
 
 
 def _start_36(compiled: Any, launch: Callable[..., None]) -> Start:
-    """`Starter.start` with the arguments that the C function of Triton 3.6 takes."""
+    """Return `Starter.start` for the arguments of Triton 3.6's C function."""
     run, settings = compiled.run, knobs.runtime
     enters, leaves = _chains_of_hooks()
     flags = (compiled.function, run.launch_cooperative_grid, run.launch_pdl)
@@ -94,7 +95,7 @@ def _start_36(compiled: Any, launch: Callable[..., None]) -> Start:
 
 
 def _start_37(compiled: Any, launch: Callable[..., None]) -> Start:
-    """`Starter.start` with the arguments that the C function of Triton 3.7 takes."""
+    """Return `Starter.start` for the arguments of Triton 3.7's C function."""
     run, settings = compiled.run, knobs.runtime
     enters, leaves = _chains_of_hooks()
     flags = compiled.function, run.launch_cooperative_grid, run.launch_pdl, compiled.packed_metadata
@@ -113,16 +114,16 @@ def _start_37(compiled: Any, launch: Callable[..., None]) -> Start:
 
 
 def _chains_of_hooks() -> tuple[Any, Any]:
-    """Triton's own chains, empty in most processes; somebody can set others, a function, or None."""
+    """Return Triton's own chains of hooks, mostly empty; users can set other chains, a function or None."""
     return type(knobs.runtime).launch_enter_hook, type(knobs.runtime).launch_exit_hook
 
 
 def _expanded(descriptor: Any, meta: Any) -> list[Any]:
-    """What a launch takes in place of a tensor descriptor, on an NVIDIA GPU.
+    """Return the arguments that a launch takes in place of a tensor descriptor, on an NVIDIA GPU.
 
-    In a thread that has asked CUDA for nothing, as autograd's may be when a gradient begins with a product,
-    no context is current, which the driver wants for a map; Triton sees to that at the launch, after its maps
-    (3.6, 3.7).
+    The driver needs a current context for a map. A thread that has not used CUDA yet has none, such as
+    autograd's if a backward pass begins with a product; Triton makes one current only at the launch, after
+    its maps (3.6, 3.7).
     """
     from triton.backends.nvidia import driver as nvidia
 
@@ -131,7 +132,7 @@ def _expanded(descriptor: Any, meta: Any) -> list[Any]:
     except RuntimeError as error:
         if "invalid device context" not in str(error):
             raise
-    # The answer is of no use; to ask makes the context current, also while a graph is captured.
+    # The call makes the context current, also while a graph is captured; its result is not needed.
     torch.cuda.cudart().cudaMemGetInfo(current_cuda_device())
     return list(nvidia.make_tensordesc_arg(descriptor, meta))
 
@@ -143,26 +144,26 @@ def _start_through_triton(
 
 
 def stream_getter() -> Callable[[int], int]:
-    """A function from the number of a device to the handle of the stream that is current there."""
+    """Return a function from a device's index to the handle of its current stream."""
     getter: Callable[[int], int] = driver.active.get_current_stream
     return getter
 
 
 def current_device() -> int:
-    """The number of the device that Triton compiles for."""
+    """Return the index of the device that Triton compiles for."""
     number: int = driver.active.get_current_device()
     return number
 
 
-# As `torch.cuda.current_device()` asks, once CUDA is initialized; torch for the CPU does not have it.
+# What `torch.cuda.current_device()` calls once CUDA is initialized; torch for the CPU does not have it.
 current_cuda_device: Callable[[], int] = getattr(torch._C, "_cuda_getDevice", lambda: -1)
 
 
 @cache
 def allocator(kind: str) -> Callable[[tuple[int, ...], tuple[int, ...], torch.dtype], torch.Tensor]:
-    """`torch.empty_strided` on the current device of a type, "cuda" or "cpu", without torch's dispatcher.
+    """Return `torch.empty_strided` for the current device of a type, "cuda" or "cpu", without the dispatcher.
 
-    As code that torch.compile has written allocates, in half the time.
+    Code that torch.compile generates allocates in the same way; it takes half the time.
     """
     guards: Any = torch._C._dynamo.guards
     allocate: Callable[..., torch.Tensor] = getattr(guards, f"_empty_strided_{kind}")
@@ -170,11 +171,11 @@ def allocator(kind: str) -> Callable[[tuple[int, ...], tuple[int, ...], torch.dt
 
 
 def compiled_for(kernel: Any, arguments: Sequence[Any], options: Mapping[str, Any]) -> Any:
-    """The kernel as Triton compiles it for such arguments on the current device; nothing is started.
+    """Return the kernel compiled by Triton for such arguments on the current device; start nothing.
 
     Args:
         kernel: a `@triton.jit` function, not interpreted.
-        arguments: all of them, constants too.
-        options: of the launch, such as `num_warps`.
+        arguments: all arguments, including constants.
+        options: launch options, such as `num_warps`.
     """
     return kernel.warmup(*arguments, grid=(1, 1, 1), **options)

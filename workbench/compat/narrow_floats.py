@@ -3,10 +3,10 @@
 Seen on 3.6.0, 3.7.1 and 3.9.0: arithmetic, comparisons, sums and `tl.dot` of bf16 work on the bits as
 integers, and so do conversions to bf16 from integers and fp64; that from fp32 truncates, that of a subnormal
 gives another number; a bf16 scalar constant fails. Conversions from fp8 miss subnormals, infinities and NaN,
-those to fp8 lose the carry of a rounding. Repaired: every operation is done in fp32 and its result rounded
-once, to nearest even, as GPUs do.
+and those to fp8 lose the carry of a rounding. Repaired: every operation is done in fp32 and its result
+rounded once, to nearest even, as on GPUs.
 
-Arithmetic and comparisons of fp8 are of its bits; the compiler takes none. Repaired: TypeError.
+Arithmetic and comparisons of fp8 work on its bits; the compiler refuses them. Repaired: TypeError.
 
 `tests/test_compat.py::test_repair_is_still_needed` fails for each repair that Triton no longer needs; its
 cases are those of `tests/narrow_floats.py`.
@@ -32,7 +32,7 @@ from workbench.compat.versions import VERSION
 def repair() -> None:
     """Let the interpreter's builder compute with numbers, and not with their bits."""
     builder: Any = interpreter.InterpreterBuilder
-    # Of the unary ones only negation meets bf16, and only from Triton 3.9 on: before, it is a subtraction.
+    # The only unary operation of bf16 is negation, and only from Triton 3.9 on: before, it is a subtraction.
     for name in ("binary_op", "unary_op", "create_fma"):
         setattr(builder, name, _in_fp32(_without_fp8(getattr(builder, name))))
     builder.ternary_op = _in_fp32(builder.ternary_op)
@@ -40,7 +40,7 @@ def repair() -> None:
         setattr(builder, name, _converting(getattr(builder, name)))
     builder.create_dot = _dot_of_wide(builder.create_dot)
     builder.get_bf16 = lambda self, value: narrow(self.get_fp32(value))
-    if VERSION < (3, 7):  # which has no constants of fp8, nor has its compiler
+    if VERSION < (3, 7):  # neither this interpreter nor its compiler has constants of fp8
         for scalar in _FP8:
             setattr(builder, f"get_{scalar}", _refused_constant(scalar))
 
@@ -55,30 +55,30 @@ _FP8 = {
 
 @cache
 def _values_of_fp8(dtype: torch.dtype) -> npt.NDArray[np.float32]:
-    """The value of each of the 256 patterns of bits."""
+    """Return the value of each of the 256 bit patterns."""
     values: npt.NDArray[np.float32] = (
         torch.arange(256, dtype=torch.uint8, device="cpu").view(dtype).float().numpy()
     )
     of_nan = np.flatnonzero(np.isnan(values))
-    if len(of_nan) > 1:  # torch writes the first of each sign
+    if len(of_nan) > 1:  # torch writes the first NaN of each sign; the last one stands for undefined values
         values[of_nan[-1]] = FP32
     return values
 
 
 def from_bf16(bits: npt.NDArray[np.uint16]) -> npt.NDArray[np.float32]:
-    """Exact: the same bits, followed by sixteen zeros."""
+    """Convert bf16 to fp32 exactly: the same bits, followed by sixteen zeros."""
     return (bits.astype(np.uint32) << 16).view(np.float32)
 
 
 def to_bf16(values: npt.NDArray[Any], toward_zero: bool = False) -> npt.NDArray[np.uint16]:
-    """Rounded to nearest even (or toward zero); NaN stays NaN."""
+    """Round to bf16, to nearest even or toward zero; NaN stays NaN."""
     bits = np.ascontiguousarray(values, dtype=np.float32).view(np.uint32).reshape(values.shape)
     rounded = bits if toward_zero else bits + 0x7FFF + ((bits >> 16) & 1)
     return np.where(np.isnan(values), (bits >> 16) | 0x40, rounded >> 16).astype(np.uint16)
 
 
 def _to_fp8(values: npt.NDArray[Any], dtype: torch.dtype) -> npt.NDArray[np.uint8]:
-    """Rounded to nearest even; what is too large becomes the largest, as on NVIDIA GPUs; NaN stays NaN."""
+    """Round to fp8, to nearest even; too large values become the largest, as on NVIDIA; NaN stays NaN."""
     most = torch.finfo(dtype).max
     wide = torch.from_numpy(np.ascontiguousarray(values, dtype=np.float32).reshape(values.shape))
     bits: npt.NDArray[np.uint8] = wide.clamp(-most, most).to(dtype).view(torch.uint8).numpy()
@@ -86,12 +86,12 @@ def _to_fp8(values: npt.NDArray[Any], dtype: torch.dtype) -> npt.NDArray[np.uint
 
 
 def is_bf16(value: Any) -> bool:
-    """True for a tile or a scalar of bf16."""
+    """Return whether a value is a tile or a scalar of bf16."""
     return isinstance(value, interpreter.TensorHandle) and value.dtype.scalar == tl.bfloat16
 
 
 def widen(value: Any) -> Any:
-    """bf16 and fp8 to fp32, exact; all else as it is."""
+    """Convert bf16 and fp8 to fp32 exactly; return other values as they are."""
     if is_bf16(value):
         return interpreter.TensorHandle(from_bf16(value.data), tl.float32)
     if isinstance(value, interpreter.TensorHandle) and value.dtype.scalar in _FP8:
@@ -100,12 +100,12 @@ def widen(value: Any) -> Any:
 
 
 def narrow(value: Any) -> Any:
-    """fp32 to bf16, rounded to nearest even."""
+    """Round fp32 to bf16, to nearest even."""
     return interpreter.TensorHandle(to_bf16(value.data), tl.bfloat16)
 
 
 def undefined_tile(shape: tuple[int, ...], dtype: Any) -> npt.NDArray[Any]:
-    """Undefined values as the interpreter keeps them."""
+    """Return a tile of undefined values in the interpreter's representation."""
     stored = interpreter._get_np_dtype(dtype)
     if dtype == tl.bfloat16:
         return np.full(shape, BITS_OF_BF16, stored)

@@ -1,8 +1,9 @@
-"""Instructions for which Gluon has no word, written into the PTX behind marks.
+"""Instructions that Gluon cannot express, written into the PTX after marks.
 
-A kernel marks a place by a comment in inline assembly, and the PTX is changed there: a copy that hints the L2
-cache, and one `wgmma` of 192 columns for two (3.6.0 and 3.7.1). Tests that fail once Gluon can say the same,
-in `tests/test_compat.py`: `test_gluon_has_no_word_for_a_hint` and `test_tensors_have_no_192_columns`.
+A kernel marks a place by a comment in inline assembly, and the PTX is changed there: a copy with a hint for
+the L2 cache, and one `wgmma` of 192 columns in place of two (3.6.0 and 3.7.1). Tests that fail once Gluon can
+express them, in `tests/test_compat.py`: `test_gluon_has_no_word_for_a_hint` and
+`test_tensors_have_no_192_columns`.
 """
 
 from __future__ import annotations
@@ -14,16 +15,16 @@ from typing import Any
 
 from triton.backends import backends
 
-# What a kernel writes by inline assembly in front of a copy, and of products: to an assembler a comment.
+# The marks that a kernel writes by inline assembly before a copy, and before products: comments in PTX.
 EVICT_FIRST = "// L2::evict_first"
 ONE_BLOCK = "// of one block"
 
 
 def let_marks_change_ptx() -> None:
-    """Let a kernel have instructions for which Gluon has no word (seen on 3.6.0 and 3.7.1).
+    """Let a kernel use instructions that Gluon cannot express (seen on 3.6.0 and 3.7.1).
 
-    It marks by inline assembly what :func:`with_hints` and :func:`with_whole_products` then change. Where
-    they find nothing that they know, the mark stays, a comment.
+    By inline assembly it marks the places that :func:`with_hints` and :func:`with_whole_products` change. If
+    they do not recognize the code there, the mark stays a comment.
     """
     nvidia = backends.get("nvidia")
     if nvidia is None or hasattr(nvidia.compiler.make_ptx, "__wrapped__"):
@@ -42,7 +43,7 @@ def let_marks_change_ptx() -> None:
 
 
 def with_hints(ptx: str) -> str:
-    """PTX in which the copy (TMA) behind each mark hints the L2 cache: what it brings leaves that first."""
+    """Return PTX in which the copy (TMA) after each mark has the L2 hint to evict its data first."""
     lines = ptx.split("\n")
     is_marked = False
     for i, line in enumerate(lines):
@@ -56,7 +57,7 @@ def with_hints(ptx: str) -> str:
     return "\n".join(lines)
 
 
-# An instruction, and its operands: where to, from where, and the barrier that is told.
+# A copy instruction, and its operands: destination, source and barrier.
 _COPY = re.compile(
     r"\s*((?:@%p\d+ )?cp\.async\.bulk\.tensor\.\dd\.shared::\w+\.global\.mbarrier::complete_tx::bytes)"
     r" (\[[^\[\]]*\], \[[^\[\]]*\], \[[^\[\]]*\]);"
@@ -64,11 +65,12 @@ _COPY = re.compile(
 
 
 def with_whole_products(ptx: str) -> str:
-    """PTX in which of two products of one A, behind one mark and before what waits for them, one is made.
+    """Return PTX in which two products of one A, between a mark and their wait, are merged into one.
 
-    Of a block of B a kernel multiplies first the 128 columns on the left, then the 64 on the right, since a
-    tensor of Triton has a power of two of them; `wgmma` has 192 too. By the mark a kernel says that in shared
-    memory the one lies right behind the other, which is not checked. Descriptors are set once, as by LLVM.
+    A kernel multiplies a block of B in two parts, the left 128 columns and then the right 64, because a
+    tensor of Triton has a power of two of columns; `wgmma` also has 192. The mark asserts that the right part
+    directly follows the left one in shared memory, which is not checked. Descriptors are set once, as by
+    LLVM.
     """
     lines = ptx.split("\n")
     ends = [i for i, line in enumerate(lines) if ONE_BLOCK in line or "wgmma.wait_group" in line]
@@ -99,7 +101,7 @@ def _what_both_have(product: re.Match[str]) -> tuple[str, ...]:
     return product["kind"], product["a"], product["how"]
 
 
-# An instruction: its columns, what else it is of; its sums, the descriptors of A and of B, and the rest.
+# A product: its columns and kind, its accumulators, the descriptors of A and B, and the rest.
 _PRODUCT = re.compile(
     r"\s*wgmma\.mma_async\.sync\.aligned\.m64n(?P<columns>128|64)(?P<kind>k\S+)"
     r" \{(?P<sums>[^{}]*)\}, (?P<a>%rd\d+), (?P<b>%rd\d+), (?P<how>[^;]*);"

@@ -1,14 +1,14 @@
-"""Reductions and scans in Triton's interpreter: of narrow floats, of NaN, and by functions of one's own.
+"""Reductions and scans in Triton's interpreter: of narrow floats, of NaN, and by a kernel's own functions.
 
 Seen on 3.6.0, 3.7.1 and 3.9.0:
 
-- Sums and extremes of bf16 are of its bits. Repaired: in fp32, rounded once.
-- Sums of fp16 are made in fp32. Repaired: each is fp16, as what it is made of, and may be too large for that.
-- `tl.max` and `tl.min` warn of rows that are all NaN. Repaired: they give NaN and say nothing, as on GPUs.
-- `tl.reduce` by a function of one's own calls it for one element after another, so a row of 1,024 takes a
-  tenth of a second. Repaired: for all pairs at once, from far apart to near, as the lanes of a GPU do; one by
-  one only if the function branches. And it and `tl.associative_scan` call the function as Python has it, with
-  Python's `min`. Repaired: as kernels call it.
+- Sums and extremes of bf16 work on its bits. Repaired: in fp32, rounded once.
+- Sums of fp16 are computed in fp32. Repaired: each step is fp16, like its operands, and may overflow.
+- `tl.max` and `tl.min` warn of rows that are all NaN. Repaired: they give NaN without a warning, as on GPUs.
+- `tl.reduce` with a kernel's own function calls it for one element after another, so a row of 1,024 takes a
+  tenth of a second. Repaired: it is called for all pairs at once, from far apart to near, like the lanes of a
+  GPU; one by one only if the function branches. `tl.reduce` and `tl.associative_scan` call the function as
+  plain Python, with Python's `min`. Repaired: they call it as kernels do.
 
 Tests that fail once Triton does the same, in `tests/test_compat.py`: `test_repair_is_still_needed` and
 `test_reductions_one_by_one_still_need_repair`.
@@ -30,10 +30,10 @@ from workbench.compat.undefined import largest, smallest
 
 
 def repair() -> None:
-    """Let reductions and scans give what they give on a GPU, and in less time."""
+    """Let reductions and scans give the results of a GPU, in less time."""
     reductions: Any = interpreter.ReduceOps
     scans: Any = interpreter.ScanOps
-    # Of these, only sums meet bf16 before Triton 3.9.
+    # Before Triton 3.9, only the sums of these meet bf16.
     for operations, name in (
         (reductions, "sum"), (reductions, "min_max"), (scans, "cumsum"), (scans, "cumprod"),
     ):  # fmt: skip
@@ -43,7 +43,7 @@ def repair() -> None:
     scans.generic_scan = _scanned_by_rewritten(scans.generic_scan)
 
 
-# The largest and smallest that are numbers: numpy's own warn where there is none, which Triton has NaN for.
+# Extremes that ignore NaN: numpy's own warn if all are NaN, for which Triton gives NaN.
 _WITHOUT_NAN = {np.nanmax: largest, np.nanmin: smallest}
 
 
@@ -59,14 +59,14 @@ def _reduced_in_fp32(reduce: Callable[..., Any]) -> Callable[..., Any]:
 
     def narrow(result: Any) -> Any:
         if result.dtype != tl.float32:
-            return result  # where the largest is
+            return result  # an index
         return tl.core.tensor(narrow_floats.narrow(result.handle), result.type.with_element_ty(tl.bfloat16))
 
     return repaired
 
 
 def _summed_as_halves(sum_of: Callable[..., Any]) -> Callable[..., Any]:
-    """Sums of fp16: of the first half and the second, until one is left, as by a function of one's own."""
+    """Sum fp16 by adding the first half to the second until one is left, as :func:`_reduced_by_pairs`."""
 
     def repaired(self: Any, values: Any) -> Any:
         data = values.handle.data
@@ -85,11 +85,11 @@ def _summed_as_halves(sum_of: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _reduced_by_pairs(self: Any, tiles: tuple[Any, ...]) -> list[Any]:
-    """`tl.reduce` by any function: the first half with the second, all pairs at once, until one is left.
+    """Do `tl.reduce` with any function: combine the first half with the second until one element is left.
 
-    Triton's own takes the elements one by one, a tenth of a millisecond each. Halves and not neighbors, as
-    lanes of a GPU combine with those far away first: a function that is right for elements in order only
-    gives a wrong result here too.
+    Triton's own code takes the elements one by one, a tenth of a millisecond each. This combines halves
+    rather than neighbors, because the lanes of a GPU combine with distant lanes first: a function that
+    requires the elements in order gives a wrong result here too.
     """
     rank = len(tiles[0].handle.data.shape)
     tiles, axis = self.unravel(tiles, self.axis)
@@ -121,7 +121,7 @@ def _scanned_by_rewritten(scan: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _combined(reduction: Any, operands: list[Any]) -> tuple[Any, ...]:
-    """What a reduction's function makes of tiles; of one element after another, where it branches."""
+    """Apply a reduction's function to tiles; to one element after another if it branches."""
     combine = reduction.combine_fn.rewrite()
     try:
         combined = combine(*operands)

@@ -1,8 +1,8 @@
-"""Calls that torch watches: it traces them, or asks for shapes alone.
+"""Calls that torch traces, or whose shapes it infers with fake tensors.
 
-A kernel that is started while torch makes a graph is not in that graph, and fake tensors have no memory.
-Torch does not say either to a function that starts kernels by itself. The names of torch's modes are private,
-and stand here alone. `tests/ops/test_tracing.py` and `tests/test_launch.py` hold the errors.
+A kernel that starts while torch makes a graph is missing from that graph, and fake tensors have no memory.
+torch reports neither to a function that starts kernels by itself. The names of torch's modes are private, and
+are used only here. `tests/ops/test_tracing.py` and `tests/test_launch.py` test the errors.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from workbench.errors import TracingError
 
-# How many modes watch what torch dispatches on this thread: mostly none, which takes 30 ns to ask.
+# Returns the number of dispatch modes on this thread, mostly 0; a call takes 30 ns.
 watching_modes = torch._C._len_torch_dispatch_stack
-# Within it, none does.
+# A context without dispatch modes.
 without_modes: Callable[[], AbstractContextManager[Any]] = _disable_current_modes
 
 
 def refuse_tracing() -> None:
-    """Raise where torch makes a graph of the calls on this thread, or asks for their shapes alone.
+    """Raise an error if torch traces the calls on this thread, or only infers their shapes.
 
-    The first in `make_fx` and `torch.func.linearize`, the second in a `FakeTensorMode`.
+    `make_fx` and `torch.func.linearize` trace; a `FakeTensorMode` infers shapes.
 
     Raises:
-        TracingError: the graph would do without the kernel that is about to be started, and say nothing; or
-            there is nothing that it could work on.
+        TracingError: the graph would silently lack the kernel that is about to start; or its tensors would
+            have no memory.
     """
     if not watching_modes():
         return
@@ -45,10 +45,10 @@ def refuse_tracing() -> None:
 
 
 def refuse_fakes(*tensors: object) -> None:
-    """Raise where one is a `FakeTensor`, whose mode may be off by now.
+    """Raise an error if one is a `FakeTensor`, whose mode may be off by now.
 
     Raises:
-        TracingError: a kernel would find it at the address 0.
+        TracingError: a kernel would get the address 0.
     """
     if any(isinstance(tensor, FakeTensor) for tensor in tensors):
         raise _without_memory()

@@ -1,12 +1,12 @@
-"""The truth of tiles in Triton's interpreter.
+"""The truth value of tiles in Triton's interpreter.
 
-It takes a tile of several elements for true: `if offsets < n:` and `inside and valid` go on with a wrong
-mask, where the compiler refuses the first and warns of the second. Repaired: ValueError. And it takes an
-`other` of one element that is 0 for none. On 3.6.0 a loop to a bound that is known at run time draws numpy's
-warning, an error from numpy 2.4 on; Triton repairs that from 3.7 on.
+It treats a tile of several elements as true: `if offsets < n:` and `inside and valid` continue with a wrong
+mask, where the compiler refuses the first and warns of the second. Repaired: ValueError. It also treats an
+`other` of one element that is 0 as no `other`. On 3.6.0 a loop to a bound that is known at run time causes
+numpy's warning, an error from numpy 2.4 on; Triton repairs that from 3.7 on.
 
 Seen on 3.6.0, 3.7.1 and 3.9.0. `tests/test_compat.py::test_the_truth_of_tiles_still_needs_repair` fails once
-Triton minds it (docs/decisions/010).
+Triton refuses it too (docs/decisions/010).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _with_the_truth_of_tiles(patch: Callable[..., None]) -> Callable[..., None]:
 
         def truth(self: Any) -> bool:
             size, caller = self.handle.data.size, sys._getframe(1).f_code.co_filename
-            # It asks `if mask` or `if other` for whether there is one, be it a single 0.
+            # Triton asks `if mask` or `if other` to find out if there is one, even a single 0.
             if caller == _SEMANTIC:
                 return True
             if size > 1 and not is_tritons(caller):
@@ -48,7 +48,7 @@ def _with_the_truth_of_tiles(patch: Callable[..., None]) -> Callable[..., None]:
             return bool(plain(self))
 
         scope.set_attr(tensor, "__bool__", truth)
-        # As Triton has it from 3.7 on: numpy makes no whole number of an array with dimensions.
+        # As in Triton from 3.7 on: numpy does not convert an array with dimensions to a whole number.
         scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.squeeze()))
 
     return repaired

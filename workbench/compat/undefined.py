@@ -1,9 +1,9 @@
-"""Values that a GPU leaves undefined, in the interpreter: NaN that is told from others, and odd integers.
+"""Values that stand for a GPU's undefined values in the interpreter: a special NaN, and unusual integers.
 
-Lanes that a mask turns off hold anything where a load has no `other`, and so does scratch memory that no step
-wrote. An ordinary NaN would not show that: `tl.min` and `tl.max` pass it by. This one has bits of its own,
-which arithmetic and conversions keep, and by which the extremes are undefined too. Comparisons do not tell it
-from another NaN, and `tl.where` may leave it out, as a kernel that is right does.
+On a GPU, masked-off lanes of a load without `other` hold anything, and so does scratch memory that no step
+wrote. An ordinary NaN would not show that, because `tl.min` and `tl.max` ignore it. The NaN of this module
+has bits of its own, which arithmetic and conversions keep, and which make the extremes undefined too.
+Comparisons do not distinguish it from another NaN, and `tl.where` may drop it, as a correct kernel does.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ import torch
 
 Array = npt.NDArray[Any]
 
-# Quiet NaN whose next bits are 1010101: seven of them, as bfloat16 has no more behind its exponent.
+# Quiet NaN whose next bits are 1010101: seven bits, because bfloat16 has no more after its exponent.
 _BITS = {np.dtype(np.float16): 0x7EA8, np.dtype(np.float32): 0x7FD50000, np.dtype(np.float64): 0x7FFAA << 44}
 BITS_OF_BF16 = 0x7FD5
 FP32 = np.array(_BITS[np.dtype(np.float32)], np.uint32).view(np.float32)[()]
 
 
 def undefined(shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
-    """An array of undefined values, as the hardware may leave them.
+    """Return an array of values that stand for undefined ones.
 
-    Floats are the NaN of this module. Integers are near both ends of their range, in turns, so that sums,
-    smallest and largest ones show them. Truth values are true.
+    Floats are the NaN of this module. Integers alternate near both ends of their range, so that sums, minima
+    and maxima show them. Bools are True.
     """
     stored = np.dtype(dtype)
     if stored in _BITS:
@@ -41,10 +41,10 @@ def undefined(shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
 
 
 def ends(stored: np.dtype[Any]) -> tuple[int, int]:
-    """The undefined integers of a type, near both ends of its range.
+    """Return the two integers that stand for undefined values of a dtype, near both ends of its range.
 
-    Where there is room, they are multiples of 256: a divisor that a kernel promises of what it loads
-    (`tl.multiple_of`) is not made false by lanes that are masked off.
+    If the dtype is wide enough, they are multiples of 256, so that masked-off lanes do not break a divisor
+    that a kernel promises for its loads (`tl.multiple_of`).
     """
     limits, is_signed = np.iinfo(stored), stored.kind == "i"
     if stored.itemsize == 1:
@@ -53,7 +53,7 @@ def ends(stored: np.dtype[Any]) -> tuple[int, int]:
 
 
 def is_undefined(values: Array) -> npt.NDArray[np.bool_]:
-    """Where floats are the NaN of this module, of either sign."""
+    """Return a mask of the floats that are the NaN of this module, of either sign."""
     size = values.dtype.itemsize
     bits = np.ascontiguousarray(values).view(f"u{size}").reshape(values.shape)
     found: npt.NDArray[np.bool_] = bits & ((1 << (8 * size - 1)) - 1) == _BITS[values.dtype]
@@ -81,7 +81,7 @@ def _of_many(reduce: Callable[..., Array]) -> Callable[..., Array]:
 
 
 def undefined_along(values: Array, axis: int | None, keepdims: bool = False) -> npt.NDArray[np.bool_]:
-    """Where one of the values along an axis is undefined."""
+    """Return a mask of the places where a value along an axis is undefined."""
     return np.asarray(is_undefined(values).any(axis=axis, keepdims=keepdims))
 
 
@@ -89,13 +89,13 @@ def _replaced(result: Array, where: npt.NDArray[np.bool_]) -> Array:
     return np.where(where, undefined((), result.dtype), result)
 
 
-# The larger and smaller of two, and the extremes along an axis, which pass ordinary NaN by.
+# The larger and smaller of two arrays, and the extremes along an axis; they ignore ordinary NaN.
 larger, smaller = _of_two(np.fmax), _of_two(np.fmin)
 largest, smallest = _of_many(np.fmax.reduce), _of_many(np.fmin.reduce)
 
 
 def fill_undefined(tensor: torch.Tensor) -> None:
-    """Fill a tensor with what no kernel writes by chance: NaN in each part of floats, odd integers."""
+    """Fill a tensor with values that no kernel writes by chance: NaN for floats, unusual integers."""
     if tensor.is_complex():
         fill_undefined(torch.view_as_real(tensor))
     elif tensor.dtype == torch.bfloat16:
@@ -112,7 +112,7 @@ def fill_undefined(tensor: torch.Tensor) -> None:
         tensor.copy_(torch.from_numpy(undefined(tuple(tensor.shape), stored)))
     else:
         stored = tensor.new_empty(0, device="cpu").numpy().dtype
-        tensor.fill_(ends(stored)[0])  # a small one may be right by chance
+        tensor.fill_(ends(stored)[0])  # a small number may be correct by chance
 
 
 _OF_TORCH = {

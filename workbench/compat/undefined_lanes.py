@@ -1,16 +1,15 @@
-"""Lanes that a mask turns off, and NaN, in Triton's interpreter.
+"""Masked-off lanes, and NaN, in Triton's interpreter.
 
-Lanes that a mask turns off load 0 where no `other` is given. Their value is undefined on a GPU. Repaired: NaN
-that extremes do not pass by, or integers that stand out (`undefined.py`). Atomics give such lanes whatever
-lay in fresh memory. Repaired: undefined values too.
+Masked-off lanes load 0 if no `other` is given. On a GPU their value is undefined. Repaired: a NaN that
+extremes do not ignore, or integers that stand out (`undefined.py`). Atomics give such lanes the contents of
+uninitialized memory. Repaired: undefined values too.
 
-`tl.gather` fails for an index beyond the end, also of a lane that is masked off, and takes a negative one for
-one from the end. Repaired: undefined values, as on a GPU.
+`tl.gather` fails for an index beyond the end, even in a masked-off lane, and counts a negative index from the
+end. Repaired: undefined values, as on a GPU.
 
-The interpreter finds NaN where a GPU passes it by: `tl.maximum`, `tl.minimum` and `tl.clamp` propagate it
-though they were not asked to, `tl.argmax` and `tl.argmin` give the first one. Repaired: as
-`PropagateNan.NONE` says, and by Triton's own comparisons, in which NaN is chosen or lost depending on where
-it stands.
+The interpreter finds NaN where a GPU ignores it: `tl.maximum`, `tl.minimum` and `tl.clamp` propagate it
+unasked, `tl.argmax` and `tl.argmin` give the first one. Repaired: as `PropagateNan.NONE` specifies, and by
+Triton's own comparisons, in which NaN is chosen or lost depending on its position.
 
 Seen on 3.6.0, 3.7.1 and 3.9.0. `tests/test_compat.py::test_nan_and_undefined_lanes_still_need_repair` fails
 once Triton does the same (docs/decisions/008).
@@ -31,7 +30,7 @@ from workbench.compat.undefined import larger, smaller, undefined_along
 
 
 def repair() -> None:
-    """Leave undefined what a GPU leaves undefined, and pass NaN by where a GPU does."""
+    """Make values undefined, and ignore NaN, as on a GPU."""
     builder: Any = interpreter.InterpreterBuilder
     builder.create_atomic_rmw = _undefined_where_masked(builder.create_atomic_rmw)
     builder.create_maxnumf = lambda self, one, other: self.binary_op(one, other, larger)
@@ -53,7 +52,7 @@ def _clamped_as_asked(clamp: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _passing_nan_by(apply: Callable[..., Any]) -> Callable[..., Any]:
-    """Reductions that give an index, where there is NaN: by the function that a GPU is given."""
+    """Do reductions that give an index by the GPU's own function if there is a NaN."""
     standard: Any = tl.standard
     with_indices = (standard._argmax_combine_tie_break_left, standard._argmin_combine_tie_break_left)
 
@@ -80,7 +79,7 @@ def _poisoned_where_undefined(load: Callable[..., Any]) -> Callable[..., Any]:
         # The mask of a block pointer is a plain array, whose `data` is a memoryview.
         if other is None and np.count_nonzero(lanes := np.asarray(mask.data)) < lanes.size:
             dtype = pointers.get_element_ty()
-            # Of a pointer's shape, since that of a mask may still have to be broadcast to it.
+            # The pointers' shape, because the mask may still have to be broadcast to it.
             other = interpreter.TensorHandle(undefined_tile(pointers.data.shape, dtype), dtype)
         return load(self, pointers, mask, other, *hints, **named_hints)
 
@@ -101,7 +100,7 @@ def _undefined_where_masked(atomic: Callable[..., Any]) -> Callable[..., Any]:
 def _undefined_outside(gather: Callable[..., Any]) -> Callable[..., Any]:
     def repaired(self: Any, source: Any, indices: Any, axis: int) -> Any:
         size = source.data.shape[axis]
-        # As one comparison: of a negative index the bits are a large number.
+        # One comparison is enough: a negative index is a large unsigned number.
         is_inside = indices.data.view(f"u{indices.data.itemsize}") < size
         if is_inside.all():
             return gather(self, source, indices, axis)

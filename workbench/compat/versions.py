@@ -1,8 +1,8 @@
-"""Names that moved between Triton 3.6 and 3.9, and what differs between these versions.
+"""Names that moved between Triton 3.6 and 3.9, and other differences between these versions.
 
-Code outside this package asks these functions, and never for Triton's own name or version. A function is no
-longer needed when all supported versions have what it returns under one public name.
-`tests/test_compat.py::test_what_is_a_kernel`, `test_signature_and_definition` and `test_launch_options` hold
+Code outside this package calls these functions and never uses Triton's private names or its version. A
+function is no longer needed when all supported versions have its result under one public name.
+`tests/test_compat.py::test_what_is_a_kernel`, `test_signature_and_definition` and `test_launch_options` test
 it on each version (`make test-matrix`).
 """
 
@@ -21,59 +21,59 @@ from triton.runtime.jit import ConstexprFunction, JITFunction, KernelInterface
 
 VERSION = tuple(map(int, triton.__version__.split(".")[:2]))
 
-# Where Triton is installed, with a separator at the end.
+# The folder of Triton, with a separator at the end.
 TRITON_FOLDER = os.path.join(os.path.dirname(os.path.abspath(triton.__file__)), "")
 
 
 def is_tritons(file: str) -> bool:
-    """True for a file of Triton's own."""
+    """Return whether a file belongs to Triton."""
     return file.startswith(TRITON_FOLDER)
 
 
 def is_kernel(value: object) -> bool:
-    """True for what `@triton.jit` returns, compiled or interpreted, and False for an autotuner around it."""
+    """Return whether a value is the result of `@triton.jit`, compiled or interpreted, not an autotuner."""
     return isinstance(value, JITFunction | interpreter.InterpretedFunction)
 
 
 def is_wrapped_kernel(value: object) -> bool:
-    """True for a kernel inside `@triton.autotune` or `@triton.heuristics`."""
+    """Return whether a value is a kernel inside `@triton.autotune` or `@triton.heuristics`."""
     return isinstance(value, KernelInterface) and not is_kernel(value)
 
 
 def is_gluon(value: object) -> bool:
-    """True for what `@gluon.jit` returns, which is only compiled: the interpreter does not know Gluon."""
+    """Return whether a value is the result of `@gluon.jit`, which is only compiled, never interpreted."""
     return isinstance(value, JITFunction) and value.is_gluon()
 
 
 def is_constexpr_function(value: object) -> bool:
-    """True for what `@triton.constexpr_function` returns."""
+    """Return whether a value is the result of `@triton.constexpr_function`."""
     return isinstance(value, ConstexprFunction)
 
 
 def python_function(kernel: Any) -> Callable[..., Any]:
-    """The Python function that was decorated with `@triton.jit` or `@triton.constexpr_function`."""
+    """Return the Python function that was decorated with `@triton.jit` or `@triton.constexpr_function`."""
     function: Callable[..., Any] = kernel.fn
     return function
 
 
 def decorations(kernel: Any) -> dict[str, Any]:
-    """What was given to `@triton.jit` and changes how the kernel is compiled."""
-    given = getattr(kernel, "kwargs", None)  # of an interpreted one; a compiled one has attributes
+    """Return the arguments of `@triton.jit` that change how the kernel is compiled."""
+    given = getattr(kernel, "kwargs", None)  # an interpreted kernel has kwargs, a compiled one attributes
     names = ("do_not_specialize", "do_not_specialize_on_alignment", "noinline", "debug")
     values = {name: getattr(kernel, name, None) if given is None else given.get(name) for name in names}
     return {name: value for name, value in values.items() if value}
 
 
 def tuple_like(example: Any, items: Iterable[Any]) -> tuple[Any, ...]:
-    """`items` as a tuple; as a named one where `example` is one, since kernels read its fields."""
+    """Return `items` as a tuple; as a named tuple if `example` is one, because kernels read its fields."""
     like: tuple[Any, ...] = type(example)(*items) if hasattr(example, "_fields") else tuple(items)
     return like
 
 
 def signature(kernel: Any) -> inspect.Signature:
-    """The kernel's parameters."""
-    # A kernel is hashed by its whole source, which Triton refuses of one in Gluon that calls what is
-    # interpreted here.
+    """Return the signature of the kernel."""
+    # Cached by the function, not by the kernel: a kernel's hash needs its whole source, which Triton refuses
+    # for a Gluon kernel that calls interpreted functions.
     return _signature(python_function(kernel))
 
 
@@ -83,9 +83,9 @@ def _signature(function: Any) -> inspect.Signature:
 
 
 def definition_line(kernel: Any) -> int:
-    """The line of `def`, in the file or notebook cell of the kernel, decorators passed over.
+    """Return the line of `def`, after the decorators, in the file or notebook cell of the kernel.
 
-    Of an interpreted one whose text nobody has, the first that is known: that of its decorators.
+    For an interpreted kernel without source text, it is the first known line, that of its decorators.
     """
     function: Any = python_function(kernel)
     try:
@@ -97,7 +97,7 @@ def definition_line(kernel: Any) -> int:
 
 @cache
 def launch_options() -> frozenset[str]:
-    """The names that a launch takes besides the kernel's own parameters: `num_warps`, `num_stages`, ..."""
+    """Return the names of launch options, which are not kernel parameters: `num_warps`, `num_stages`, ..."""
     from triton.backends.amd.compiler import HIPOptions
     from triton.backends.nvidia.compiler import CUDAOptions
 
@@ -107,10 +107,10 @@ def launch_options() -> frozenset[str]:
 
 @lru_cache(maxsize=512)
 def specialized(kernel: Any) -> tuple[Literal["constant", "width", "value"], ...]:
-    """What Triton compiles a kernel for of each parameter that is an integer.
+    """Return how Triton specializes each parameter for integers.
 
-    Of a constant (`tl.constexpr`) its value, of one that is not specialized its width, else also whether it
-    is 1, and a multiple of 16.
+    "constant" (`tl.constexpr`): by the value. "width" (not specialized): by the width. "value": also by
+    whether it is 1, and a multiple of 16.
     """
     return tuple(
         [
@@ -121,10 +121,10 @@ def specialized(kernel: Any) -> tuple[Literal["constant", "width", "value"], ...
 
 
 def compiler_tells_shared_layouts() -> bool:
-    """False on Triton 3.6, which aborts when it is asked for the linear layout of shared memory."""
+    """Return whether Triton gives the linear layout of shared memory; Triton 3.6 aborts."""
     return VERSION >= (3, 7)
 
 
 def lanes_lie_along_the_last_axes() -> bool:
-    """Of axes along which nothing is contiguous, lanes get the last first; older versions the first."""
+    """Return whether lanes lie along the last axis first if no axis is contiguous; Triton 3.6: the first."""
     return VERSION >= (3, 7)

@@ -9,6 +9,7 @@ dimension is the offset. An adaptor is the same with any bottom dimensions, and 
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,7 +18,7 @@ from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 
-from workbench.coords import transforms as each
+from workbench.coords import transforms
 from workbench.coords.expression import (
     Expression,
     Index,
@@ -52,7 +53,7 @@ class Stage(NamedTuple):
     @property
     def limited(self) -> int:
         """The number of the dimension whose index the transform's limits constrain."""
-        return self.upper[0] if isinstance(self.transform, each.Indexing) else self.lower[0]
+        return self.upper[0] if isinstance(self.transform, transforms.Indexing) else self.lower[0]
 
 
 @dataclass(frozen=True)
@@ -132,7 +133,7 @@ class Adaptor:
     @cached_property
     def tables(self) -> tuple[Table, ...]:
         """The tables of the indexing transforms."""
-        gathers = (s.transform for s in self.stages if isinstance(s.transform, each.Indexing))
+        gathers = (s.transform for s in self.stages if isinstance(s.transform, transforms.Indexing))
         return tuple(dict.fromkeys(gather.table for gather in gathers))
 
     def bind(self, **values: int) -> Self:
@@ -152,7 +153,7 @@ class Adaptor:
         lengths = tuple(substitute(length, values) for length in self.all_lengths)
         return dataclasses.replace(self, all_lengths=lengths, stages=stages)
 
-    def asked(self) -> tuple[Number, ...]:
+    def symbolic_indices(self) -> tuple[Number, ...]:
         """Return the top indices as symbols, named like the dimensions and within their lengths."""
         found: list[Number] = []
         for name, length in zip(self.names, self.lengths, strict=True):
@@ -160,6 +161,11 @@ class Adaptor:
             within = Interval(0, None if most is None else max(most - 1, 0))
             found.append(Expression(((Index(name, within), 1),)))
         return tuple(found)
+
+    def asked(self) -> tuple[Number, ...]:
+        """Return :meth:`symbolic_indices`, by its old name."""
+        warnings.warn("asked() is now symbolic_indices().", DeprecationWarning, stacklevel=2)
+        return self.symbolic_indices()
 
     def __str__(self) -> str:
         return "\n".join(self.lines())
@@ -223,7 +229,7 @@ class Descriptor(Adaptor):
     @cached_property
     def reach(self) -> Interval:
         """An interval that contains the offsets of all valid indices, from interval arithmetic."""
-        found = dict(zip(self.top, self.asked(), strict=True))
+        found = dict(zip(self.top, self.symbolic_indices(), strict=True))
         for stage in reversed(self.stages):
             upper = [found[d] for d in stage.upper]
             found.update(zip(stage.lower, stage.transform.lower(upper), strict=True))
@@ -327,7 +333,7 @@ def naive(
     Raises:
         InvalidArgumentError, ArgumentTypeError: an argument is not as above.
     """
-    embedded = each.embed(lengths, strides)
+    embedded = transforms.embed(lengths, strides)
     given = _checked_names(names, len(embedded.lengths))
     count = len(given)
     return Descriptor(
@@ -341,13 +347,13 @@ def naive(
 
 def packed(lengths: Sequence[Number], *, names: Sequence[str] | None = None) -> Descriptor:
     """Return a row-major descriptor without gaps. For the arguments see :func:`naive`."""
-    lengths = each.checked_lengths(lengths)
+    lengths = transforms.checked_lengths(lengths)
     return naive(lengths, row_major(lengths) if lengths else (), names=names)
 
 
 def aligned(lengths: Sequence[Number], alignment: int, *, names: Sequence[str] | None = None) -> Descriptor:
     """Return a row-major descriptor whose rows begin at multiples of `alignment` elements."""
-    lengths = each.checked_lengths(lengths)
+    lengths = transforms.checked_lengths(lengths)
     check_type("alignment", alignment, int, "Give a whole number.")
     if alignment < 1 or not lengths:
         raise InvalidArgumentError("alignment", f"got {alignment}", "Give 1 or more, and a length at least.")
@@ -357,7 +363,7 @@ def aligned(lengths: Sequence[Number], alignment: int, *, names: Sequence[str] |
 
 def adaptor(lengths: Sequence[Number], *, names: Sequence[str] | None = None) -> Adaptor:
     """Return an adaptor without transforms, and with no memory below. For the arguments see :func:`naive`."""
-    whole = each.checked_lengths(lengths)
+    whole = transforms.checked_lengths(lengths)
     given = _checked_names(names, len(whole))
     return Adaptor(whole, given, (), tuple(range(len(given))), tuple(range(len(given))))
 
@@ -494,7 +500,7 @@ def _check_fit(which: str, one: Transform, base: Adaptor, places: Sequence[int])
                 "Give the transform that length, or another dimension.",
             )
         most = interval_of(length).high
-        if isinstance(one, each.Freeze) and not Interval(one.index, one.index).is_within(0, most):
+        if isinstance(one, transforms.Freeze) and not Interval(one.index, one.index).is_within(0, most):
             fix = f"Give one from 0 to {length - 1}." if most != 0 else "Give a dimension with elements."
             raise InvalidArgumentError(which, f"{one.label()} is outside its dimension: {has}", fix)
 

@@ -160,7 +160,7 @@ class _Writer:
         symbols, tables = descriptor.symbols, descriptor.tables
         self.taken |= {*RESERVED, *descriptor.names}
         given = [self._unique_name(name) for name in (*(s.name for s in symbols), *(t.name for t in tables))]
-        asked = descriptor.asked()
+        asked = descriptor.symbolic_indices()
         for index in asked:
             assert isinstance(index, Expression)
             ((atom, _),) = index.terms

@@ -14,7 +14,7 @@ from functools import singledispatch
 from itertools import pairwise
 from typing import NamedTuple
 
-from workbench.coords import transforms as each
+from workbench.coords import transforms
 from workbench.coords.descriptor import Descriptor
 from workbench.coords.expression import Expression, Number, Remainder, divisor_of, interval_of
 from workbench.coords.transforms import Transform
@@ -133,7 +133,7 @@ def _offset_of_run(descriptor: Descriptor, dim: int, length: int, tile: Sequence
             runs[number] = Run(int(length > 1), length if most > length else 0, 0)
         else:
             runs[number] = FIXED if most > 1 else Run(0, 0, 0)
-    values = descriptor.values(descriptor.asked())
+    values = descriptor.values(descriptor.symbolic_indices())
     for stage in reversed(descriptor.stages):
         upper = [runs[number] for number in stage.upper]
         lower = lower_runs(stage.transform, upper, length)
@@ -147,7 +147,7 @@ def _offset_of_run(descriptor: Descriptor, dim: int, length: int, tile: Sequence
             for end, always_holds in ((limit.low, limit.holds_low), (limit.high, limit.holds_high)):
                 if not always_holds and not is_all_or_none(run, end, length):
                     return None
-            is_gather = isinstance(stage.transform, each.Indexing)
+            is_gather = isinstance(stage.transform, transforms.Indexing)
             if is_gather and (hangs_over or not limit.always_holds) and lower[0].step != 0:
                 runs[stage.lower[0]] = UNKNOWN  # elements outside the table have no step
     return runs[descriptor.bottom[0]]
@@ -167,9 +167,9 @@ def _beyond_lengths(transform: Transform, place: int, known: tuple[Run, Number])
     if run.modulus or isinstance(written, int) or _is_remainder(written):
         return run
     by: Number = 1
-    if isinstance(transform, each.Modulo):
+    if isinstance(transform, transforms.Modulo):
         by = transform.modulus
-    if isinstance(transform, each.Merge):
+    if isinstance(transform, transforms.Merge):
         by = transform.lengths[place]
     return _run(run.step, divisor_of(by), run.remainder)
 
@@ -209,32 +209,32 @@ def lower_runs(transform: Transform, upper: Sequence[Run], length: int) -> tuple
 
 
 @lower_runs.register
-def _(transform: each.PassThrough, upper: Sequence[Run], length: int) -> tuple[Run, ...]:
+def _(transform: transforms.PassThrough, upper: Sequence[Run], length: int) -> tuple[Run, ...]:
     """Keep the run."""
     return tuple(upper)
 
 
 @lower_runs.register
-def _(transform: each.Pad, upper: Sequence[Run], length: int) -> tuple[Run, ...]:
+def _(transform: transforms.Pad, upper: Sequence[Run], length: int) -> tuple[Run, ...]:
     """Shift the base; whether padding cuts a run is checked with the limits."""
     return (upper[0] + Run(0, 0, -transform.left),)
 
 
 @lower_runs.register
-def _(transform: each.Embed, upper: Sequence[Run], length: int) -> tuple[Run, ...]:
+def _(transform: transforms.Embed, upper: Sequence[Run], length: int) -> tuple[Run, ...]:
     """Sum the runs times the coefficients."""
     return (_total(run.times(c) for run, c in zip(upper, transform.coefficients, strict=True)),)
 
 
 @lower_runs.register
-def _(transform: each.Unmerge, upper: Sequence[Run], length: int) -> tuple[Run, ...]:
+def _(transform: transforms.Unmerge, upper: Sequence[Run], length: int) -> tuple[Run, ...]:
     """Sum the runs times the products of the later lengths."""
-    strides = each.row_major(transform.lengths)
+    strides = transforms.row_major(transform.lengths)
     return (_total(run.times(c) for run, c in zip(upper, strides, strict=True)),)
 
 
 @lower_runs.register
-def _(transform: each.Merge, upper: Sequence[Run], length: int) -> tuple[Run, ...]:
+def _(transform: transforms.Merge, upper: Sequence[Run], length: int) -> tuple[Run, ...]:
     """Split digits off from the fastest up: the run's remainder, then its quotient."""
     (run,) = upper
     if 0 in transform.lengths[1:]:  # there is no index at all
@@ -247,38 +247,38 @@ def _(transform: each.Merge, upper: Sequence[Run], length: int) -> tuple[Run, ..
 
 
 @lower_runs.register
-def _(transform: each.Freeze, upper: Sequence[Run], length: int) -> tuple[Run, ...]:
+def _(transform: transforms.Freeze, upper: Sequence[Run], length: int) -> tuple[Run, ...]:
     """Return a constant."""
     return (Run(0, 0, transform.index),)
 
 
 @lower_runs.register
-def _(transform: each.Replicate, upper: Sequence[Run], length: int) -> tuple[Run, ...]:
+def _(transform: transforms.Replicate, upper: Sequence[Run], length: int) -> tuple[Run, ...]:
     """Return no run: there is no lower index."""
     return ()
 
 
 @lower_runs.register
-def _(transform: each.Slice, upper: Sequence[Run], length: int) -> tuple[Run, ...]:
+def _(transform: transforms.Slice, upper: Sequence[Run], length: int) -> tuple[Run, ...]:
     """Shift the base."""
     return (upper[0] + Run(0, 0, transform.begin),)
 
 
 @lower_runs.register
-def _(transform: each.Offset, upper: Sequence[Run], length: int) -> tuple[Run, ...]:
+def _(transform: transforms.Offset, upper: Sequence[Run], length: int) -> tuple[Run, ...]:
     """Shift the base."""
     return (upper[0] + Run(0, 0, transform.offset),)
 
 
 @lower_runs.register
-def _(transform: each.Modulo, upper: Sequence[Run], length: int) -> tuple[Run, ...]:
+def _(transform: transforms.Modulo, upper: Sequence[Run], length: int) -> tuple[Run, ...]:
     """Keep the step where no run crosses a multiple of the modulus."""
     return (_remainder(upper[0], transform.modulus, length),)
 
 
-@lower_runs.register(each.Reflect)
-@lower_runs.register(each.Clamp)
-def _(transform: each.Reflect | each.Clamp, upper: Sequence[Run], length: int) -> tuple[Run, ...]:
+@lower_runs.register(transforms.Reflect)
+@lower_runs.register(transforms.Clamp)
+def _(transform: transforms.Reflect | transforms.Clamp, upper: Sequence[Run], length: int) -> tuple[Run, ...]:
     """Evaluate a run with a known base; assume that any other run of several elements crosses an end."""
     (run,) = upper
     if run.step == 0:
@@ -291,7 +291,7 @@ def _(transform: each.Reflect | each.Clamp, upper: Sequence[Run], length: int) -
 
 
 @lower_runs.register
-def _(transform: each.Xor, upper: Sequence[Run], length: int) -> tuple[Run, ...]:
+def _(transform: transforms.Xor, upper: Sequence[Run], length: int) -> tuple[Run, ...]:
     """Keep the step where the flipped bits lie above those in which a run's elements differ."""
     above, run = upper
     flipped = _remainder(above, transform.lengths[1], length)
@@ -310,7 +310,7 @@ def _(transform: each.Xor, upper: Sequence[Run], length: int) -> tuple[Run, ...]
 
 
 @lower_runs.register
-def _(transform: each.Indexing, upper: Sequence[Run], length: int) -> tuple[Run, ...]:
+def _(transform: transforms.Indexing, upper: Sequence[Run], length: int) -> tuple[Run, ...]:
     """Compare all runs that lie in the table; whether its ends cut a run is checked with the limits."""
     (run,) = upper
     values = transform.table.values

@@ -100,7 +100,7 @@ class Affine:
 @lru_cache(maxsize=1024)
 def affine(descriptor: Descriptor) -> Affine | None:
     """The descriptor as strides, if it is no more than that."""
-    asked = descriptor.asked()
+    asked = descriptor.symbolic_indices()
     values = descriptor.values(asked)
     if _checks_something(descriptor, values):
         return None
@@ -136,7 +136,7 @@ def of_a_batch(descriptor: Descriptor) -> tuple[Descriptor, Number]:
     """
     if len(descriptor.top) == 2:
         return descriptor, 0
-    asked = descriptor.asked()
+    asked = descriptor.symbolic_indices()
     values = descriptor.values(asked)
     found = _strides_in(values[descriptor.bottom[0]], asked[:1])
     first = symbols_of(asked[0])[0]
@@ -215,7 +215,7 @@ class Described:
     def are_whole(self, rows: int, cols: int) -> bool:
         """Whether no tile hangs over an end or into padding, whatever the symbols are."""
         descriptor = self.view.descriptor
-        if _checks_something(descriptor, descriptor.values(descriptor.asked())):
+        if _checks_something(descriptor, descriptor.values(descriptor.symbolic_indices())):
             return False
         lengths = zip(descriptor.lengths, (rows, cols), strict=True)
         return all(divisor_of(length) % block == 0 for length, block in lengths)
@@ -245,7 +245,7 @@ def access_of_tile(descriptor: Descriptor, tile: tuple[int, int], *, is_vector: 
         tile: rows and columns, which begin at multiples of them.
         is_vector: whether all rows, or all columns, may be one.
     """
-    (offset,) = (descriptor.values(descriptor.asked())[d] for d in descriptor.bottom)
+    (offset,) = (descriptor.values(descriptor.symbolic_indices())[d] for d in descriptor.bottom)
     names = {found.name for found in symbols_of(offset) if isinstance(found, Index)}
     depends_on = tuple([name in names for name in descriptor.names])
     hang_over = [divisor_of(n) % block != 0 for n, block in zip(descriptor.lengths, tile, strict=True)]

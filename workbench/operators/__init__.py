@@ -1,1 +1,1 @@
-"""What is known of each operator, by family: its sizes, arguments, instances, reference and accuracy."""
+"""Descriptions of the operators, by family: sizes, arguments, instances, reference and accuracy."""

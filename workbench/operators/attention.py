@@ -33,7 +33,7 @@ def _forward_instances(
     log_sums = torch.empty(shape[:3], dtype=kept_as, device=query.device)
     make = partial(
         attention.launch, query, key, value, how, output=output, log_sums=log_sums,
-        precision=operation.precision_of(query, operation.of_products),
+        precision=operation.precision_of(query, operation.matmul_precision),
     )  # fmt: skip
     shipped = options_of(choosing.forward(query, key, value, how))
     return operation.instances_of(make, shipped, _configurations(query, key))
@@ -86,7 +86,7 @@ def _backward_instances(
     enable_gqa: bool = False,
 ) -> list[operation.Instance]:
     """The configurations of the gradients of query, key and value."""
-    scoring, precision = _scoring(is_causal), operation.precision_of(query, operation.of_products)
+    scoring, precision = _scoring(is_causal), operation.precision_of(query, operation.matmul_precision)
     output, log_sums = attention.launch(query, key, value, scoring, precision=precision).run()
     make = partial(
         attention_backward.launch, gradient, query, key, value, output, log_sums, scoring,
@@ -173,15 +173,15 @@ _CAUSAL = frozenset({"causal"})
 OPERATIONS = {
     "scaled_dot_product_attention": operation.Operation(
         _SIZES, _arguments(is_backward=False), _scaled, reference.scaled_dot_product_attention, _accuracy,
-        may_be_zero=_CAUSAL, switch=operation.of_products,
+        may_be_zero=_CAUSAL, switch=operation.matmul_precision,
     ),
     "attention": operation.Operation(
         _SIZES, _arguments(is_backward=False, by_scoring=True), _forward_instances, reference.attention,
-        _accuracy, may_be_zero=_CAUSAL, switch=operation.of_products,
+        _accuracy, may_be_zero=_CAUSAL, switch=operation.matmul_precision,
     ),
     "scaled_dot_product_attention_backward": operation.Operation(
         _SIZES, _arguments(is_backward=True), _backward_instances,
         operation.gradients_of(reference.scaled_dot_product_attention, (0, 1, 2)), _accuracy_of_gradients,
-        may_be_zero=_CAUSAL, switch=operation.of_products,
+        may_be_zero=_CAUSAL, switch=operation.matmul_precision,
     ),
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Convolutions, as the profiler knows them."""
+"""Convolutions, described for the profiler."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def geometry_of(
     dilation: Numbers,
     groups: int,
 ) -> Geometry:
-    """What a convolution of these shapes brings together.
+    """Return the geometry of a convolution of these shapes.
 
     Raises:
-        TensorMismatchError: they do not fit together.
+        TensorMismatchError: the shapes do not fit.
     """
     rank = input.dim() - 2
     steps, apart = ((each,) * rank if isinstance(each, int) else tuple(each) for each in (stride, dilation))
@@ -63,14 +63,14 @@ def _instances(
     shape: Sequence[int],
     epilogue: Epilogue | None = None,
 ) -> list[operation.Instance]:
-    """The configurations of one of `convolution.KINDS`, into channels_last where its operands are."""
+    """Return the configurations of one of `convolution.KINDS`; the result is channels_last if `first` is."""
     formats = {4: torch.channels_last, 5: torch.channels_last_3d}
     is_last = first.dim() in formats and first.is_contiguous(memory_format=formats[first.dim()])
     format = formats[first.dim()] if is_last else torch.contiguous_format
     output = torch.empty(tuple(shape), dtype=first.dtype, device=first.device, memory_format=format)
     make = partial(
         convolution.launch, kind, first, second, output, geometry=geometry, epilogue=epilogue,
-        precision=operation.precision_of(first, operation.of_convolutions),
+        precision=operation.precision_of(first, operation.convolution_precision),
     )  # fmt: skip
     shipped = chosen(kind, geometry, first.shape[0], first.dtype)
     others = _configurations(kind, geometry, first, shipped)
@@ -80,7 +80,7 @@ def _instances(
 def _configurations(
     kind: str, geometry: Geometry, first: torch.Tensor, shipped: Configuration
 ) -> Iterator[dict[str, Any]]:
-    """Those that were measured, in tiles no longer than the product, and those where nothing was."""
+    """Yield the measured configurations, with tiles no longer than the product, and numbers of splits."""
     problem = problem_of(kind, geometry, first.shape[0])
     longest = [max(triton.next_power_of_2(size), 16) for size in (problem.m, problem.n)]
     itemsize, units = first.element_size(), device.planned().compute_units
@@ -124,49 +124,42 @@ def _fused(
     *,
     epilogue: Epilogue,
 ) -> list[operation.Instance]:
-    """Of `ops.fused_conv2d`; the epilogue casts nothing."""
+    """Return the configurations of `ops.fused_conv2d`; the epilogue must not cast."""
     if epilogue.permuted or epilogue.result_dtype(input.dtype) != input.dtype:
         fix = "Cast the result: instances are the same ones."
         raise InvalidArgumentError("epilogue", "it casts or permutes", fix)
     geometry = geometry_of(input, weight, stride, padding, dilation, groups)
     shape = (input.shape[0], geometry.features, *geometry.outputs)
-    # Before a bias is the chain's first functor, so that messages number those that were given.
+    # Checked before a bias becomes the first functor, so that messages number the given functors.
     epilogues.expanded(epilogue, ImageFrame(shape, geometry.groups), input.device)
     chain = epilogue if bias is None else _of_bias(bias, geometry) | epilogue
     return _instances("forward", geometry, input, weight, shape, chain)
 
 
 def _of_bias(bias: torch.Tensor, geometry: Geometry) -> Epilogue:
-    """The epilogue that adds it."""
+    """Return the epilogue that adds the bias."""
     if tuple(bias.shape) != (geometry.features,):
         raise TensorMismatchError("bias", f"shape {tuple(bias.shape)}", f"Give ({geometry.features},).")
     return epilogues.bias(bias)
 
 
-def _backward_data(
-    gradient: torch.Tensor,
-    input: torch.Tensor,
-    weight: torch.Tensor,
-    stride: Numbers = 1,
-    padding: Numbers | str = 0,
-    dilation: Numbers = 1,
-    groups: int = 1,
-) -> list[operation.Instance]:
-    geometry = geometry_of(input, weight, stride, padding, dilation, groups)
-    return _instances("backward_data", geometry, gradient, weight, input.shape)
+def _backward(kind: str) -> Callable[..., list[operation.Instance]]:
+    """Return the function that lists the instances of a gradient: "backward_data" or "backward_weight"."""
 
+    def instances(
+        gradient: torch.Tensor,
+        input: torch.Tensor,
+        weight: torch.Tensor,
+        stride: Numbers = 1,
+        padding: Numbers | str = 0,
+        dilation: Numbers = 1,
+        groups: int = 1,
+    ) -> list[operation.Instance]:
+        geometry = geometry_of(input, weight, stride, padding, dilation, groups)
+        operand, result = (weight, input) if kind == "backward_data" else (input, weight)
+        return _instances(kind, geometry, gradient, operand, result.shape)
 
-def _backward_weight(
-    gradient: torch.Tensor,
-    input: torch.Tensor,
-    weight: torch.Tensor,
-    stride: Numbers = 1,
-    padding: Numbers | str = 0,
-    dilation: Numbers = 1,
-    groups: int = 1,
-) -> list[operation.Instance]:
-    geometry = geometry_of(input, weight, stride, padding, dilation, groups)
-    return _instances("backward_weight", geometry, gradient, input, weight.shape)
+    return instances
 
 
 def _transposed(
@@ -176,7 +169,7 @@ def _transposed(
     stride: int = 1,
     padding: int = 0,
 ) -> list[operation.Instance]:
-    """Of the kernel of `ops.conv_transpose2d`, behind which a bias is added."""
+    """Return the configurations of the kernel of `ops.conv_transpose2d`, which adds no bias."""
     if bias is not None:
         raise TensorMismatchError("bias", "given", "Leave it out: it is added behind the product.")
     sizes = [
@@ -189,14 +182,14 @@ def _transposed(
 
 
 def _laid(tensor: torch.Tensor, layout: str) -> torch.Tensor:
-    """It, channels_last where that is asked for."""
+    """Return the tensor, in channels_last if the layout is NHWC."""
     formats = {4: torch.channels_last, 5: torch.channels_last_3d}
     is_last = layout == NHWC and tensor.dim() in formats
     return tensor.contiguous(memory_format=formats[tensor.dim()]) if is_last else tensor
 
 
 def _arguments(rank: int, kind: str) -> Callable[..., operation.Arguments]:
-    """Of images of equal sides; c and k are all channels and features."""
+    """Return a function that makes the arguments: square images; c and k count all groups together."""
 
     def arguments(
         draw: operation.Draw, n: int, c: int, h: int, k: int, r: int, stride: int, pad: int, groups: int
@@ -219,7 +212,7 @@ def _arguments(rank: int, kind: str) -> Callable[..., operation.Arguments]:
 def _with_a_residual(
     draw: operation.Draw, n: int, c: int, h: int, k: int, r: int, stride: int, pad: int, groups: int
 ) -> operation.Arguments:
-    """Convolution, bias, residual and ReLU, as a block of ResNet has them."""
+    """Return the arguments of a convolution with bias, residual and ReLU, as in a block of ResNet."""
     args, keywords = _arguments(2, "forward")(draw, n, c, h, k, r, stride, pad, groups)
     out = (h + 2 * pad - r) // stride + 1
     chain = epilogues.residual(_laid(draw(n, k, out, out), draw.layout)) | epilogues.relu()
@@ -238,19 +231,19 @@ def _transposed_arguments(
 def _of_taps(
     input: torch.Tensor, weight: torch.Tensor, *args: Any, **how: Any
 ) -> Sequence[operation.Accuracy]:
-    return (operation.sum_of(weight[0].numel() + 2),)
+    return (operation.sum_accuracy(weight[0].numel() + 2),)
 
 
 def _of_data(
     gradient: torch.Tensor, input: torch.Tensor, weight: torch.Tensor, **how: Any
 ) -> Sequence[operation.Accuracy]:
-    return (operation.sum_of(max(weight.numel() // weight.shape[1] // how.get("groups", 1), 1)),)
+    return (operation.sum_accuracy(max(weight.numel() // weight.shape[1] // how.get("groups", 1), 1)),)
 
 
 def _of_weights(
     gradient: torch.Tensor, input: torch.Tensor, weight: torch.Tensor, **how: Any
 ) -> Sequence[operation.Accuracy]:
-    return (operation.sum_of(gradient.numel() // gradient.shape[1]),)
+    return (operation.sum_accuracy(gradient.numel() // gradient.shape[1]),)
 
 
 _SIZES = {
@@ -258,7 +251,10 @@ _SIZES = {
 }  # fmt: skip
 _GROUPED = {**_SIZES, "groups": (1, 1)}
 _operation = partial(
-    operation.Operation, layouts=LAYOUTS, may_be_zero=frozenset({"pad"}), switch=operation.of_convolutions
+    operation.Operation,
+    layouts=LAYOUTS,
+    may_be_zero=frozenset({"pad"}),
+    switch=operation.convolution_precision,
 )
 _RANKS = ((1, reference.conv1d), (2, reference.conv2d), (3, reference.conv3d))
 _GRADIENT = partial(operation.gradients_of, partial(reference.conv2d, bias=None))
@@ -273,13 +269,14 @@ OPERATIONS = {
     },
     "fused_conv2d": _operation(_GROUPED, _with_a_residual, _fused, reference.fused_conv2d, _of_taps),
     "conv2d_backward_data": _operation(
-        _GROUPED, _arguments(2, "backward_data"), _backward_data, _GRADIENT((0,)), _of_data
+        _GROUPED, _arguments(2, "backward_data"), _backward("backward_data"), _GRADIENT((0,)), _of_data
     ),
     "conv2d_backward_weight": _operation(
-        _GROUPED, _arguments(2, "backward_weight"), _backward_weight, _GRADIENT((1,)), _of_weights
+        _GROUPED, _arguments(2, "backward_weight"), _backward("backward_weight"), _GRADIENT((1,)),
+        _of_weights,
     ),
     "conv_transpose2d": _operation(
         _SIZES, _transposed_arguments, _transposed, reference.conv_transpose2d,
-        lambda input, weight, **how: (operation.sum_of(weight.numel() // weight.shape[1]),),
+        lambda input, weight, **how: (operation.sum_accuracy(weight.numel() // weight.shape[1]),),
     ),
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Fused templates, as the profiler knows them: arguments, instances, references, accuracies."""
+"""Fused templates, described for the profiler: arguments, instances, references, accuracies."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _listed(
     *,
     parts: int = 1,
 ) -> list[operation.Instance]:
-    """The configurations of these tables for this device, be they too small for the product."""
+    """Return the configurations of these tables for this device, even if too small for the product."""
     here, uses_units = device.planned(), choosing.uses_units_of(a, precision)
     many = [each for table in tables for each in choosing.instances_of(table, here)]
     ways = [choosing.configured(each, sizes, a, here, uses_units=uses_units, parts=parts) for each in many]
@@ -59,7 +59,7 @@ def _of_rows(
     operator: str, a: torch.Tensor, b: torch.Tensor, *vectors: torch.Tensor | None, epsilon: float = 0.0
 ) -> list[operation.Instance]:
     a = products.as_rows(a, b)
-    output, precision = _output_of(a, b, b.shape[-1]), operation.precision_of(a, operation.of_products)
+    output, precision = _output_of(a, b, b.shape[-1]), operation.precision_of(a, operation.matmul_precision)
     make = partial(
         gemm_rows.launch, operator, a, b, *vectors, epsilon=epsilon, output=output, precision=precision
     )
@@ -80,7 +80,7 @@ def _layer_norm(
 def _rms_norm(
     input: torch.Tensor, other: torch.Tensor, weight: torch.Tensor | None = None, eps: float | None = None
 ) -> list[operation.Instance]:
-    """`eps` is fp32's where it is None, in fp64 too."""
+    """Return the configurations; an `eps` of None is that of fp32, in fp64 too."""
     epsilon = torch.finfo(torch.float32).eps if eps is None else eps
     return _of_rows("rms_norm", input, other, weight, epsilon=epsilon)
 
@@ -95,7 +95,8 @@ def _softmax(operator: str) -> Callable[..., list[operation.Instance]]:
 def _reduction(operator: str) -> Callable[..., list[operation.Instance]]:
     def instances(input: torch.Tensor, other: torch.Tensor) -> list[operation.Instance]:
         input = products.as_rows(input, other)
-        output, precision = _output_of(input, other), operation.precision_of(input, operation.of_products)
+        output = _output_of(input, other)
+        precision = operation.precision_of(input, operation.matmul_precision)
         if operator == "argmax":
             output = output.to(torch.int64)
         make = partial(gemm_rows.launch_reduction, operator, input, other, output=output, precision=precision)
@@ -108,10 +109,8 @@ def _reduction(operator: str) -> Callable[..., list[operation.Instance]]:
 def _of_gates(activation: str) -> Callable[..., list[operation.Instance]]:
     def instances(input: torch.Tensor, gate: torch.Tensor, up: torch.Tensor) -> list[operation.Instance]:
         input = products.as_rows(input, gate, up)
-        output, precision = (
-            _output_of(input, gate, gate.shape[-1]),
-            operation.precision_of(input, operation.of_products),
-        )
+        output = _output_of(input, gate, gate.shape[-1])
+        precision = operation.precision_of(input, operation.matmul_precision)
         make = partial(
             gemm_gated.launch, input, gate, up, activation=activation, output=output, precision=precision
         )
@@ -125,12 +124,10 @@ def _of_gates(activation: str) -> Callable[..., list[operation.Instance]]:
 def _of_pairs(
     input: torch.Tensor, mat1: torch.Tensor, mat2: torch.Tensor, activation: str = "identity"
 ) -> list[operation.Instance]:
-    """In one kernel; none is shipped where the operator makes two products, see `choosing.is_pair_fused`."""
+    """Return the configurations of one kernel; none is shipped unless `choosing.is_pair_fused`."""
     input = products.as_rows(input, mat1, mat2)
-    output, precision = (
-        _output_of(input, mat1, mat2.shape[-1]),
-        operation.precision_of(input, operation.of_products),
-    )
+    output = _output_of(input, mat1, mat2.shape[-1])
+    precision = operation.precision_of(input, operation.matmul_precision)
     make = partial(
         gemm_pair.launch, input, mat1, mat2, activation=activation, output=output, precision=precision
     )
@@ -145,7 +142,7 @@ def _of_pairs(
 
 
 def _product(vectors: int = 0, operands: int = 1) -> Callable[..., operation.Arguments]:
-    """A, as many matrices of the other side, and vectors of a number for each column."""
+    """Return a function that makes A, `operands` right operands, and `vectors` of a number a column."""
 
     def arguments(draw: operation.Draw, m: int, n: int, k: int) -> operation.Arguments:
         others = [draw(k, n) for _ in range(operands)]
@@ -165,7 +162,7 @@ def _with_epsilon(vectors: int) -> Callable[..., operation.Arguments]:
 def _accuracy(
     terms: Callable[[int, int], int], least: Callable[[int, int], float]
 ) -> Callable[..., Sequence[operation.Accuracy]]:
-    """Of terms along K and columns."""
+    """Return a function for the accuracy, given functions of k and n for `terms` and `least`."""
 
     def accuracy(
         input: torch.Tensor, other: torch.Tensor, *args: Any, **keywords: Any
@@ -176,7 +173,7 @@ def _accuracy(
     return accuracy
 
 
-# Of exp(x), the error of x, which is k steps of its largest term, is one of the result's own size.
+# The error of x, k steps of its largest term, is a relative error of exp(x).
 _OF_POWERS = _accuracy(lambda k, n: k * k + n, lambda k, n: 1.0)
 
 
@@ -193,7 +190,7 @@ def _of_layer_norms(
     bias: torch.Tensor | None = None,
     eps: float = 1e-5,
 ) -> Sequence[operation.Accuracy]:
-    """Also where a row's few elements are near their mean, of which roundings of the product are left."""
+    """Return the accuracy; elements near their row's mean leave roundings of the product."""
     product = (input.double() @ other.double()).flatten(0, -2)
     between = normalization.cancels(product, weight, bias, eps)
     return (_OF_NORMS(input, other)[0]._replace(between=between),)
@@ -239,7 +236,7 @@ def _pair_accuracy(
     return (operation.Accuracy(k + between, math.sqrt(k * between)),)
 
 
-_operation = partial(operation.Operation, switch=operation.of_products)
+_operation = partial(operation.Operation, switch=operation.matmul_precision)
 
 
 OPERATIONS = {

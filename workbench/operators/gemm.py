@@ -1,4 +1,4 @@
-"""Matrix products, as the profiler knows them: arguments, instances, references, accuracies."""
+"""Matrix products, described for the profiler: arguments, instances, references, accuracies."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from workbench.kernels.epilogues import Epilogue
 from workbench.kernels.instances.gemm import HOPPER, OTHERS, PING_PONG
 from workbench.operators import operation
 
-# Layouts of A and B: "n" as the shape says, "t" transposed in memory.
+# Layouts of A and B: "n" contiguous, "t" transposed in memory.
 LAYOUTS = ("nn", "nt", "tn", "tt")
 
 
@@ -31,12 +31,11 @@ def instances_for(
     beta: float = 1.0,
     epilogue: Epilogue | None = None,
 ) -> list[operation.Instance]:
-    """List all configurations of alpha * (a @ b) + beta * addend on this device, be they too large for it.
+    """List all configurations of alpha * (a @ b) + beta * addend on this device, even too large ones.
 
-    Or of what an epilogue makes of that; it casts and permutes nothing.
-
-    Where kernels are interpreted, those of Hopper, which has most. Products of int8 go into int32, as the
-    vendor's library has them.
+    With an epilogue, those of the epilogue's result; it must not cast or permute. If kernels are interpreted,
+    the configurations are those of Hopper, which has most. Products of int8 are stored in int32, as by the
+    vendor's library.
     """
     if a.dim() < 2 or b.dim() < 2:
         shapes = f"shapes {tuple(a.shape)} and {tuple(b.shape)}"
@@ -49,7 +48,7 @@ def instances_for(
         fix = "Cast and permute the result: instances are the same ones."
         raise InvalidArgumentError("epilogue", "it casts or permutes", fix)
     output = torch.empty((*gemm.batch_shape(a, b), a.shape[-2], b.shape[-1]), dtype=dtype, device=a.device)
-    precision = operation.precision_of(a, operation.of_products)
+    precision = operation.precision_of(a, operation.matmul_precision)
     make = partial(
         gemm.launch, a, b, output=output, addend=addend, alpha=alpha, beta=beta, epilogue=epilogue,
         precision=precision,
@@ -67,9 +66,9 @@ def instances_for(
 def _as_the_operator_gives_them(
     a: torch.Tensor, b: torch.Tensor, addend: torch.Tensor | None, beta: float, epilogue: Epilogue | None
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None, Epilogue | None]:
-    """Return the arguments as `ops` gives them to the template: where it can, a batch as rows of one matrix.
+    """Return the arguments as `ops` passes them to the template: a batch as rows of one matrix if possible.
 
-    An addend is not read where beta is 0.
+    The addend is not read if beta is 0.
     """
     if addend is not None and beta == 0:
         addend = a.new_zeros(())
@@ -91,7 +90,7 @@ def _others(
     """List every instance for the planned device, with each number of splits that is worth a try.
 
     Args:
-        takes_turns: whether what follows suits `PING_PONG`.
+        takes_turns: whether the epilogue works with the instances of `PING_PONG`.
     """
     asked = choosing.asked_of(a, b, output, precision)
     is_hopper = asked.architecture == "sm_90" or not device.planned().is_gpu
@@ -136,7 +135,7 @@ def _fused(input: torch.Tensor, other: torch.Tensor, *, epilogue: Epilogue) -> l
 def _operands(
     draw: operation.Draw, m: int, n: int, k: int, batch: tuple[int, ...] = ()
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """A and B in the layout that is asked for."""
+    """Return A and B in the requested layout."""
     a = draw(*batch, m, k) if draw.layout[0] == "n" else draw(*batch, k, m).mT
     return a, draw(*batch, k, n) if draw.layout[1] == "n" else draw(*batch, n, k).mT
 
@@ -146,7 +145,7 @@ def _of_matrices(draw: operation.Draw, m: int, n: int, k: int) -> operation.Argu
 
 
 def _with_two_addends(draw: operation.Draw, m: int, n: int, k: int) -> operation.Arguments:
-    """Composable Kernel's example: two addends, one of them a row, and FastGELU."""
+    """Return the arguments of Composable Kernel's example: two addends, one of them a row, and FastGELU."""
     chain = epilogues.add(draw(m, n)) | epilogues.add(draw(n)) | epilogues.fast_gelu()
     return operation.given(*_operands(draw, m, n, k), epilogue=chain)
 
@@ -168,25 +167,25 @@ def _with_weight(draw: operation.Draw, m: int, n: int, k: int) -> operation.Argu
 
 
 def _accuracy(input: torch.Tensor, other: torch.Tensor) -> tuple[operation.Accuracy]:
-    return (operation.sum_of(input.shape[-1]) if input.is_floating_point() else operation.EXACT,)
+    return (operation.sum_accuracy(input.shape[-1]) if input.is_floating_point() else operation.EXACT,)
 
 
 def _accuracy_of_sum(
     input: torch.Tensor, mat1: torch.Tensor, mat2: torch.Tensor, **factors: float
 ) -> tuple[operation.Accuracy]:
-    return (operation.sum_of(mat1.shape[-1] + 1),)
+    return (operation.sum_accuracy(mat1.shape[-1] + 1),)
 
 
 def _accuracy_of_fused(
     input: torch.Tensor, other: torch.Tensor, *, epilogue: Epilogue
 ) -> tuple[operation.Accuracy]:
-    return (operation.sum_of(input.shape[-1] + len(epilogue.functors)),)
+    return (operation.sum_accuracy(input.shape[-1] + len(epilogue.functors)),)
 
 
 def _accuracy_of_linear(
     input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None
 ) -> tuple[operation.Accuracy]:
-    return (operation.sum_of(input.shape[-1] + 1),)
+    return (operation.sum_accuracy(input.shape[-1] + 1),)
 
 
 _SIZES = {"m": (70, 4096), "n": (50, 4096), "k": (90, 4096)}
@@ -195,7 +194,7 @@ _SIZES = {"m": (70, 4096), "n": (50, 4096), "k": (90, 4096)}
 _BATCH = {"batch": (2, 16), "m": (40, 1024), "n": (50, 1024), "k": (60, 1024)}
 
 
-_operation = partial(operation.Operation, switch=operation.of_products)
+_operation = partial(operation.Operation, switch=operation.matmul_precision)
 
 
 OPERATIONS = {

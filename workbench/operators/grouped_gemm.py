@@ -1,4 +1,4 @@
-"""Grouped products, as the profiler knows them: arguments, instances, references, accuracies."""
+"""Grouped products, described for the profiler: arguments, instances, references, accuracies."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from workbench.operators.operation import (
     Operation,
     given,
     instances_of,
-    of_products,
+    matmul_precision,
     precision_of,
-    sum_of,
+    sum_accuracy,
 )
 
 
@@ -42,7 +42,7 @@ def fused_grouped_mm(
 def _instances(
     mat_a: torch.Tensor, mat_b: torch.Tensor, offs: torch.Tensor, epilogue: Epilogue | None = None
 ) -> list[Instance]:
-    precision = precision_of(mat_a, of_products)
+    precision = precision_of(mat_a, matmul_precision)
     make = partial(grouped_gemm.launch, mat_a, mat_b, offs, epilogue=epilogue, precision=precision)
     return instances_of(make, {}, _configurations(mat_a.element_size()))
 
@@ -54,7 +54,7 @@ def _configurations(itemsize: int) -> Iterator[dict[str, Any]]:
 
 
 def _arguments(draw: Draw, groups: int, m: int, n: int, k: int) -> Arguments:
-    """Uneven groups of m rows in all: group g has about g + 1 parts of them, the last what is left."""
+    """Return uneven groups of m rows in total: group g has about g + 1 parts of them, the last the rest."""
     if groups > grouped_gemm.MOST_GROUPS:
         raise InvalidArgumentError("--groups", f"got {groups}", f"Give {grouped_gemm.MOST_GROUPS} or fewer.")
     parts = groups * (groups + 1) // 2
@@ -64,7 +64,7 @@ def _arguments(draw: Draw, groups: int, m: int, n: int, k: int) -> Arguments:
 
 
 def _with_bias(draw: Draw, groups: int, m: int, n: int, k: int) -> Arguments:
-    """A vector for each expert, and SiLU."""
+    """Return the arguments with an epilogue of a bias for each expert, and SiLU."""
     args, keywords = _arguments(draw, groups, m, n, k)
     return given(*args, **keywords, epilogue=epilogues.bias(draw(groups, n)) | epilogues.silu())
 
@@ -72,27 +72,15 @@ def _with_bias(draw: Draw, groups: int, m: int, n: int, k: int) -> Arguments:
 def _accuracy(
     mat_a: torch.Tensor, mat_b: torch.Tensor, *, offs: torch.Tensor, epilogue: Epilogue | None = None
 ) -> tuple[Accuracy]:
-    return (sum_of(mat_a.shape[-1] + (len(epilogue.functors) if epilogue is not None else 0)),)
+    return (sum_accuracy(mat_a.shape[-1] + (len(epilogue.functors) if epilogue is not None else 0)),)
 
 
 _SIZES = {"groups": (3, 16), "m": (50, 8192), "n": (24, 4096), "k": (40, 4096)}
 
 
+_operation = partial(Operation, _SIZES, accuracy=_accuracy, switch=matmul_precision)
+
 OPERATIONS = {
-    "grouped_mm": Operation(
-        sizes=_SIZES,
-        arguments=_arguments,
-        instances=grouped_mm,
-        reference=reference.grouped_mm,
-        accuracy=_accuracy,
-        switch=of_products,
-    ),
-    "fused_grouped_mm": Operation(
-        sizes=_SIZES,
-        arguments=_with_bias,
-        instances=fused_grouped_mm,
-        reference=reference.fused_grouped_mm,
-        accuracy=_accuracy,
-        switch=of_products,
-    ),
+    "grouped_mm": _operation(_arguments, grouped_mm, reference.grouped_mm),
+    "fused_grouped_mm": _operation(_with_bias, fused_grouped_mm, reference.fused_grouped_mm),
 }

@@ -25,7 +25,7 @@ from workbench.operators.operation import (
     gradients_of,
     instances_of,
     largest,
-    sum_of,
+    sum_accuracy,
 )
 from workbench.operators.row_tiles import row_tiles
 
@@ -39,7 +39,7 @@ def layer_norm(
     bias: torch.Tensor | None = None,
     eps: float = 1e-5,
 ) -> list[Instance]:
-    """The configurations of `ops.layer_norm`."""
+    """Return the configurations of `ops.layer_norm`."""
     return _instances("layer_norm", input, normalized_shape, weight, bias, eps)
 
 
@@ -49,7 +49,7 @@ def rms_norm(
     weight: torch.Tensor | None = None,
     eps: float | None = None,
 ) -> list[Instance]:
-    """Of `ops.rms_norm`; `eps` is fp32's where it is None, in fp64 too."""
+    """Return the configurations of `ops.rms_norm`; an `eps` of None is that of fp32, in fp64 too."""
     return _instances("rms_norm", input, normalized_shape, weight, None, _epsilon(eps))
 
 
@@ -110,7 +110,7 @@ def group_norm(
     bias: torch.Tensor | None = None,
     eps: float = 1e-5,
 ) -> list[Instance]:
-    """Of `ops.group_norm`."""
+    """Return the configurations of `ops.group_norm`."""
     make = partial(
         by_group.launch, input, num_groups, weight, bias, epsilon=eps, output=torch.empty_like(input)
     )
@@ -127,7 +127,7 @@ def batch_norm(
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> list[Instance]:
-    """Of the kernel of `ops.batch_norm`: statistics of a batch, or known ones; none are updated."""
+    """Return the configurations of the kernel of `ops.batch_norm`; running statistics are not updated."""
     output = torch.empty_like(input)
     known = _known(running_mean, running_var, training)
     if known is None:
@@ -176,7 +176,7 @@ def _batch_norm_backward(
 def _known(
     running_mean: torch.Tensor | None, running_var: torch.Tensor | None, training: bool
 ) -> tuple[torch.Tensor, torch.Tensor] | None:
-    """Mean and variance of each channel, where a batch norm takes them as they are."""
+    """Return the running mean and variance if batch norm uses them, else None."""
     return None if training or running_mean is None or running_var is None else (running_mean, running_var)
 
 
@@ -201,7 +201,7 @@ def _arguments(vectors: int, is_backward: bool) -> Callable[..., Arguments]:
 
 
 def _with_mean(drawn: torch.Tensor) -> torch.Tensor:
-    """A gradient, or its weight: with a mean of 0 nobody notices a kernel that does not subtract it."""
+    """Add 1 to a gradient or weight: with a mean of 0, a kernel that does not subtract it would pass."""
     return drawn + 1
 
 
@@ -241,10 +241,11 @@ def cancels(
     eps: float,
     *known: torch.Tensor,
 ) -> torch.Tensor:
-    """`Accuracy.between` of (x - mean) * scale * weight + bias: near the mean, roundings of x are left.
+    """Return `Accuracy.between` of (x - mean) * scale * weight + bias; near the mean, roundings of x remain.
 
     Args:
-        rows: what is normalized together, a row each. known: mean and variance of each row, if not its own.
+        rows: the elements that are normalized together, a row each.
+        known: mean and variance of each row, if not its own.
     """
     x = rows.double()
     mean = known[0] if known else x.mean(1)
@@ -255,7 +256,7 @@ def cancels(
 
 
 def _of_each_row(sizes: torch.Tensor) -> torch.Tensor:
-    """Of each element the largest of its row: a row like no other loosens nothing for the rest."""
+    """Return for each element the largest of its row, so that an unusual row does not affect the others."""
     return sizes.amax(1, keepdim=True).repeat(1, sizes.shape[1]) if sizes.numel() else sizes
 
 
@@ -276,8 +277,12 @@ def _accuracy_of_gradients(norm: str) -> Callable[..., tuple[Accuracy, ...]]:
     ) -> tuple[Accuracy, ...]:
         x, g = (_as_rows(each, math.prod(shape)).double() for each in (input, gradient))
         size, y = _sizes_of_gradients(x, g * vectors[0].double().flatten(), eps, norm == "layer_norm")
-        of_weight = sum_of(x.shape[0])._replace(is_sum=False, between=(y * g).norm(dim=0))
-        return (Accuracy(x.shape[1], between=size), of_weight, *(sum_of(x.shape[0]) for _ in vectors[1:]))
+        of_weight = sum_accuracy(x.shape[0])._replace(is_sum=False, between=(y * g).norm(dim=0))
+        return (
+            Accuracy(x.shape[1], between=size),
+            of_weight,
+            *(sum_accuracy(x.shape[0]) for _ in vectors[1:]),
+        )
 
     return accuracy
 
@@ -285,9 +290,9 @@ def _accuracy_of_gradients(norm: str) -> Callable[..., tuple[Accuracy, ...]]:
 def _sizes_of_gradients(
     x: torch.Tensor, weighted: torch.Tensor, eps: float, is_centered: bool = True
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Of scale * (g - mean of g - y * mean of y g) in each row, where g is weighted; and y's own.
+    """Return the sizes of scale * (g - mean(g) - y * mean(y g)) in each row, with weighted g, and of y.
 
-    A mean is as large as its deviation, and y, which is (x - mean) * scale, known to the roundings of x.
+    The size of a mean is its deviation; y = (x - mean) * scale is only known up to the roundings of x.
     """
     mean = x.mean(1, keepdim=True) if is_centered else torch.zeros_like(x[:, :1])
     scale = ((x - mean).square().mean(1, keepdim=True) + eps).rsqrt()
@@ -307,7 +312,7 @@ def _accuracy_of_group_gradients(
     cols = math.prod(input.shape[1:]) // num_groups
     weighted = gradient.double() * weight.double()[:, None, None]
     size, y = _sizes_of_gradients(_as_rows(input.double(), cols), _as_rows(weighted, cols), eps)
-    return _of_images(gradient, cols, size.reshape(input.shape), y.reshape(input.shape))
+    return _accuracy_of_image_gradients(gradient, cols, size.reshape(input.shape), y.reshape(input.shape))
 
 
 def _accuracy_of_batch_gradients(
@@ -331,18 +336,18 @@ def _accuracy_of_batch_gradients(
     else:
         size, y = _sizes_of_gradients(x, weighted, eps)
     size, y = (each.reshape(by_channels.shape).transpose(0, 1) for each in (size, y))
-    return _of_images(gradient, x.shape[1], size, y)
+    return _accuracy_of_image_gradients(gradient, x.shape[1], size, y)
 
 
-def _of_images(
+def _accuracy_of_image_gradients(
     gradient: torch.Tensor, cols: int, size: torch.Tensor, y: torch.Tensor
 ) -> tuple[Accuracy, ...]:
-    """Of the gradients of images, and of a weight and a bias of each of their channels."""
+    """Return the accuracies of the gradients of images, and of the weight and the bias of their channels."""
     terms = gradient.numel() // gradient.shape[1]
-    of_weight = sum_of(terms)._replace(
+    of_weight = sum_accuracy(terms)._replace(
         is_sum=False, between=(y * gradient.double()).square().sum((0, 2, 3)).sqrt()
     )
-    return Accuracy(cols, between=size), of_weight, sum_of(terms)
+    return Accuracy(cols, between=size), of_weight, sum_accuracy(terms)
 
 
 def _accuracy_of_groups(
@@ -378,63 +383,38 @@ _IMAGES = {"n": (2, 32), "c": (4, 256), "h": (5, 32), "w": (6, 32)}
 _GROUPS = {**_IMAGES, "groups": (2, 32)}
 _NORMS: dict[str, tuple[Callable[..., list[Instance]], Callable[..., torch.Tensor], int, Any]] = {
     "layer_norm": (layer_norm, reference.layer_norm, 2, _accuracy_of_layers),
-    # Of RMS norm nothing cancels.
+    # In RMS norm nothing cancels.
     "rms_norm": (
         rms_norm, _rms_norm, 1, lambda input, shape, *args, **keywords: (Accuracy(math.prod(shape)),),
     ),
 }  # fmt: skip
 
+_image_norm = partial(Operation, layouts=LAYOUTS)
+
 OPERATIONS = {
     **{
-        name: Operation(
-            sizes=_SIZES,
-            arguments=_arguments(vectors, is_backward=False),
-            instances=instances,
-            reference=meaning,
-            accuracy=accuracy,
-        )
+        name: Operation(_SIZES, _arguments(vectors, is_backward=False), instances, meaning, accuracy)
         for name, (instances, meaning, vectors, accuracy) in _NORMS.items()
     },
     **{
         f"{name}_backward": Operation(
-            sizes=_SIZES,
-            arguments=_arguments(vectors, is_backward=True),
-            instances=_backward(name, vectors),
-            reference=gradients_of(meaning, (0, *range(2, 2 + vectors))),
-            accuracy=_accuracy_of_gradients(name),
+            _SIZES, _arguments(vectors, is_backward=True), _backward(name, vectors),
+            gradients_of(meaning, (0, *range(2, 2 + vectors))), _accuracy_of_gradients(name),
         )
         for name, (_, meaning, vectors, _) in _NORMS.items()
     },
-    "group_norm": Operation(
-        sizes=_GROUPS,
-        arguments=_group_arguments(is_backward=False),
-        instances=group_norm,
-        reference=reference.group_norm,
-        accuracy=_accuracy_of_groups,
-        layouts=LAYOUTS,
+    "group_norm": _image_norm(
+        _GROUPS, _group_arguments(is_backward=False), group_norm, reference.group_norm, _accuracy_of_groups
     ),
-    "group_norm_backward": Operation(
-        sizes=_GROUPS,
-        arguments=_group_arguments(is_backward=True),
-        instances=_group_norm_backward,
-        reference=gradients_of(reference.group_norm, (0, 2, 3)),
-        accuracy=_accuracy_of_group_gradients,
-        layouts=LAYOUTS,
+    "group_norm_backward": _image_norm(
+        _GROUPS, _group_arguments(is_backward=True), _group_norm_backward,
+        gradients_of(reference.group_norm, (0, 2, 3)), _accuracy_of_group_gradients,
     ),
-    "batch_norm": Operation(
-        sizes=_IMAGES,
-        arguments=_batch_arguments(is_backward=False),
-        instances=batch_norm,
-        reference=reference.batch_norm,
-        accuracy=_accuracy_of_batches,
-        layouts=LAYOUTS,
+    "batch_norm": _image_norm(
+        _IMAGES, _batch_arguments(is_backward=False), batch_norm, reference.batch_norm, _accuracy_of_batches
     ),
-    "batch_norm_backward": Operation(
-        sizes=_IMAGES,
-        arguments=_batch_arguments(is_backward=True),
-        instances=_batch_norm_backward,
-        reference=gradients_of(reference.batch_norm, (0, 3, 4)),
-        accuracy=_accuracy_of_batch_gradients,
-        layouts=LAYOUTS,
+    "batch_norm_backward": _image_norm(
+        _IMAGES, _batch_arguments(is_backward=True), _batch_norm_backward,
+        gradients_of(reference.batch_norm, (0, 3, 4)), _accuracy_of_batch_gradients,
     ),
-}
+}  # fmt: skip

@@ -1,7 +1,7 @@
-"""What the profiler is told of an operator: one :class:`Operation` for each, in the file of its family.
+"""Descriptions of operators for the profiler: an :class:`Operation` each, in the file of its family.
 
-A module of this folder that has a mapping `OPERATIONS` is found by that (:func:`operations`): nothing else
-names it, so that a new family is one file here. What lives elsewhere, in a notebook, says so by
+:func:`operations` finds every module of this folder that has a mapping `OPERATIONS`. Nothing else names the
+module, so that a new family is one file here. Operators of other places, such as a notebook, are added by
 :func:`register`.
 """
 
@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, Protocol
 
 import torch
 
+from workbench import renamed
 from workbench.device import on_gpu
 from workbench.errors import ArgumentTypeError, InvalidArgumentError, WorkbenchError, check_type
 from workbench.launch import Launch
@@ -27,13 +28,13 @@ FLOATS = ("fp16", "bf16", "fp32", "fp64")
 
 @dataclass(frozen=True)
 class Instance:
-    """A named configuration of a template, for tensors that it was listed for.
+    """A named configuration of a template, for the tensors that it was listed for.
 
     Attributes:
-        name: of all that are listed together it alone has it.
-        make: the invoker, which already has the tensors.
-        keywords: what it is given besides.
-        is_shipped: whether a call of the operator takes this one.
+        name: a name that is unique among the instances of a list.
+        make: the invoker, with the tensors bound.
+        keywords: the other arguments of the invoker.
+        is_shipped: whether a call of the operator uses this instance.
     """
 
     name: str
@@ -42,12 +43,12 @@ class Instance:
     is_shipped: bool = False
 
     def launch(self) -> Launch:
-        """The launch; raises what the invoker raises where it does not support these tensors."""
+        """Return the launch; raise the invoker's error if it does not support these tensors."""
         return self.make(**self.keywords)
 
     @cached_property
     def why_not(self) -> str:
-        """Why the invoker makes no such launch, in words; empty where it makes one."""
+        """The reason if the invoker refuses such a launch; empty if it makes one."""
         try:
             self.launch()
         except WorkbenchError as error:
@@ -56,19 +57,19 @@ class Instance:
 
     @property
     def is_supported(self) -> bool:
-        """Whether the invoker makes such a launch; a device may still have too little memory for it."""
+        """True if the invoker makes such a launch; a device may still have too little memory for it."""
         return not self.why_not
 
 
 class Accuracy(NamedTuple):
-    """How near a result has to be: see `bench.accuracy`.
+    """The accuracy that a result must have; see `bench.accuracy`.
 
     Attributes:
-        terms: how many terms one element sums, 0 where it must be exact.
-        least: the least of what its errors are relative to.
-        between: as large as what cancels on the way to it, in the type of the arithmetic; one number for all
-            elements, or a tensor that has as many or broadcasts to them.
-        is_sum: whether it is a sum of products and nothing else, so that whole numbers make it exactly.
+        terms: the number of terms that an element sums; 0 if it must be exact.
+        least: the least size that errors are relative to.
+        between: the size of intermediate values that cancel, in the dtype of the arithmetic; one number for
+            all elements, or a tensor that broadcasts to them.
+        is_sum: whether the result is a sum of products and nothing else, so that it is exact for integers.
     """
 
     terms: int
@@ -80,78 +81,79 @@ class Accuracy(NamedTuple):
 EXACT = Accuracy(0)
 
 
-def of_products() -> str:
-    """Torch's switch for products of fp32: "tf32" where they may be rounded to it."""
+def matmul_precision() -> str:
+    """Return torch's switch for products of fp32: "tf32" if they may be rounded to it."""
     return str(torch.backends.cuda.matmul.fp32_precision)
 
 
-def of_convolutions() -> str:
-    """The same for convolutions."""
+def convolution_precision() -> str:
+    """Return torch's switch for convolutions of fp32: "tf32" if they may be rounded to it."""
     return str(torch.backends.cudnn.conv.fp32_precision)  # type: ignore[attr-defined]  # torch does not type it
 
 
 def precision_of(tensor: torch.Tensor, switch: Callable[[], str]) -> str:
-    """How a kernel is to multiply: "tf32" where a switch allows it and there are such units, else "ieee"."""
+    """Return how a kernel should multiply: "tf32" if the switch allows it on a GPU, else "ieee"."""
     is_tf32 = tensor.dtype == torch.float32 and switch() == "tf32" and on_gpu(tensor)
     return "tf32" if is_tf32 else "ieee"
 
 
-def sum_of(terms: int) -> Accuracy:
-    """That of a sum of so many values around 0, whose deviation is their number's root."""
+def sum_accuracy(terms: int) -> Accuracy:
+    """Return the accuracy of a sum of `terms` values around 0, whose deviation is sqrt(terms)."""
     return Accuracy(terms, math.sqrt(terms), is_sum=True)
 
 
 def largest(tensor: torch.Tensor) -> float:
-    """The largest magnitude of its finite elements; 0 where there is none."""
+    """Return the largest magnitude of the finite elements; 0 if there are none."""
     sizes = torch.where(tensor.isfinite(), tensor.abs(), 0.0)
     return sizes.max().item() if sizes.numel() else 0.0
 
 
 class Draw(Protocol):
-    """Where an operation has its tensors from.
+    """A source of tensors for the arguments of an operation.
 
     Attributes:
-        layout: one of the operation's, "" where it has none.
-        device: where tensors are.
+        layout: one of the operation's layouts; empty if it has none.
+        device: the device of the tensors.
     """
 
     layout: str
     device: str
 
     def __call__(self, *shape: int) -> torch.Tensor:
-        """A contiguous tensor of the dtype that is profiled, another one at each call."""
+        """Return a contiguous tensor of the profiled dtype, with other values at each call."""
 
 
 class Arguments(NamedTuple):
-    """What an operator is called with."""
+    """The arguments of an operator's call."""
 
     args: tuple[Any, ...]
     keywords: dict[str, Any]
 
 
 def given(*args: Any, **keywords: Any) -> Arguments:
-    """These arguments."""
+    """Return these arguments."""
     return Arguments(args, keywords)
 
 
 @dataclass(frozen=True)
 class Operation:
-    """An operator, as the profiler knows it.
+    """The description of an operator for the profiler.
 
-    `instances`, `reference` and `accuracy` take the arguments of the operator's function in `ops`; of a
-    gradient, which has none there, the output's gradient and then those of the forward function.
+    `instances`, `reference` and `accuracy` take the arguments of the operator's function in `ops`; those of a
+    gradient, which has no function there, take the output's gradient and then the forward function's
+    arguments.
 
     Attributes:
-        sizes: the numbers that describe a problem, by name; of each, what it is where kernels are
-            interpreted, and what on a GPU, unless it is given.
-        arguments: from a :class:`Draw` and the sizes, by name, to the arguments.
-        instances: the configurations that could be taken, the shipped one first.
-        reference: the plain torch meaning, given float64.
-        accuracy: of each of its results.
-        dtypes: names of those that the operator has.
-        layouts: how operands may lie, the usual one first.
-        may_be_zero: which sizes may be 0.
-        switch: which of torch's says whether fp32 is rounded to tf32; None where nothing is multiplied.
+        sizes: the numbers that describe a problem, by name: the default if kernels are interpreted, and on a
+            GPU.
+        arguments: a function of a :class:`Draw` and the sizes, by name, that returns the arguments.
+        instances: a function that returns the possible configurations, the shipped one first.
+        reference: the operator in plain torch, called with float64.
+        accuracy: a function that returns the accuracy of each result.
+        dtypes: the names of the supported dtypes.
+        layouts: the layouts of the operands, the usual one first.
+        may_be_zero: the sizes that may be 0.
+        switch: returns torch's switch for rounding fp32 to tf32; None if nothing is multiplied.
     """
 
     sizes: Mapping[str, tuple[int, int]]
@@ -165,21 +167,21 @@ class Operation:
     switch: Callable[[], str] | None = None
 
 
-# Those that have no file here, by their names.
+# Operations that have no file here, by name.
 _registered: dict[str, Operation] = {}
 
 
 def operations() -> dict[str, Operation]:
-    """Every operation by its name: of each module of this folder that has some, and those registered."""
+    """Return all operations by name: those of the modules of this folder, and the registered ones."""
     return dict(sorted((_registered | _of_modules()).items()))
 
 
 def register(name: str, operation: Operation) -> None:
-    """Make an operator known that has no file here, such as one of a notebook; once more to replace it.
+    """Register an operator that has no file here, such as one of a notebook, or replace it.
 
     Raises:
-        ArgumentTypeError: an argument is something else. InvalidArgumentError: the package has an operator of
-        that name.
+        ArgumentTypeError: an argument has another type. InvalidArgumentError: the package has an operator of
+            that name.
     """
     check_type("name", name, str, "Give a text.")
     check_type("operation", operation, Operation, "Give an Operation.")
@@ -198,12 +200,12 @@ def _of_modules() -> dict[str, Operation]:
     return found
 
 
-def listed(name: str, operation: Operation, arguments: Arguments) -> list[Instance]:
-    """The instances for these arguments.
+def list_instances(name: str, operation: Operation, arguments: Arguments) -> list[Instance]:
+    """List the instances for these arguments.
 
     Raises:
-        ArgumentTypeError: the arguments are not those of the operator, or no instance is listed with one.
-        WorkbenchError: as the family's invoker.
+        ArgumentTypeError: the arguments are not those of the operator, or instances are not listed for one.
+        WorkbenchError: an error of the family's invoker.
     """
     signature = inspect.signature(operation.instances)
     try:
@@ -221,13 +223,13 @@ def listed(name: str, operation: Operation, arguments: Arguments) -> list[Instan
 def instances_of(
     make: Callable[..., Launch], shipped: Mapping[str, Any] | None, others: Iterable[Mapping[str, Any]] = ()
 ) -> list[Instance]:
-    """The shipped configuration and others, by names that follow from their keywords.
+    """Return instances of the shipped configuration and of others, which are named by their keywords.
 
     Args:
-        make: the invoker, given all but keywords.
-        shipped: those of a call of the operator; what it leaves out, the invoker chooses. None where a call
+        make: the invoker, with everything bound but the keywords.
+        shipped: the keywords of a call of the operator; the invoker chooses the missing ones. None if a call
             does something else.
-        others: each once.
+        others: the keywords of other configurations; duplicates are dropped.
     """
     found: dict[str, Instance] = {}
     if shipped is not None:
@@ -239,7 +241,7 @@ def instances_of(
 
 
 def _name_of(keywords: Mapping[str, Any]) -> str:
-    """What configurations differ in: "persistent_128x256x64_8_warps_3_stages"."""
+    """Return a name made of the keywords, such as "persistent_128x256x64_8_warps_3_stages"."""
     parts: list[str] = []
     for name, value in keywords.items():
         if name == "template":
@@ -261,15 +263,22 @@ def _name_of(keywords: Mapping[str, Any]) -> str:
 def gradients_of(
     function: Callable[..., torch.Tensor], places: Sequence[int] = (0,)
 ) -> Callable[..., tuple[torch.Tensor, ...]]:
-    """The gradients of some of `function`'s arguments, given its result's gradient in front of all."""
+    """Return a function that computes the gradients of the arguments at `places`.
+
+    It takes the gradient of the result, then the arguments of `function`.
+    """
 
     def backward(gradient: torch.Tensor, *args: Any, **keywords: Any) -> tuple[torch.Tensor, ...]:
         followed = [
             arg.detach().requires_grad_() if place in places else arg for place, arg in enumerate(args)
         ]
         result = function(*followed, **keywords)
-        # In this thread, which has a CUDA context: in one of its own autograd's first call of cuBLAS warns.
+        # In this thread, which has a CUDA context; the first call of cuBLAS in autograd's own thread warns.
         with torch.autograd.set_multithreading_enabled(False):
             return torch.autograd.grad(result, [followed[place] for place in places], gradient)
 
     return backward
+
+
+def __getattr__(name: str) -> object:
+    return renamed.find(__name__, name)

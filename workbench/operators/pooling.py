@@ -1,4 +1,4 @@
-"""Pooling, as the profiler knows it."""
+"""Pooling, described for the profiler."""
 
 from __future__ import annotations
 
@@ -61,14 +61,14 @@ def _instances(
 def avg_pool2d(
     input: torch.Tensor, kernel_size: Pair, stride: Pair | None = None, padding: Pair = 0
 ) -> list[Instance]:
-    """The configurations of `ops.avg_pool2d`, which counts the padding."""
+    """Return the configurations of `ops.avg_pool2d`, which counts the padding."""
     return _instances("average", input, kernel_size, stride, padding)
 
 
 def max_pool2d(
     input: torch.Tensor, kernel_size: Pair, stride: Pair | None = None, padding: Pair = 0
 ) -> list[Instance]:
-    """Of `ops.max_pool2d`, without indices."""
+    """Return the configurations of `ops.max_pool2d` without indices."""
     return _instances("max", input, kernel_size, stride, padding)
 
 

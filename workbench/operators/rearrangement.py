@@ -32,13 +32,13 @@ def _instances(how: How, input: torch.Tensor, shape: Sequence[int], fill: int = 
 
 
 def flip(input: torch.Tensor, dims: Sequence[int]) -> list[Instance]:
-    """The configurations of `ops.flip`."""
+    """Return the configurations of `ops.flip`."""
     places = tuple(dim % input.dim() for dim in dims)
     return _instances(rearrangement.flip(tuple(input.shape), places), input, input.shape)
 
 
 def roll(input: torch.Tensor, shifts: int | tuple[int, ...], dims: int | tuple[int, ...]) -> list[Instance]:
-    """Of `ops.roll` along dimensions."""
+    """Return the configurations of `ops.roll` along dimensions."""
     by, along = ((each,) if isinstance(each, int) else tuple(each) for each in (shifts, dims))
     places = tuple(dim % input.dim() for dim in along)
     return _instances(rearrangement.roll(tuple(input.shape), by, places), input, input.shape)
@@ -47,7 +47,7 @@ def roll(input: torch.Tensor, shifts: int | tuple[int, ...], dims: int | tuple[i
 def pad(
     input: torch.Tensor, pad: Sequence[int], mode: str = "constant", value: float | None = None
 ) -> list[Instance]:
-    """Of `ops.pad`."""
+    """Return the configurations of `ops.pad`."""
     if len(pad) % 2 or len(pad) > 2 * input.dim():
         raise InvalidArgumentError("pad", f"got {pad!r}", "Give a pair for each of the last dimensions.")
     added = [(pad[place], pad[place + 1]) for place in range(0, len(pad), 2)]
@@ -60,7 +60,7 @@ def pad(
 def unfold(
     input: torch.Tensor, kernel_size: int, dilation: int = 1, padding: int = 0, stride: int = 1
 ) -> list[Instance]:
-    """Of `ops.unfold` of images, with the same numbers along height and width."""
+    """Return the configurations of `ops.unfold` for images, with equal numbers along height and width."""
     n, channels, *sizes = input.shape
     counts = [(size + 2 * padding - dilation * (kernel_size - 1) - 1) // stride + 1 for size in sizes]
     if min(counts) < 1:

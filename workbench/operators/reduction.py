@@ -1,4 +1,4 @@
-"""Reductions: which tile, and how many programs share a row."""
+"""Reductions: tiles, and the number of programs that share a row."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from workbench.operators.operation import (
     Operation,
     given,
     instances_of,
-    sum_of,
+    sum_accuracy,
 )
 from workbench.operators.row_tiles import row_tiles
 
@@ -38,7 +38,7 @@ _NORMS: dict[Any, str] = {
 
 
 def _instances(name: str, input: torch.Tensor, dim: Dims = None, exponent: float = 2) -> list[Instance]:
-    """The configurations of a reduction; without `keepdim`, which moves nothing."""
+    """Return the configurations of a reduction; `keepdim` does not change them."""
     dims = _places(dim, input.dim())
     cols = math.prod(input.shape[d] for d in dims)
     make = partial(reduction.launch, input, dims, reduction=name, exponent=exponent)
@@ -49,7 +49,7 @@ def _instances(name: str, input: torch.Tensor, dim: Dims = None, exponent: float
 
 
 def _places(dim: Dims, rank: int) -> tuple[int, ...]:
-    """Dimensions from 0; all of them for None and for none."""
+    """Return the dimensions counted from 0; all of them if `dim` is None or empty."""
     if isinstance(dim, int):
         return (dim % rank,) if rank else ()
     return tuple(d % rank for d in dim) if dim else tuple(range(rank))
@@ -63,7 +63,7 @@ def _reduction(name: str) -> Callable[..., list[Instance]]:
 
 
 def norm(input: torch.Tensor, p: float | str | None = "fro", dim: Dims = None) -> list[Instance]:
-    """Of `ops.norm`, but of an exponent of 0."""
+    """Return the configurations of `ops.norm`, except for an exponent of 0."""
     if isinstance(p, str) and p != "fro":
         raise InvalidArgumentError("p", f"got {p!r}", 'Give "fro" or a number.')
     name = _NORMS.get(p, "norm")
@@ -71,7 +71,7 @@ def norm(input: torch.Tensor, p: float | str | None = "fro", dim: Dims = None) -
 
 
 def _of_terms(input: torch.Tensor, dim: Dims = None) -> int:
-    """How many elements are reduced to one."""
+    """Return the number of elements that are reduced to one."""
     return math.prod(input.shape[d] for d in _places(dim, input.dim()))
 
 
@@ -85,7 +85,7 @@ def _operation(
 ) -> Operation:
 
     def accuracies(input: torch.Tensor, *args: Any, **keywords: Any) -> Sequence[Accuracy]:
-        dim = args[len(arguments) :]  # behind an exponent, where there is one
+        dim = args[len(arguments) :]  # after an exponent, if there is one
         return accuracy(_of_terms(input, *dim, *([keywords["dim"]] if "dim" in keywords else [])))
 
     return Operation(
@@ -106,7 +106,7 @@ def _relative(terms: int) -> Sequence[Accuracy]:
 
 
 _MEANINGS: dict[str, tuple[Callable[..., Any], Callable[[int], Sequence[Accuracy]]]] = {
-    "sum": (reference.sum, lambda terms: (sum_of(terms),)),
+    "sum": (reference.sum, lambda terms: (sum_accuracy(terms),)),
     "mean": (reference.mean, lambda terms: (Accuracy(terms, 1 / math.sqrt(max(terms, 1))),)),
     "amax": (reference.amax, _exact),
     "amin": (reference.amin, _exact),
@@ -120,7 +120,7 @@ _MEANINGS: dict[str, tuple[Callable[..., Any], Callable[[int], Sequence[Accuracy
 
 OPERATIONS = {
     **{name: _operation(name, *meaning) for name, meaning in _MEANINGS.items()},
-    # Of few columns: a product of many normal values is 0 in 16 bits.
+    # Few columns, because a product of many normal values is 0 in 16 bits.
     "prod": _operation("prod", reference.prod, _relative, cols=(40, 32)),
     "norm": _operation("norm", reference.norm, _relative, "fro", instances=norm),
 }

@@ -11,9 +11,10 @@ from workbench.kernels.rows.rowwise import Options
 
 
 def row_tiles(rows: int, cols: int) -> Iterator[Options]:
-    """Yield keywords of a row operator's `launch` for so many rows and columns.
+    """Yield keywords of a row operator's `launch` for `rows` rows of `cols` columns.
 
-    A row, or a part of it, a program; as many short rows as make :data:`ELEMENTS`; and long rows shared.
+    A program has a row or a part of it, or short rows of :data:`ELEMENTS` elements together, or several
+    programs share a long row.
     """
     whole = triton.next_power_of_2(cols)
     most_rows = triton.next_power_of_2(rows)

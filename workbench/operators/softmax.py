@@ -52,7 +52,7 @@ def _backward(name: str) -> Callable[..., list[Instance]]:
 
 
 def logsumexp(input: torch.Tensor, dim: int | tuple[int, ...]) -> list[Instance]:
-    """The configurations of `ops.logsumexp`, without `keepdim`, which moves nothing."""
+    """Return the configurations of `ops.logsumexp`; `keepdim` does not change them."""
     dims = tuple(d % input.dim() for d in ((dim,) if isinstance(dim, int) else dim))
     cols = max(math.prod(input.shape[d] for d in dims), 1)
     make = partial(softmax.launch_log_sum_exp, input, dims)
@@ -67,7 +67,7 @@ def cross_entropy(
     ignore_index: int = -100,
     label_smoothing: float = 0.0,
 ) -> list[Instance]:
-    """Of the kernel of `ops.cross_entropy` that reads all scores: the loss of each row, not yet added up."""
+    """Return the configurations of the kernel of `ops.cross_entropy` that gives the loss of each row."""
     if target.dtype not in losses.TARGETS:
         raise TensorMismatchError("target", f"{target.dtype}", "Give the numbers of classes, int64.")
     dim = 1 if input.dim() > 1 else 0
@@ -101,25 +101,25 @@ def _of_columns(input: torch.Tensor, dim: int) -> tuple[Accuracy]:
 
 
 def _of_gradient(gradient: torch.Tensor, input: torch.Tensor, dim: int) -> tuple[Accuracy]:
-    """Relative to y |g| and y times the deviation of the sum of y * g: where one y is near 1, they cancel."""
+    """Return the accuracy relative to y |g| + y * deviation of sum(y g), which cancel if a y is near 1."""
     y, size = reference.softmax(input.double(), dim), gradient.double().abs()
     return (Accuracy(input.shape[dim], largest(y * (size + (y * size).norm(dim=dim, keepdim=True)))),)
 
 
 def _of_log_gradient(gradient: torch.Tensor, input: torch.Tensor, dim: int) -> tuple[Accuracy]:
-    """Relative to |g| and exp(y) times the deviation of the sum of g."""
+    """Return the accuracy relative to |g| plus exp(y) times the deviation of the sum of g."""
     y, size = reference.softmax(input.double(), dim), gradient.double().abs()
     return (Accuracy(input.shape[dim], largest(size + y * size.norm(dim=dim, keepdim=True))),)
 
 
 def _of_logs(input: torch.Tensor, dim: int | tuple[int, ...]) -> tuple[Accuracy]:
-    """The largest of a row and the logarithm of its sum can cancel."""
+    """Return the accuracy relative to a row's maximum, which can cancel with the logarithm of its sum."""
     largest_of_each = input.double().amax(dim, keepdim=True).abs() if input.numel() else 0.0
     return (Accuracy(input.numel(), between=largest_of_each),)
 
 
 def _of_losses(input: torch.Tensor, target: torch.Tensor, *args: Any, **keywords: Any) -> tuple[Accuracy]:
-    """The loss of a sure prediction is the logarithm of a sum near 1, whose steps are those of 1."""
+    """Return the accuracy relative to 1: the loss of a sure prediction is the logarithm of a sum near 1."""
     return (Accuracy(input.shape[-1], between=1.0),)
 
 

@@ -1,4 +1,4 @@
-"""Operators that copy, and change how elements lie: clone, permute, pixel shuffle."""
+"""Operators that copy and change the layout: clone, permute, pixel shuffle."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from workbench.operators.operation import (
 
 
 def _instances(view: torch.Tensor, output: torch.Tensor) -> list[Instance]:
-    """The configurations of a copy: the shipped tile, and with one side half or twice as long."""
+    """Return the configurations of a copy: the shipped tile, and tiles with one side halved or doubled."""
     make, tile = partial(transfer.launch, view, output), transfer.chosen_tile(view, output)
     tiles = [tile]
     for axis, length in enumerate(tile):
@@ -38,29 +38,29 @@ def _instances(view: torch.Tensor, output: torch.Tensor) -> list[Instance]:
 def clone(
     input: torch.Tensor, *, memory_format: torch.memory_format = torch.preserve_format
 ) -> list[Instance]:
-    """Of `ops.clone`."""
+    """Return the configurations of `ops.clone`."""
     return _instances(input, torch.empty_like(input, memory_format=memory_format))
 
 
 def permute_copy(input: torch.Tensor, dims: Sequence[int]) -> list[Instance]:
-    """Of `ops.permute_copy`."""
+    """Return the configurations of `ops.permute_copy`."""
     return _contiguous(input.permute(*dims))
 
 
 def transpose_copy(input: torch.Tensor, dim0: int, dim1: int) -> list[Instance]:
-    """Of `ops.transpose_copy`."""
+    """Return the configurations of `ops.transpose_copy`."""
     return _contiguous(input.transpose(dim0, dim1))
 
 
 def pixel_shuffle(input: torch.Tensor, upscale_factor: int) -> list[Instance]:
-    """Of `ops.pixel_shuffle` of contiguous images."""
+    """Return the configurations of `ops.pixel_shuffle` for contiguous images."""
     _check_divides("upscale_factor", upscale_factor, input.shape[1:2], upscale_factor**2)
     apart = input.unflatten(1, (-1, upscale_factor, upscale_factor))
     return _contiguous(apart.permute(0, 1, 4, 2, 5, 3))
 
 
 def pixel_unshuffle(input: torch.Tensor, downscale_factor: int) -> list[Instance]:
-    """Of `ops.pixel_unshuffle` of contiguous images."""
+    """Return the configurations of `ops.pixel_unshuffle` for contiguous images."""
     _check_divides("downscale_factor", downscale_factor, input.shape[2:], downscale_factor)
     apart = input.unflatten(3, (-1, downscale_factor)).unflatten(2, (-1, downscale_factor))
     return _contiguous(apart.permute(0, 1, 3, 5, 2, 4))

@@ -1,7 +1,8 @@
 """Client API: functions with torch's own names and signatures, run by the kernels of this package.
 
-Each picks a template and an instance, launches, and returns what torch would: same broadcasting, dtypes,
-strides and errors; autograd where torch has it. One file a family of operators.
+Each function chooses a template and an instance, launches it, and returns what torch's function returns, with
+the same broadcasting, dtypes, strides and errors, and with autograd where torch has it. There is one file for
+each family of operators.
 """
 
 from workbench.ops.attention import attention, scaled_dot_product_attention

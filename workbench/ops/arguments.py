@@ -1,4 +1,4 @@
-"""What operators have in common: checks of their arguments, and errors in torch's words."""
+"""Checks of the arguments of operators, and errors that quote torch."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Number = bool | int | float | complex
 
 
 def check_operand(name: str, value: object, kinds: type | UnionType, wanted: str) -> None:
-    """Raise where an argument is of another type, or a tensor that is not strided."""
+    """Raise an error if an argument has another type, or is a tensor that is not strided."""
     if not isinstance(value, kinds):
         raise ArgumentTypeError(name, f"got a {type(value).__name__}", f"Give {wanted}.")
     if isinstance(value, torch.Tensor):
@@ -37,7 +37,7 @@ def check_operand(name: str, value: object, kinds: type | UnionType, wanted: str
 
 
 def as_number(name: str, value: object) -> Number:
-    """A number as Python's: also of numpy's, and of a tensor of no dimensions, as torch takes them."""
+    """Return a number of Python, numpy or a tensor without dimensions as Python's, as torch takes them."""
     if isinstance(value, torch.Tensor) and not value.dim() and not value.requires_grad:
         try:
             value = value.item()
@@ -52,7 +52,7 @@ def as_number(name: str, value: object) -> Number:
 
 
 def as_real(name: str, value: object) -> float:
-    """Return a number as a float; it is read as :func:`as_number` reads it, and is not complex."""
+    """Return a real number as a float; it may be anything that :func:`as_number` takes."""
     if type(value) is float:
         return value
     number = as_number(name, value)
@@ -62,16 +62,17 @@ def as_real(name: str, value: object) -> float:
 
 
 def as_whole(name: str, value: object, fix: str = "Give a whole number.", *, is_index: bool = False) -> int:
-    """Return a whole number as an int: Python's, numpy's, or that of a tensor of no dimensions.
+    """Return a whole number of Python, numpy or a tensor without dimensions as an int, as torch takes them.
 
-    These are what torch takes. A bool is none, nor is a floating-point number.
+    A bool or a floating-point number is not a whole number.
 
     Args:
-        fix: what to give instead, a sentence.
-        is_index: whether everything that Python takes for an index will do, as torch has it for some.
+        fix: a sentence that says what to give instead.
+        is_index: whether to accept everything that Python takes for an index, as torch does for some
+            arguments.
 
     Raises:
-        ArgumentTypeError: it is none. InvalidArgumentError: it does not fit 64 bits.
+        ArgumentTypeError: the value is not a whole number. InvalidArgumentError: it does not fit 64 bits.
     """
     if type(value) is int:
         number = value
@@ -90,13 +91,13 @@ def as_whole(name: str, value: object, fix: str = "Give a whole number.", *, is_
 def as_wholes(name: str, value: object, fix: str = "Give whole numbers.") -> tuple[int, ...]:
     """Return whole numbers as ints: one, or a tuple or list of what Python takes for an index.
 
-    As torch reads a list of sizes, a tensor of one element is a number, and an array is none.
+    As in torch's lists of sizes, a tensor of one element is a number, and an array is not.
 
     Args:
-        fix: what to give instead, a sentence.
+        fix: a sentence that says what to give instead.
 
     Raises:
-        ArgumentTypeError: they are none. InvalidArgumentError: one does not fit 64 bits.
+        ArgumentTypeError: a value is not a whole number. InvalidArgumentError: one does not fit 64 bits.
     """
     if type(value) is int:
         return (as_whole(name, value),)
@@ -114,7 +115,7 @@ def as_wholes(name: str, value: object, fix: str = "Give whole numbers.") -> tup
 
 
 def _index(name: str, value: Any, given: object, fix: str) -> int:
-    """`value` as Python takes it for an index, which a bool is not here; `given` is for the message."""
+    """Return `value` as Python reads an index, but refuse a bool; `given` is for the message."""
     try:
         if isinstance(value, bool):
             raise TypeError
@@ -124,7 +125,7 @@ def _index(name: str, value: Any, given: object, fix: str) -> int:
 
 
 def as_float(name: str, value: float) -> float:
-    """A number as a float; raises NumberRangeError where it is larger than any."""
+    """Return a number as a float; raise NumberRangeError if no float is as large."""
     try:
         return float(value)
     except OverflowError:
@@ -134,7 +135,7 @@ def as_float(name: str, value: float) -> float:
 
 
 def check_plain(input: torch.Tensor) -> None:
-    """Raise where `input` is no tensor, or one that the kernels cannot take."""
+    """Raise an error if `input` is not a tensor that the kernels can take."""
     check_operand("input", input, torch.Tensor, "a torch.Tensor")
     if input.is_quantized:
         raise TensorMismatchError("input", f"quantized, {input.dtype}", "Give its input.int_repr().")
@@ -143,7 +144,7 @@ def check_plain(input: torch.Tensor) -> None:
 def view_of(
     function: Callable[..., torch.Tensor], input: torch.Tensor, arguments: dict[str, Any]
 ) -> torch.Tensor:
-    """`function`'s view of `input`; what torch refuses, in its words."""
+    """Return `function`'s view of `input`; raise an error that quotes torch if it refuses."""
     try:
         return function(input, **arguments)
     except TORCHS_ERRORS as error:
@@ -168,15 +169,15 @@ TORCHS_ERRORS = tuple(_ERRORS)
 
 
 def kind_of(error: Exception) -> _Ours:
-    """The workbench's error that is caught as this one of torch's is."""
+    """Return the workbench's error that is a subclass of this one of torch."""
     return next(ours for torchs, ours in _ERRORS.items() if isinstance(error, torchs))
 
 
 def is_followed(*tensors: torch.Tensor) -> bool:
-    """Whether autograd, forward mode or a transform of torch.func wants to know what becomes of these."""
+    """Return whether autograd, forward mode or a transform of torch.func has to record these tensors."""
     if torch._C._are_functorch_transforms_active():
         return True
-    for tensor in tensors:  # not any(...), which takes longer than all else here
+    for tensor in tensors:  # any(...) would take longer than everything else here
         if tensor.requires_grad and torch.is_grad_enabled():
             return True
     is_forward = forward_ad._current_level >= 0
@@ -184,10 +185,11 @@ def is_followed(*tensors: torch.Tensor) -> bool:
 
 
 def in_shape(result: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
-    """A result that was made for the caller, in another shape.
+    """Return a result that was made for the caller in another shape.
 
-    Where autograd does not follow it, it is no view: one that was made without grad cannot be changed in
-    place by what requires grad. Else it is, and shares its version with what is kept for the gradient.
+    If autograd does not record it, it is not a view, because a view that was made without grad cannot be
+    changed in place by a tensor that requires grad. Otherwise it is a view, and shares its version counter
+    with the tensor that is kept for the gradient.
     """
     if result.shape == torch.Size(shape):
         return result
@@ -198,7 +200,7 @@ def in_shape(result: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
 
 
 def is_dense(tensor: object) -> TypeGuard[torch.Tensor]:
-    """Whether it is a tensor like most: no subclass, strided, with memory that holds its very values."""
+    """Return whether this is a plain tensor: no subclass, strided, with memory that holds its values."""
     return (
         type(tensor) is torch.Tensor
         and tensor.layout is torch.strided
@@ -210,10 +212,10 @@ def is_dense(tensor: object) -> TypeGuard[torch.Tensor]:
 
 
 def is_autocast(input: torch.Tensor, *, on_cpu: bool = False) -> bool:
-    """Whether `torch.autocast` is on where `input` lies, for an operator that it computes in float32.
+    """Return whether `torch.autocast` is on for the input and an operator that it computes in float32.
 
-    On a GPU these are softmax, log_softmax, logsumexp, cross_entropy, layer_norm, rms_norm, sum, prod and
-    norm; on the CPU (`on_cpu`) only cross_entropy and prod.
+    On a GPU these operators are softmax, log_softmax, logsumexp, cross_entropy, layer_norm, rms_norm, sum,
+    prod and norm; on the CPU (`on_cpu`) only cross_entropy and prod.
     """
     if input.is_cuda:
         return torch.is_autocast_enabled("cuda")
@@ -221,19 +223,18 @@ def is_autocast(input: torch.Tensor, *, on_cpu: bool = False) -> bool:
 
 
 def precision_of(operand: torch.Tensor) -> str:
-    """How fp32 matrices are multiplied, by torch's own switch: "tf32" or "ieee"."""
-    switch = torch.backends.cuda.matmul.fp32_precision
-    is_tf32 = operand.dtype == torch.float32 and switch == "tf32" and on_gpu(operand)
-    return "tf32" if is_tf32 else "ieee"
+    """Return "tf32" where torch's switch for products of fp32 allows it and a GPU computes, else "ieee"."""
+    is_tf32 = operand.dtype == torch.float32 and torch.backends.cuda.matmul.fp32_precision == "tf32"
+    return "tf32" if is_tf32 and on_gpu(operand) else "ieee"
 
 
 def in_float32(tensor: torch.Tensor) -> torch.Tensor:
-    """What `torch.autocast` makes of a tensor for such an operator: floats narrower than that are widened."""
+    """Widen floats narrower than float32, as `torch.autocast` does for such an operator."""
     return tensor.float() if tensor.is_floating_point() and tensor.dtype != torch.float64 else tensor
 
 
 def check_out(out: object, *tensors: torch.Tensor) -> None:
-    """Raise where a result cannot go into `out`: it is no tensor, or gradients would have to follow it."""
+    """Raise an error if `out` is neither a tensor nor None, or if autograd would have to record it."""
     check_operand("out", out, torch.Tensor | None, "a torch.Tensor")
     if isinstance(out, torch.Tensor) and is_followed(*tensors, out):
         raise TensorMismatchError(
@@ -242,14 +243,18 @@ def check_out(out: object, *tensors: torch.Tensor) -> None:
 
 
 def in_words(value: object) -> str:
-    """A tensor's dtype, shape and device; anything else as it is."""
+    """Describe a tensor by dtype, shape and device; anything else by its repr."""
     if isinstance(value, torch.Tensor):
         return f"{str(value.dtype)[6:]} {tuple(value.shape)} on {value.device}"
     return repr(value)
 
 
 def copy_out(result: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
-    """`out`, which now has the result, resized as that lies if it was empty; or an error as torch's."""
+    """Copy the result to `out` and return it; an empty `out` gets the result's shape and strides.
+
+    Raises:
+        TensorMismatchError: `out` cannot hold the result, as in torch.
+    """
     if not torch.can_cast(result.dtype, out.dtype):
         raise TensorMismatchError(
             "out", f"{out.dtype}, the result is {result.dtype}", "Give one that can hold it."

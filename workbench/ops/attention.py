@@ -25,7 +25,7 @@ from workbench.kernels.options import options_of
 from workbench.kernels.tile import scores
 from workbench.launch import Launch
 from workbench.ops.arguments import as_real, check_operand, in_shape, is_followed
-from workbench.ops.gradients import Function, follow_the_first, once
+from workbench.ops.gradients import Function, follow_the_first, once_differentiable
 from workbench.ops.profiled import profiled
 from workbench.runtime.cache import LaunchCache
 from workbench.runtime.replay import run_once
@@ -346,7 +346,7 @@ class _Attention(Function):
     def backward(ctx: Any, *grads: Any) -> Any:
         if grads[0] is None:
             return (None,) * len(ctx.needs_input_grad)
-        gradients = once(ctx.compute, grads[0], *ctx.saved_tensors)
+        gradients = once_differentiable(ctx.compute, grads[0], *ctx.saved_tensors)
         return (*gradients, *(None,) * (len(ctx.needs_input_grad) - len(gradients)))
 
 

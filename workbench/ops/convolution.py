@@ -1,4 +1,4 @@
-"""Convolutions: products of tensors seen through coordinate descriptors."""
+"""Convolutions: matrix products of tensors that are viewed through coordinate descriptors."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from workbench.kernels.options import options_of
 from workbench.launch import Launch
 from workbench.ops import memory_format
 from workbench.ops.arguments import as_whole, as_wholes, check_operand, in_shape, is_followed
-from workbench.ops.gradients import Function, batches, of_batches
+from workbench.ops.gradients import Function, batches, map_batches
 from workbench.ops.kept import Started
 from workbench.ops.profiled import profiled
 from workbench.ops.reduction import sum_of_gradient
@@ -36,7 +36,7 @@ SUPPORTED = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 _launches = LaunchCache()
 
-# A result of more elements of 8 bytes each has no address for each byte.
+# The most elements of a result: more elements of 8 bytes exceed the address space.
 _MOST_ELEMENTS = 2**60 - 1
 
 
@@ -50,7 +50,7 @@ def conv1d(
     dilation: int | tuple[int, ...] = 1,
     groups: int = 1,
 ) -> torch.Tensor:
-    """As `torch.nn.functional.conv1d`; see :func:`conv2d`."""
+    """The convolution of sequences, as `torch.nn.functional.conv1d`; see :func:`conv2d`."""
     return _convolved(1, input, weight, bias, stride, padding, dilation, groups)
 
 
@@ -66,26 +66,27 @@ def conv2d(
 ) -> torch.Tensor:
     """output[n, k, y, x] = bias[k] + sum over c, r, s of input[n, c, y', x'] * weight[k, c, r, s].
 
-    Where y' = y * stride + r * dilation - padding, x' likewise with s, and input is 0 beyond its ends.
+    Here y' = y * stride + r * dilation - padding, x' likewise with s, and input is 0 outside its bounds.
 
-    As `torch.nn.functional.conv2d`. fp32 is rounded to tf32 on a GPU where torch's own switch allows it
-    (`torch.backends.cudnn.conv.fp32_precision`). The result and the gradients are channels_last where the
-    strides of input or weight suggest it, as with cuDNN and oneDNN; of fp64 in three dimensions, or on a GPU,
+    As `torch.nn.functional.conv2d`. fp32 is rounded to tf32 on a GPU if torch's switch allows it
+    (`torch.backends.cudnn.conv.fp32_precision`). The result and the gradients are channels_last if the
+    strides of input or weight suggest it, as with cuDNN and oneDNN. For fp64 in three dimensions or on a GPU
     they are contiguous, as torch's are.
-    Zeros beyond the ends are multiplied, as an implicit GEMM does: where weight holds an infinity, results
-    near the border may be NaN, and so may the input's gradient there, which torch may have finite.
+    The zeros of the padding are multiplied, as in an implicit GEMM: if weight holds an infinity, results near
+    the border may be NaN, and so may the input's gradient there, which may be finite in torch.
 
     Args:
         input: (n, channels, height, width), or without n. fp16, bf16, fp32 or fp64.
         weight: (features, channels / groups, taps, taps), of the same dtype.
         bias: (features,), or None.
-        stride, dilation: one number, or one a dimension.
-        padding: zeros on both sides, likewise; or "valid" for none, or "same", with a stride of 1.
-        groups: into how many of their own channels and features fall.
+        stride, dilation: one number, or one for each dimension.
+        padding: the number of zeros on both sides, likewise; or "valid" for none, or "same", which requires a
+            stride of 1.
+        groups: the number of groups; each has its own channels and features.
 
     Raises:
-        TensorMismatchError: shapes, dtypes or devices do not fit. UnsupportedDtypeError: the kernels have no
-        product of that dtype. ArgumentTypeError, InvalidArgumentError: another argument.
+        TensorMismatchError: shapes, dtypes or devices do not fit. UnsupportedDtypeError: the kernels do not
+            support the dtype. ArgumentTypeError, InvalidArgumentError: another argument is invalid.
     """
     return _convolved(2, input, weight, bias, stride, padding, dilation, groups)
 
@@ -100,7 +101,7 @@ def conv3d(
     dilation: int | tuple[int, ...] = 1,
     groups: int = 1,
 ) -> torch.Tensor:
-    """As `torch.nn.functional.conv3d`; see :func:`conv2d`."""
+    """The convolution of volumes, as `torch.nn.functional.conv3d`; see :func:`conv2d`."""
     return _convolved(3, input, weight, bias, stride, padding, dilation, groups)
 
 
@@ -117,19 +118,19 @@ def conv_transpose2d(
 ) -> torch.Tensor:
     """The gradient of :func:`conv2d` for its input, as `torch.nn.functional.conv_transpose2d`.
 
-    Zeros beyond the input's ends are multiplied, as an implicit GEMM does: where weight holds an infinity,
-    results near the border may be NaN that torch has finite.
+    The zeros outside the input are multiplied, as in an implicit GEMM: if weight holds an infinity, results
+    near the border may be NaN that are finite in torch.
 
     Args:
         input: (n, channels, height, width), or without n.
         weight: (channels, features / groups, taps, taps).
         bias: (features,), or None.
         stride, padding, dilation, groups: of the convolution whose gradient it is.
-        output_padding: what is added to the output's size, of which several have an input of this size; less
-            than stride or dilation.
+        output_padding: added to the output's size, since convolutions of several sizes have an output of the
+            input's size; less than stride or dilation.
 
     Raises:
-        as :func:`conv2d`.
+        The errors of :func:`conv2d`.
     """
     input, weight, bias = _operands("conv_transpose2d", 2, input, weight, bias)
     numbers = [
@@ -172,7 +173,7 @@ def _convolved(
 def _with_bias(
     kind: str, geometry: Geometry, batch: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None
 ) -> torch.Tensor:
-    """The convolution, or the transposed one, + bias, followed by autograd where that wants to know."""
+    """Return the convolution, or the transposed one, plus bias; autograd records it if it has to."""
     if is_followed(batch, weight, *(() if bias is None else (bias,))):
         return _Convolution.apply(kind, geometry, batch, weight, bias)  # type: ignore[no-any-return, no-untyped-call]  # torch's
     return _run(kind, geometry, batch, weight, None if bias is None else epilogues.bias(bias))
@@ -189,13 +190,13 @@ def geometry_of(
     dilation: int | tuple[int, ...] = 1,
     groups: int = 1,
 ) -> Geometry:
-    """Which pixels a convolution of so many spatial dimensions brings together.
+    """Return the geometry of a convolution of `rank` spatial dimensions.
 
     Args:
-        input: (n, channels, sizes...). others: as of :func:`conv2d`.
+        input: (n, channels, sizes...). Others as for :func:`conv2d`.
 
     Raises:
-        as :func:`conv2d`.
+        The errors of :func:`conv2d`.
     """
     steps = _per_dimension("stride", stride, rank, 1)
     dilated = _per_dimension("dilation", dilation, rank, 1)
@@ -214,7 +215,7 @@ def _geometry(
     dilation: tuple[int, ...],
     groups: int,
 ) -> Geometry:
-    """Of a convolution of these shapes, unless torch's kernels refuse them; its meta tensors accept more."""
+    """Return the geometry; refuse the shapes that torch's kernels refuse (its meta tensors accept more)."""
     images, channels, *sizes = input
     features, group_channels, *taps = weight
     _check_shapes(input, weight, bias, groups, group_channels * groups, features)
@@ -248,7 +249,10 @@ def _transposed_geometry(
     dilation: tuple[int, ...],
     groups: int,
 ) -> Geometry:
-    """Of the convolution whose gradient it is, as :func:`_geometry`; no images may have any output's size."""
+    """Return the geometry of the convolution whose gradient this is; see :func:`_geometry`.
+
+    An empty batch may have an output of any size.
+    """
     images, channels, *outputs = input
     features = weight[1] * groups
     _check_shapes(input, weight, bias, groups, weight[0], features)
@@ -265,7 +269,7 @@ def _transposed_geometry(
         raise TensorMismatchError("padding", given, "Give less, or a larger input.")
     _check_size(images, features, sizes)
     sides = tuple((p, p) for p in padding)
-    # The convolution goes the other way: its channels are the features here.
+    # The convolution has the opposite direction: its channels are the features here.
     return Geometry(
         tuple(sizes), tuple(outputs), tuple(weight[2:]), stride, sides, dilation, features, channels, groups
     )
@@ -279,10 +283,10 @@ def _check_shapes(
     channels: int,
     features: int,
 ) -> None:
-    """What convolutions of both directions ask of shapes.
+    """Check the shapes of a convolution or a transposed convolution.
 
     Args:
-        channels: that the weight is for, all groups together. features: that it makes.
+        channels, features: the channels that the weight takes and makes, in all groups together.
     """
     of_weight = f"a weight of {tuple(weight)} in {groups} group{'s' * (groups > 1)}"
     if not weight[0] or weight[0] % groups:
@@ -304,7 +308,7 @@ def _check_shapes(
 
 
 def _check_size(images: int, features: int, sizes: Sequence[int]) -> None:
-    """Whether there can be such a result; of no images torch counts as if it were one."""
+    """Check that a result of this size is possible; torch counts an empty batch as one image."""
     if max(images, 1) * features * math.prod(sizes) > _MOST_ELEMENTS:
         given = f"a result of {images} x {features} x {' x '.join(map(str, sizes))} elements"
         raise TensorMismatchError("stride, padding", given, "Give less, for a result that fits memory.")
@@ -313,7 +317,7 @@ def _check_size(images: int, features: int, sizes: Sequence[int]) -> None:
 def _operands(
     function: str, rank: int, input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
-    """Checked, in autocast's dtype where that is on, and without pending negations."""
+    """Check the tensors; return them in autocast's dtype, if that is on, and without pending negations."""
     check_operand("input", input, torch.Tensor, "a torch.Tensor")
     check_operand("weight", weight, torch.Tensor, "a torch.Tensor")
     check_operand("bias", bias, torch.Tensor | None, "a torch.Tensor, or None")
@@ -346,7 +350,7 @@ def _operands(
 
 
 def _per_dimension(name: str, value: object, rank: int, least: int) -> tuple[int, ...]:
-    """One number for each spatial dimension."""
+    """Return one number for each spatial dimension."""
     fix = f"Give a whole number, or {rank} of them."
     many = as_wholes(name, value, fix)
     if len(many) not in (1, rank):
@@ -358,15 +362,15 @@ def _per_dimension(name: str, value: object, rank: int, least: int) -> tuple[int
 
 
 def _whole_groups(groups: object) -> int:
-    """Checked here, before a cache takes True for 1."""
+    """Check `groups` here, because a cache would confuse True with 1."""
     return _per_dimension("groups", as_whole("groups", groups, is_index=True), 1, 1)[0]
 
 
 def format_of(geometry: Geometry, input: torch.Tensor, weight: torch.Tensor) -> torch.memory_format:
-    """Of the result of a convolution, and of its gradients."""
+    """Return the memory format of a convolution's result and gradients."""
     if geometry.rank == 1:
         input, weight = memory_format.as_images(input, weight)
-    return memory_format.of_convolution(input, weight)
+    return memory_format.convolution_format(input, weight)
 
 
 def _run(
@@ -378,11 +382,11 @@ def _run(
     dtype: torch.dtype | None = None,
     format: torch.memory_format | None = None,
 ) -> torch.Tensor:
-    """One of `convolution.KINDS`, and what an epilogue makes of it, into a new tensor.
+    """Compute one of `convolution.KINDS` and its epilogue into a new tensor.
 
     Args:
-        dtype: of the result; None for that of the first.
-        format: of the result; None where the operands are those of a convolution, which have one.
+        dtype: the dtype of the result; None for that of the first operand.
+        format: the memory format of the result; None to choose it by the operands, an input and a weight.
     """
     return _started(kind, geometry, first, second, epilogue, dtype, format)[0]
 
@@ -396,7 +400,7 @@ def _started(
     dtype: torch.dtype | None = None,
     format: torch.memory_format | None = None,
 ) -> tuple[torch.Tensor, Started]:
-    """:func:`_run`, and what it started."""
+    """Return the result of :func:`_run`, and the work that it started."""
     format = format_of(geometry, first, second) if format is None else format
     images = first.shape[0]
     shape = {
@@ -421,13 +425,13 @@ def _started(
 
 
 def _start(kind: str, geometry: Geometry, epilogue: Epilogue | None, *tensors: torch.Tensor) -> Replay | None:
-    """Run the launch of one of `convolution.KINDS`, kept ready for tensors that lie alike.
+    """Run the launch of one of `convolution.KINDS`; it is kept for tensors of the same layout.
 
     Args:
         tensors: both operands and the output.
 
     Returns:
-        what starts it again, of the tensors and those of the epilogue; None where kernels are interpreted.
+        A replay for the tensors and those of the epilogue; None if kernels are interpreted.
     """
     chain = Epilogue() if epilogue is None else epilogue
     precision = _precision(tensors[0])
@@ -447,11 +451,11 @@ def _launch(
     output: torch.Tensor,
     *of_chain: torch.Tensor,
 ) -> Launch:
-    """Make the launch, and compile what few images and many need, so that another number compiles nothing."""
+    """Make the launch; also compile the kernels for few and many images, so other batches compile nothing."""
     images, rank = first.shape[0], output.dim()
 
     def of(number: int, config: Configuration) -> Launch:
-        """The launch of the first images, or of all."""
+        """Return the launch for the first `number` images, or for all."""
         has_images = (True, kind == "backward_weight", kind != "backward_weight")
         tensors = [
             t[:number] if some and number < images else t
@@ -468,7 +472,7 @@ def _launch(
         for number in (FEW_IMAGES, MANY_IMAGES):
             other = chosen(kind, geometry, number, first.dtype)
             if other != config:
-                # Of no more images than that, or what splits leave would need much memory for nothing.
+                # With no more images than that: the workspaces of the splits would take much memory in vain.
                 for step in of(number, other).steps:
                     step.compile()
     return of(images, config)
@@ -477,7 +481,7 @@ def _launch(
 def _empty(
     shape: Sequence[int], dtype: torch.dtype, device: torch.device, format: torch.memory_format
 ) -> torch.Tensor:
-    """A tensor in a memory format; a sequence, as torch convolves it, in that of images of height 1."""
+    """Return an empty tensor in a memory format; a sequence has that of images of height 1, as in torch."""
     if format is torch.channels_last and len(shape) == 3:
         _, channels, length = shape
         return torch.empty_strided(shape, (channels * length, 1, channels), dtype=dtype, device=device)
@@ -485,7 +489,7 @@ def _empty(
 
 
 def _precision(tensor: torch.Tensor) -> str:
-    """How fp32 is multiplied, by torch's own switch."""
+    """Return "tf32" where torch's switch for convolutions allows it and a GPU computes, else "ieee"."""
     is_allowed = torch.backends.cudnn.conv.fp32_precision == "tf32"  # type: ignore[attr-defined]  # torch does not type it
     return "tf32" if tensor.dtype == torch.float32 and is_allowed and on_gpu(tensor) else "ieee"
 
@@ -497,9 +501,9 @@ def _product(
     second: torch.Tensor,
     format: torch.memory_format | None = None,
 ) -> torch.Tensor:
-    """One of `convolution.KINDS`, as of :func:`_run`, followed by autograd where that wants to know."""
+    """Return the result of :func:`_run`; autograd records it if it has to."""
     if (found := batches(first, second)) is not None:
-        return of_batches(partial(_product, kind, geometry, format=format), found)  # type: ignore[no-any-return]  # a tensor
+        return map_batches(partial(_product, kind, geometry, format=format), found)  # type: ignore[no-any-return]  # a tensor
     if is_followed(first, second):
         return _Product.apply(kind, geometry, first, second, format)  # type: ignore[no-any-return, no-untyped-call]  # torch does not type it
     return _run(kind, geometry, first, second, format=format)
@@ -513,9 +517,10 @@ def _gradients(
     grad: torch.Tensor,
     format: torch.memory_format,
 ) -> tuple[Callable[[], torch.Tensor], Callable[[], torch.Tensor]]:
-    """What gives the gradient of each operand: each of the three products has the other two as its own.
+    """Return functions that compute the gradient of each operand.
 
-    The gradients have the memory format of the product, whatever that of `grad` is, as in torch.
+    The gradients of each of the three products are the other two. They have the memory format of the product,
+    whatever that of `grad` is, as in torch.
     """
     product = partial(_product, geometry=geometry, format=format)
     if kind == "forward":  # of input and weight
@@ -535,7 +540,7 @@ def _gradients(
 
 
 class _Product(Function):
-    """A product of two tensors by one geometry, whose derivatives are such products again."""
+    """A product of two tensors by one geometry; its derivatives are such products again."""
 
     @staticmethod
     def forward(
@@ -574,7 +579,7 @@ class _Product(Function):
 
 
 class _Convolution(Function):
-    """The convolution of input and weight, or the transposed one, + bias."""
+    """The convolution of input and weight, or the transposed one, plus bias."""
 
     @staticmethod
     def forward(
@@ -625,7 +630,7 @@ def _tangent(
     of_second: torch.Tensor | None,
     format: torch.memory_format | None = None,
 ) -> torch.Tensor:
-    """How the product moves when its operands do."""
+    """Return the tangent of the product, given those of its operands."""
     parts = []
     if of_first is not None:
         parts.append(_product(kind, geometry, of_first, second, format))

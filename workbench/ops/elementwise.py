@@ -26,7 +26,7 @@ from workbench.ops.arguments import (
 )
 from workbench.ops.profiled import profiled
 from workbench.runtime.cache import MOST_KEPT, BucketCache, LaunchCache
-from workbench.runtime.replay import OfTwo
+from workbench.runtime.replay import BinaryCall
 
 _PLAIN_DTYPES = frozenset(
     (torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.int32, torch.int64)
@@ -40,20 +40,21 @@ def add(
     """input + alpha * other, as `torch.add`.
 
     Args:
-        input: a tensor of any shape, strides and dtype but complex with a complex `alpha`.
+        input: a tensor of any shape, strides and dtype; not complex if `alpha` is.
         other: a tensor that broadcasts with `input`, or a number.
         alpha: the factor of `other`; a whole number where the result is of an integer dtype.
-        out: where the result goes, of the broadcast shape; None for a new tensor.
+        out: the tensor for the result, of the broadcast shape; None for a new tensor.
 
     Raises:
-        ArgumentTypeError: `input` or `out` is not a tensor, `other` neither tensor nor number, `alpha` none.
-        TensorMismatchError: shapes, dtypes, layouts, devices, `alpha` or `out` do not fit, in torch's words;
-            UnsupportedDtypeError where torch has no sum of that dtype, NumberRangeError where a number is
-            too large for all.
+        ArgumentTypeError: `input` or `out` is not a tensor, `other` is neither a tensor nor a number, or
+            `alpha` is not a number.
+        TensorMismatchError: shapes, dtypes, layouts, devices, `alpha` or `out` do not fit; the message quotes
+            torch. UnsupportedDtypeError: torch has no sum of that dtype. NumberRangeError: a number is too
+            large for every dtype.
     """
     if out is None and (total := _kept_sum(input, other, alpha)) is not None:
         return total
-    if (  # most of the others; of integers, another alpha is looked at below
+    if (  # most other calls; an alpha of integers other than 1 needs the checks below
         out is None
         and is_dense(input)
         and is_dense(other)
@@ -67,7 +68,7 @@ def add(
             _keep(input, other, operation)
         return result
     other = other.item() if isinstance(other, np.generic) else other
-    # To torch a truth of numpy's is 1.0 or 0.0 as alpha.
+    # torch reads a numpy bool as an alpha of 1.0 or 0.0.
     alpha = as_number("alpha", float(alpha) if isinstance(alpha, np.bool_) else alpha)
     check_operand("input", input, torch.Tensor, "a torch.Tensor")
     check_operand("other", other, torch.Tensor | Number, "a torch.Tensor or a number")
@@ -78,20 +79,21 @@ def add(
     return _add(input, other, alpha, out)
 
 
-# By operation, and shape, dtype and device of both: what makes the sum of tensors like some before.
-_kept: dict[Hashable, tuple[OfTwo, ...]] = {}
-_MOST_LIKES = 4  # of one key: they differ in strides of sizes of 1, modes of inference, autocast
+# Calls that add tensors like those of an earlier one, by operation and both tensors' shape, dtype and device.
+_kept: dict[Hashable, tuple[BinaryCall, ...]] = {}
+_MOST_LIKES = 4  # calls of one key: they differ in strides of sizes of 1, inference mode and autocast
 
 _ONE, _Tensor = 1, torch.Tensor
 
 _launches, _flat = LaunchCache(), BucketCache(leading=5)
 
-# Elements of less than 2 GiB: up to there neither offsets nor, for AMD GPUs, addresses are compiled anew.
+# The elements of less than 2 GiB: up to this number neither 64-bit offsets nor, on AMD GPUs, other addresses
+# need another compilation.
 _MOST_FLAT = 2**27
 
 
 def _kept_sum(x: Any, y: Any, alpha: Any) -> torch.Tensor | None:
-    """x + alpha * y of tensors that lie like ones before; None where all is to be asked that a sum can be."""
+    """Return x + alpha * y if a call for tensors like these is kept, else None."""
     if type(x) is not _Tensor or type(y) is not _Tensor or x.is_nested or y.is_nested:
         return None
     if alpha is not _ONE and (type(alpha) is not float or not x.is_floating_point()):
@@ -103,7 +105,7 @@ def _kept_sum(x: Any, y: Any, alpha: Any) -> torch.Tensor | None:
 
 
 def _keep(x: torch.Tensor, y: torch.Tensor, operation: str) -> None:
-    """Have :func:`_kept_sum` find sums of tensors like these, unless autograd could follow them."""
+    """Keep the sum of tensors like these for :func:`_kept_sum`, unless they require gradients."""
     key = (operation, x.shape, x.dtype, x.get_device())
     likes = _kept.get(key, ())
     if len(likes) < _MOST_LIKES and not (x.requires_grad or y.requires_grad):
@@ -113,16 +115,16 @@ def _keep(x: torch.Tensor, y: torch.Tensor, operation: str) -> None:
 
 
 def _run_alike(x: torch.Tensor, y: torch.Tensor, output: torch.Tensor, operation: str, alpha: float) -> bool:
-    """:func:`run_of_two` of contiguous tensors of one shape, dtype and device, which the caller has seen.
+    """Run :func:`run_binary` on contiguous tensors of one shape, dtype and device, which the caller checks.
 
-    Where all begin at multiples of 16 bytes, no size is part of what is kept: the compiled kernel depends on
-    whether 16 divides the number of elements, and a grid and that number are all that is computed.
+    If all addresses are multiples of 16 bytes, no size is part of the cache key: the compiled kernel depends
+    only on whether 16 divides the number of elements, and a call computes only that number and the grid.
 
     Args:
-        alpha: 1, or, for floating dtypes, any.
+        alpha: 1; any number for floating dtypes.
 
     Returns:
-        whether it was such a kernel, so that there is :func:`_alike` for them.
+        Whether the kernel was such a one, so that :func:`_alike` can be called for the tensors.
     """
     length = output.numel()
     first, second, third = x.data_ptr(), y.data_ptr(), output.data_ptr()
@@ -136,29 +138,29 @@ def _run_alike(x: torch.Tensor, y: torch.Tensor, output: torch.Tensor, operation
         if bucket is not None:
             bucket(-(-length // TILES[output.dtype]), first, second, third, length, alpha)
             return True
-    run_of_two(x, y, output, operation, alpha)
+    run_binary(x, y, output, operation, alpha)
     return False
 
 
-def _alike(x: torch.Tensor, y: torch.Tensor, operation: str) -> OfTwo:
-    """Return what adds two tensors like these and an alpha, of which :func:`_run_alike` has made one.
+def _alike(x: torch.Tensor, y: torch.Tensor, operation: str) -> BinaryCall:
+    """Return the function that adds tensors like these, after :func:`_run_alike` was called for them.
 
-    See :meth:`Bucket.of_two`.
+    See :meth:`Bucket.binary_call`.
     """
     length, bucket = x.numel(), _flat.get(_kind_of(x, operation))
-    assert bucket is not None  # which that call has made
-    return bucket.of_two(x, y, -(-length // TILES[x.dtype]), length)
+    assert bucket is not None  # made by _run_alike
+    return bucket.binary_call(x, y, -(-length // TILES[x.dtype]), length)
 
 
 def _kind_of(tensor: torch.Tensor, operation: str) -> Hashable:
-    """What of tensors like this one, contiguous ones, the kernel is compiled for."""
+    """Return the specialization key of the kernel for contiguous tensors like this one."""
     return operation, tensor.dtype, tensor.get_device(), tensor.numel() & 15 == 0
 
 
-def run_of_two(
+def run_binary(
     x: torch.Tensor, y: torch.Tensor, output: torch.Tensor, operation: str, alpha: float = 1
 ) -> None:
-    """`elementwise.launch(x, y, output, ...).run()`, kept ready for tensors that lie alike."""
+    """Run `elementwise.launch(x, y, output, ...)`; the launch is kept for tensors of the same layout."""
     layouts = tuple((tensor.shape, tensor.stride(), tensor.dtype, tensor.device) for tensor in (x, y, output))
     key = (layouts, operation, repr(alpha))  # not alpha itself: 0.0 and -0.0 are equal
     _launches.run(key, partial(elementwise.launch, operation=operation, alpha=alpha), x, y, output)
@@ -182,13 +184,13 @@ class _Add(torch.autograd.Function):
         input_grad = _reduced(grad, *ctx.input_like) if ctx.needs_input_grad[0] else None
         other_grad = None
         if ctx.needs_input_grad[1]:
-            # By 1 as torch has it: what is expanded stays so.
+            # As in torch, an expanded gradient stays expanded if alpha is 1.
             other_grad = _reduced(grad if ctx.alpha == 1 else grad * ctx.alpha, *ctx.other_like)
         return input_grad, other_grad, None
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> torch.Tensor:
-        # Numbers and integer tensors have none; a zero of their kind promotes as they do.
+        # Numbers and integer tensors have no tangent; a zero of their kind promotes like them.
         input, other, _ = tangents
         if input is None:
             shape, dtype = ctx.input_like
@@ -203,7 +205,7 @@ class _Add(torch.autograd.Function):
         info: Any, in_dims: tuple[int | None, ...], input: Any, other: Any, alpha: Number
     ) -> tuple[torch.Tensor, int]:
         input_dim, other_dim, _ = in_dims
-        # One of a batch, of which there may be none.
+        # One element of the batch, without data: the batch may be empty.
         one = input if input_dim is None else input.new_empty(input.movedim(input_dim, 0).shape[1:])
         another = other if other_dim is None else other.new_empty(other.movedim(other_dim, 0).shape[1:])
         dtype = torch.result_type(one, another)
@@ -213,9 +215,10 @@ class _Add(torch.autograd.Function):
 
 
 def _batched(operand: torch.Tensor | Number, dim: int | None, dtype: torch.dtype, rank: int) -> Any:
-    """An operand with its dimension `dim`, the batch, in front of `rank` others; where it has none, as it is.
+    """Move the batch dimension `dim` of an operand in front of `rank` others; keep an unbatched one as it is.
 
-    In the result's dtype: with the batch, a tensor of no dimensions has one, and would promote otherwise.
+    The operand is converted to the result's dtype: a batch of tensors without dimensions has one dimension,
+    and would promote differently.
     """
     if dim is None or not isinstance(operand, torch.Tensor):
         return operand
@@ -224,7 +227,7 @@ def _batched(operand: torch.Tensor | Number, dim: int | None, dtype: torch.dtype
 
 
 def _reduced(grad: torch.Tensor, shape: torch.Size, dtype: torch.dtype) -> torch.Tensor:
-    """The gradient of what was broadcast to `grad`'s shape: the sum over the copies."""
+    """Return the gradient of a tensor that was broadcast to `grad`'s shape: the sum over the copies."""
     grad = grad.sum_to_size(shape)
     return (grad.real if grad.is_complex() and not dtype.is_complex else grad).to(dtype)
 
@@ -248,12 +251,12 @@ def _add(
 
 
 def _run_axpy(x: torch.Tensor, y: torch.Tensor, result: torch.Tensor, alpha: Number) -> None:
-    """result = alpha * x + y; nothing where there is no memory."""
+    """Compute result = alpha * x + y; do nothing for meta tensors."""
     if result.is_meta:
         return
     if result.dtype == torch.bool:
         x = x if alpha else torch.zeros_like(x)
-        run_of_two(x.to(torch.bool), y.to(torch.bool), result, "logical_or")
+        run_binary(x.to(torch.bool), y.to(torch.bool), result, "logical_or")
     elif result.is_complex():
         if isinstance(alpha, complex) and alpha.imag:
             raise TensorMismatchError(
@@ -268,11 +271,11 @@ def _run_axpy(x: torch.Tensor, y: torch.Tensor, result: torch.Tensor, alpha: Num
         if in_64_bits and abs(alpha) > elementwise.MOST_WHOLE_IN_A_DOUBLE:
             x, alpha = x * alpha, 1
         operation = "add" if alpha == 1 else "axpy"
-        run_of_two(x, y, result, operation, alpha)
+        run_binary(x, y, result, operation, alpha)
 
 
 def _is_plain(x: torch.Tensor, y: torch.Tensor, alpha: Number) -> bool:
-    """Whether the result is plainly another `x`, as in most calls, so that torch need not be asked."""
+    """Return whether the result has the shape, strides and dtype of `x`, as in most calls."""
     return (
         x.dtype is y.dtype
         and x.dtype in _PLAIN_DTYPES
@@ -288,16 +291,16 @@ def _is_plain(x: torch.Tensor, y: torch.Tensor, alpha: Number) -> bool:
 
 
 def _torch_result(input: torch.Tensor, other: torch.Tensor | Number, alpha: Number) -> torch.Tensor:
-    """The result's shape, strides and dtype by torch's own rules: a tensor without data.
+    """Return a tensor without data that has the shape, strides and dtype of torch's result.
 
-    Its strides are those of torch's result, but for some results with a dimension of one element: torch then
-    gives tensors without data other strides than those with data, and ours are the former.
+    Its strides are those of torch's result, except for some results with a dimension of one element: torch
+    gives tensors without data other strides then, and these are returned.
     """
     operands = (input, other)
     try:
         if isinstance(other, torch.Tensor):
             torch.broadcast_tensors(input, other)
-        # A meta tensor's add has the strides but passes over some errors, which one of no elements raises.
+        # A sum of meta tensors has the strides but misses some errors; a sum of empty tensors raises them.
         torch.add(
             *(_without_elements(t) if isinstance(t, torch.Tensor) else t for t in operands), alpha=alpha
         )
@@ -310,7 +313,7 @@ def _torch_result(input: torch.Tensor, other: torch.Tensor | Number, alpha: Numb
 
 
 def _number(value: Number, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """A number as a tensor of no dimensions; whole ones wrap as torch's do."""
+    """Return a number as a tensor without dimensions; integers wrap as in torch."""
     wide = torch.complex64 if dtype == torch.complex32 else dtype
     if isinstance(value, int) and not (dtype.is_floating_point or dtype.is_complex):
         value, wide = (value + 2**63) % 2**64 - 2**63, torch.int64
@@ -326,7 +329,11 @@ def _without_elements(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def on_one_device(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """As in torch, a tensor of no dimensions on the CPU joins the other on its device; nothing else moves."""
+    """Move a tensor without dimensions from the CPU to the other's device, as torch does.
+
+    Raises:
+        TensorMismatchError: the devices differ otherwise.
+    """
     if x.device != y.device:
         if y.dim() == 0 and y.device.type == "cpu":
             return x, y.to(x.device)

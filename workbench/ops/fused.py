@@ -19,8 +19,8 @@ from workbench.launch import Launch
 from workbench.ops import convolution
 from workbench.ops import gemm as products
 from workbench.ops import grouped_gemm as grouped_products
-from workbench.ops.arguments import in_shape, is_followed
-from workbench.ops.gradients import Function, once, save, saved
+from workbench.ops.arguments import in_shape, is_followed, precision_of
+from workbench.ops.gradients import Function, once_differentiable, save, saved_tensors
 from workbench.ops.kept import KeptCalls, Started
 from workbench.ops.profiled import profiled
 from workbench.runtime.cache import LaunchCache
@@ -37,27 +37,28 @@ def fused_matmul(
     epilogue: Epilogue,
     out_dtype: torch.dtype | None = None,
 ) -> torch.Tensor:
-    """What an epilogue makes of `input @ other`, in one kernel: `epilogue=add(d) | fast_gelu()`.
+    """epilogue(input @ other), in one kernel, for example with `epilogue=add(d) | fast_gelu()`.
 
-    The epilogue computes in what products are added up in, fp32, of fp64 in fp64, of int8 in int32, or fp32
-    from where it makes floats of them; its result is rounded once, when it is stored. Gradients compute the
-    product anew instead of keeping it, in the type that it is added up in; they have no gradients themselves.
-    Of int8 products the epilogue's tensors have gradients.
+    The epilogue computes in the accumulator's dtype: fp32; fp64 for fp64; for int8, int32, and fp32 after the
+    first functor that makes floats. Its result is rounded once, when it is stored. The backward pass
+    recomputes the product in the accumulator's dtype instead of keeping it. It has no derivatives itself. For
+    int8 products the epilogue's tensors have gradients.
 
     Args:
         input, other: [..., m, k] and [..., k, n] of one dtype: fp16, bf16, fp32, fp64, int8 or fp8; batches
-            broadcast. As of :func:`matmul` for autocast and tf32.
-        epilogue: of functors in `workbench.kernels.epilogues`, whose tensors broadcast to [..., m, n].
-        out_dtype: of the result, a floating dtype, int8 or int32, which it is converted to as by `Tensor.to`,
-            but of fp8 what is too large, or infinite, is the largest there is (`cast` does so of int8 too,
-            and rounds; of fp64 and int8 there is no fp8 without it); None for what the epilogue casts to, or
-            for the operands', of fp8 bf16, of int8 int32, or fp32 where the epilogue makes floats.
+            broadcast. Autocast and tf32 work as for :func:`matmul`.
+        epilogue: a chain of functors of `workbench.kernels.epilogues`; its tensors broadcast to [..., m, n].
+        out_dtype: the dtype of the result: a floating dtype, int8 or int32. The result is converted as by
+            `Tensor.to`, except that in fp8 too large and infinite values become the largest one (`cast` does
+            so for int8 too, and rounds; for fp64 and int8 products, fp8 needs a `cast`). None: the dtype that
+            the epilogue casts to, or that of the operands; bf16 for fp8; for int8, int32, or fp32 if the
+            epilogue makes floats.
 
     Raises:
-        ArgumentTypeError: an argument is of another type. UnsupportedDtypeError: the kernels have no product
-        of that dtype. TensorMismatchError: shapes, dtypes or devices do not fit, or there is no gradient.
-        InvalidArgumentError: a functor without a meaning is to have a gradient, or of int8 products what it
-        makes is not known. KernelError: a functor of one's own fails.
+        ArgumentTypeError: an argument has another type. UnsupportedDtypeError: the kernels do not support the
+            dtype. TensorMismatchError: shapes, dtypes or devices do not fit, or there is no gradient.
+            InvalidArgumentError: a functor without a meaning needs a gradient, or the dtype that it makes of
+            int8 products is unknown. KernelError: a user's functor fails.
     """
     given: tuple[torch.Tensor, ...] = (input, other)
     if (key := _key_of(epilogue, out_dtype)) is not None:
@@ -90,16 +91,16 @@ def fused_grouped_mm(
     epilogue: Epilogue,
     out_dtype: torch.dtype | None = None,
 ) -> torch.Tensor:
-    """What an epilogue makes of the products of uneven groups, as of :func:`grouped_mm`; 0 behind the last.
+    """epilogue(grouped_mm(mat_a, mat_b, offs=offs)), in one kernel; 0 behind the last group.
 
     Args:
-        mat_a, mat_b, offs: as of :func:`grouped_mm`.
-        epilogue: as of :func:`fused_matmul`; its tensors broadcast to the output, or to [groups, m, n], rows
-            and columns as the output has them: `bias` of (groups, n) is a vector for each expert.
-        out_dtype: as of :func:`fused_matmul`; None for what the epilogue casts to, or for the operands'.
+        mat_a, mat_b, offs: as for :func:`grouped_mm`.
+        epilogue: as for :func:`fused_matmul`; its tensors broadcast to the output, or to [groups, m, n] with
+            the output's rows and columns: `bias` of (groups, n) is a vector for each expert.
+        out_dtype: as for :func:`fused_matmul`; None: the dtype that the epilogue casts to, or the operands'.
 
     Raises:
-        as :func:`grouped_mm`.
+        The errors of :func:`grouped_mm`.
     """
     given: tuple[torch.Tensor, ...] = (mat_a, mat_b, offs)
     if (key := _key_of(epilogue, out_dtype)) is not None:
@@ -137,17 +138,17 @@ def fused_conv2d(
     epilogue: Epilogue,
     out_dtype: torch.dtype | None = None,
 ) -> torch.Tensor:
-    """What an epilogue makes of a convolution, and of its bias, as of :func:`conv2d`.
+    """epilogue(conv2d(input, weight, bias, ...)), in one kernel.
 
     Args:
-        epilogue: as of :func:`fused_matmul`; its tensors broadcast to the output, (n, features, height,
+        epilogue: as for :func:`fused_matmul`; its tensors broadcast to the output, (n, features, height,
             width), and `bias` and `column_scale` have one number for each feature. Dropout counts a group of
             features as a matrix, with a row for each pixel.
-        out_dtype: as of :func:`fused_matmul`; None for what the epilogue casts to, or for the operands'.
-        others: as of :func:`conv2d`.
+        out_dtype: as for :func:`fused_matmul`; None: the dtype that the epilogue casts to, or the operands'.
+        others: as for :func:`conv2d`.
 
     Raises:
-        as :func:`conv2d`.
+        The errors of :func:`conv2d`.
     """
     given: tuple[torch.Tensor, ...] = (input, weight) if bias is None else (input, weight, bias)
     key = None
@@ -168,7 +169,7 @@ def fused_conv2d(
     if chain.permuted is not None:
         raise TensorMismatchError("epilogue", "it permutes an image", "Permute the result: it stays a view.")
     dtype = _result_dtype(chain, batch.dtype, out_dtype)
-    # What is said about functors is said of the given chain, where a bias is not yet the first of them.
+    # Messages number the functors of the given chain, which does not begin with the bias yet.
     whole = chain if bias is None else epilogues.bias(bias) | chain
     if is_followed(batch, weight, *whole.tensors):
         _check_gradient(chain, dtype)
@@ -182,21 +183,21 @@ def fused_conv2d(
 
 
 def _key_of(epilogue: object, out_dtype: object) -> Hashable:
-    """What a call depends on besides its tensors; None where these are of other types."""
+    """Return the cache key of a call's epilogue and dtype; None if their types are wrong."""
     if type(epilogue) is Epilogue and (out_dtype is None or type(out_dtype) is torch.dtype):
         return epilogue.key, out_dtype
     return None
 
 
 def _is_plain(option: object) -> bool:
-    """Whether it is a word, or whole numbers: what equals it then means the same."""
+    """Return whether an option is a string or made of ints, so that equal options mean the same."""
     if type(option) is tuple:
         return all(type(each) is int for each in option)
     return type(option) is int or type(option) is str
 
 
 def _checked(epilogue: object, operand: torch.Tensor, frame: Frame) -> Epilogue:
-    """The epilogue without pending negations, if its tensors fit an output where the operand is."""
+    """Check that the epilogue's tensors fit the output; return the epilogue without pending negations."""
     check_type("epilogue", epilogue, Epilogue, "Give a chain of functors, such as add(d) | relu().")
     assert isinstance(epilogue, Epilogue)
     chain = epilogue
@@ -221,7 +222,7 @@ def _result_dtype(chain: Epilogue, product: torch.dtype, asked: torch.dtype | No
         raise TensorMismatchError("out_dtype", f"{asked}, cast to {found}", f"Give {found}, or None.")
     is_cast = any(one.dtype for one in chain.functors)
     if asked in gemm.FP8 and product in (torch.float64, torch.int32) and not is_cast:
-        # Triton makes fp8 of fp32 alone, to which the cast goes first.
+        # Triton converts only fp32 to fp8; `cast` converts to fp32 first.
         raise TensorMismatchError(
             "out_dtype", f"{asked} of {product}", f"End the epilogue with cast({asked})."
         )
@@ -229,7 +230,7 @@ def _result_dtype(chain: Epilogue, product: torch.dtype, asked: torch.dtype | No
 
 
 def _check_gradient(chain: Epilogue, dtype: torch.dtype) -> None:
-    """Raise where gradients are wanted and there are none."""
+    """Raise an error if the result cannot have the gradients that are required."""
     if not dtype.is_floating_point or dtype in gemm.FP8:
         fix = "Use torch.no_grad(), or cast what is differentiated."
         raise TensorMismatchError("epilogue, out_dtype", f"{dtype} of what requires grad", fix)
@@ -237,14 +238,14 @@ def _check_gradient(chain: Epilogue, dtype: torch.dtype) -> None:
 
 
 def _check_meaning(chain: Epilogue, fix: str) -> None:
-    """Raise where a functor has none in torch."""
+    """Raise an error if a functor has no meaning in torch."""
     for i, one in enumerate(chain.functors):
         if one.meaning is None:
             raise InvalidArgumentError(f"epilogue[{i}].meaning", f"{one.name} has none", fix)
 
 
 def _check_divided(chain: Epilogue, problem: grouped_gemm.Problem) -> None:
-    """Raise where a tensor has elements for each group and each of what is divided, or the chain permutes."""
+    """Raise an error if the chain permutes, or a tensor varies by group and along the divided dimension."""
     if chain.permuted is not None:
         raise TensorMismatchError("epilogue", "it permutes groups", "Permute the result: it stays a view.")
     if problem.axis == 2:
@@ -269,7 +270,7 @@ def _matmul(chain: Epilogue, dtype: torch.dtype, a: torch.Tensor, b: torch.Tenso
 def _started(
     chain: Epilogue, dtype: torch.dtype, a: torch.Tensor, b: torch.Tensor
 ) -> tuple[torch.Tensor, Started]:
-    """The result, and what was started for it."""
+    """Return the result, and the work that was started for it."""
     shape = (*gemm.batch_shape(a, b), a.shape[-2], b.shape[-1])
     output = torch.empty(gemm.stored_shape(chain, shape), dtype=dtype, device=a.device)
     if output.is_meta or not output.numel():
@@ -277,10 +278,10 @@ def _started(
     a, b = a.resolve_neg(), b.resolve_neg()
     rows = output
     if b.dim() > 2 and math.prod(shape[:-2]) == 1 and chain.permuted is None:
-        b = b.view(b.shape[-2:])  # a batch of one is a matrix, of which more is known
+        b = b.view(b.shape[-2:])  # a batch of one is a matrix, about which more is known
     if b.dim() == 2 and len(shape) > 2 and (flat := chain.as_rows(shape)) is not None:
         chain, a, rows = flat, products._as_rows(a), products._as_rows(output)
-    precision, tensors = products._precision(a), (a, b, rows, *chain.tensors)
+    precision, tensors = precision_of(a), (a, b, rows, *chain.tensors)
     key = (products.layouts_of(*tensors), output.device, precision, chain.key)
     again = _launches.run(key, partial(_launch, chain, precision), *tensors)
     return output, Started(again, (a, b, *chain.tensors), 2)
@@ -308,11 +309,11 @@ def _grouped(
 def _started_groups(
     chain: Epilogue, dtype: torch.dtype, offs: torch.Tensor, a: torch.Tensor, b: torch.Tensor
 ) -> tuple[torch.Tensor, Started]:
-    """As :func:`_started`, of groups."""
+    """Return :func:`_started` for groups."""
     output = grouped_gemm.new_output(grouped_gemm.problem_of(a, b, offs), dtype, a.device)
     if output.is_meta or not output.numel():
         return output, Started()
-    again = grouped_products.start(a, b, offs, output, products._precision(a), chain)
+    again = grouped_products.start(a, b, offs, output, precision_of(a), chain)
     return output, Started(again, (a, b, offs, *chain.tensors), 3)
 
 
@@ -323,13 +324,13 @@ def _convolve(
 
 
 def accumulated(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """a @ b in the type that it is added up in, followed by autograd; operands as the kernels take them."""
+    """Return a @ b in the accumulator's dtype, recorded by autograd; the operands are checked already."""
     product: torch.Tensor = _Product.apply(Epilogue(), _accumulated(a.dtype), a, b)  # type: ignore[no-untyped-call]  # torch does not type it
     return product
 
 
 def _accumulated(dtype: torch.dtype) -> torch.dtype:
-    """What products are added up in."""
+    """Return the dtype in which products accumulate."""
     if dtype == torch.int8:
         return torch.int32
     return torch.float64 if dtype == torch.float64 else torch.float32
@@ -342,13 +343,13 @@ def _through(
     grad: torch.Tensor,
     finished: Callable[[torch.Tensor], torch.Tensor] = lambda result: result,
 ) -> tuple[torch.Tensor | None, list[torch.Tensor | None]]:
-    """The gradients of a product and of a chain's tensors, from that of what the chain makes of it.
+    """Return the gradients of a product and of a chain's tensors, given that of the chain's result.
 
-    Whole numbers, and so products of them, have none.
+    Integers, and so products of them, have no gradient.
 
     Args:
-        product: in the type that the chain computes in.
-        finished: what is done to the chain's result.
+        product: the product in the dtype that the chain computes in.
+        finished: a function that is applied to the chain's result.
     """
     with torch.enable_grad():
         leaves = [t.detach().requires_grad_(t.is_floating_point()) for t in (product, *chain.tensors)]
@@ -364,11 +365,11 @@ def _through(
 
 
 def _save(ctx: Any, operands: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor]) -> None:
-    """Save those of a product's operands, and of its chain's tensors, that the requested gradients read.
+    """Save the operands of a product and the tensors of its chain that the requested gradients read.
 
     Args:
-        operands: two, and before them offsets where there are some.
-        tensors: of `ctx.chain`.
+        operands: the two operands, after the offsets if there are any.
+        tensors: the tensors of `ctx.chain`.
     """
     needed = ctx.needs_input_grad[-len(operands) - len(tensors) :]
     *offsets, of_first, of_second = needed[: len(operands)]
@@ -382,12 +383,12 @@ def _save(ctx: Any, operands: Sequence[torch.Tensor], tensors: Sequence[torch.Te
 
 
 def _unread(shape: Sequence[int], like: torch.Tensor) -> torch.Tensor:
-    """A stand-in for a product whose elements no requested gradient depends on."""
+    """Return a stand-in for a product whose elements no requested gradient depends on."""
     return torch.zeros((), dtype=_accumulated(like.dtype), device=like.device).expand(tuple(shape))
 
 
 class _Product(Function):
-    """The chain's tensors follow the operands; kept is the chain without them."""
+    """A product with an epilogue; its chain is kept without its tensors, which follow the operands."""
 
     @staticmethod
     def forward(
@@ -422,17 +423,17 @@ class _Product(Function):
             if needs_a:
                 of_a = products._product(of_product, b.mT).sum_to_size(a.shape)
             if needs_b:
-                if b.dim() == 2:  # one product, which adds up over the batch too
+                if b.dim() == 2:  # one product, which also sums over the batch
                     a = products._as_rows(a.expand(*of_product.shape[:-1], a.shape[-1]))
                     of_product = products._as_rows(of_product)
                 of_b = products._product(a.mT, of_product).sum_to_size(b.shape)
             return (of_a, of_b, *of_tensors)
 
-        return None, None, *once(compute, *grads, *saved(ctx))
+        return None, None, *once_differentiable(compute, *grads, *saved_tensors(ctx))
 
 
 class _Convolution(Function):
-    """As :class:`_Product`."""
+    """A convolution with an epilogue; see :class:`_Product`."""
 
     @staticmethod
     def forward(
@@ -476,11 +477,11 @@ class _Convolution(Function):
                 *of_tensors,
             )
 
-        return None, None, None, *once(compute, *grads, *saved(ctx))
+        return None, None, None, *once_differentiable(compute, *grads, *saved_tensors(ctx))
 
 
 class _GroupedProduct(Function):
-    """As :class:`_Product`."""
+    """Grouped products with an epilogue; see :class:`_Product`."""
 
     @staticmethod
     def forward(
@@ -523,4 +524,4 @@ class _GroupedProduct(Function):
             of_b = grouped_products._product(a.mT, of_product, offs) if needs_b else None
             return (None, of_a, of_b, *of_tensors)
 
-        return None, None, *once(compute, *grads, *saved(ctx))
+        return None, None, *once_differentiable(compute, *grads, *saved_tensors(ctx))

@@ -1,8 +1,7 @@
-"""Products and what follows them, in one operator: norms, softmax and reductions of rows; two products.
+"""Matrix products fused with a norm, softmax or reduction of rows, a gate, or a second product.
 
-torch has these as compositions, with which they share meaning and broadcasting; none of them is a function of
-torch's own. Gradients recompute: the backward pass makes the composition of the other operators of this
-package, and differentiates that, once.
+torch has no such functions. Meaning and broadcasting are those of the composition of torch's functions. The
+backward pass recomputes the composition from other operators of this package and differentiates that, once.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from workbench.ops import reduction as reductions
 from workbench.ops.arguments import as_real, check_operand, in_shape, is_followed, precision_of
 from workbench.ops.fused import accumulated
 from workbench.ops.gemm import layouts_of, matmul
-from workbench.ops.gradients import Function, once, save, saved
+from workbench.ops.gradients import Function, once_differentiable, save, saved_tensors
 from workbench.ops.kept import KeptCalls, Started
 from workbench.ops.profiled import profiled
 from workbench.runtime.cache import LaunchCache
@@ -54,21 +53,20 @@ def matmul_layer_norm(
 ) -> torch.Tensor:
     """layer_norm(input @ other) over the last dimension, with weight and bias.
 
-    One kernel where an instance has whole rows in a tile; else two, between which the product is in memory.
-    fp32 is rounded to tf32 where torch's own switch allows it. Under `torch.autocast` the product's operands
-    are in the lower precision, and so is the result. It can be differentiated once, by recomputing the
-    product.
+    One kernel if an instance has whole rows in a tile; otherwise two, which pass the product through memory.
+    fp32 is rounded to tf32 if torch's switch allows it. Under `torch.autocast` the product's operands and the
+    result are in the lower precision. It can be differentiated once, by recomputing the product.
 
     Args:
-        input: (..., m, k). other: (..., k, n). Of one dtype: fp16, bf16, fp32 or fp64; batches broadcast.
-        weight, bias: (n,), each None for none, fp16, bf16, fp32 or fp64.
+        input, other: (..., m, k) and (..., k, n) of one dtype: fp16, bf16, fp32 or fp64; batches broadcast.
+        weight, bias: (n,), fp16, bf16, fp32 or fp64, or None.
         eps: added to the variance.
-        epilogue: what is done to the product first, such as `bias(vector) | add(residual)`, in the type
-            of the accumulator; None for nothing.
+        epilogue: functors that are applied to the product first, in the accumulator's dtype, such as
+            `bias(vector) | add(residual)`; None for none.
 
     Raises:
-        ArgumentTypeError: an argument is of another type. UnsupportedDtypeError: the kernels have no product
-        of that dtype. TensorMismatchError: shapes, dtypes or devices do not fit.
+        ArgumentTypeError: an argument has another type. UnsupportedDtypeError: the kernels do not support the
+            dtype. TensorMismatchError: shapes, dtypes or devices do not fit.
     """
     if isinstance(bias, torch.Tensor) and weight is None:
         weight = torch.ones_like(bias)
@@ -86,8 +84,8 @@ def matmul_rms_norm(
 ) -> torch.Tensor:
     """rms_norm(input @ other) over the last dimension, with a weight.
 
-    Arguments, and what it raises, as of :func:`matmul_layer_norm`; `eps` None is the smallest step of the
-    arithmetic at 1, as of `ops.rms_norm`.
+    Arguments and errors as for :func:`matmul_layer_norm`; an `eps` of None is the machine epsilon of the
+    arithmetic, as for `ops.rms_norm`.
     """
     if eps is None and isinstance(input, torch.Tensor):
         eps = torch.finfo(torch.float64 if input.dtype == torch.float64 else torch.float32).eps
@@ -98,7 +96,7 @@ def matmul_rms_norm(
 def matmul_softmax(
     input: torch.Tensor, other: torch.Tensor, *, epilogue: Epilogue | None = None
 ) -> torch.Tensor:
-    """softmax(input @ other) over the last dimension. Arguments as of :func:`matmul_layer_norm`."""
+    """softmax(input @ other) over the last dimension. Arguments as for :func:`matmul_layer_norm`."""
     return _rows("softmax", input, other, epilogue=epilogue)
 
 
@@ -106,108 +104,81 @@ def matmul_softmax(
 def matmul_log_softmax(
     input: torch.Tensor, other: torch.Tensor, *, epilogue: Epilogue | None = None
 ) -> torch.Tensor:
-    """log_softmax(input @ other) over the last dimension. Arguments as of :func:`matmul_layer_norm`."""
+    """log_softmax(input @ other) over the last dimension. Arguments as for :func:`matmul_layer_norm`."""
     return _rows("log_softmax", input, other, epilogue=epilogue)
 
 
 @profiled
 def matmul_sum(
-    input: torch.Tensor,
-    other: torch.Tensor,
-    keepdim: bool = False,
-    *,
-    epilogue: Epilogue | None = None,
+    input: torch.Tensor, other: torch.Tensor, keepdim: bool = False, *, epilogue: Epilogue | None = None
 ) -> torch.Tensor:
-    """(input @ other).sum(-1), of a product that is never in memory.
+    """(input @ other).sum(-1); the product is never in memory.
 
-    It adds up the product's own elements: `matmul(input, other.sum(-1))` needs 1 / n of the multiplications,
-    in another order of rounding. The other reductions have no such way around the product.
+    It sums the product's elements. `matmul(input, other.sum(-1))` needs 1 / n of the multiplications, but
+    rounds in another order. The other reductions have no such shortcut.
 
     Args:
-        input: (..., m, k). other: (..., k, n), n of 1 or more. As of :func:`matmul_layer_norm`.
-        keepdim: whether the result has a last dimension, of 1.
-        epilogue: as of :func:`matmul_layer_norm`.
+        input, other: (..., m, k) and (..., k, n), as for :func:`matmul_layer_norm`; n is at least 1.
+        keepdim: whether the result keeps a last dimension of 1.
+        epilogue: as for :func:`matmul_layer_norm`.
 
     Raises:
-        as :func:`matmul_layer_norm`.
+        The errors of :func:`matmul_layer_norm`.
     """
     return _reduced("sum", input, other, keepdim, epilogue)
 
 
 @profiled
 def matmul_mean(
-    input: torch.Tensor,
-    other: torch.Tensor,
-    keepdim: bool = False,
-    *,
-    epilogue: Epilogue | None = None,
+    input: torch.Tensor, other: torch.Tensor, keepdim: bool = False, *, epilogue: Epilogue | None = None
 ) -> torch.Tensor:
-    """(input @ other).mean(-1). Arguments as of :func:`matmul_sum`."""
+    """(input @ other).mean(-1). Arguments as for :func:`matmul_sum`."""
     return _reduced("mean", input, other, keepdim, epilogue)
 
 
 @profiled
 def matmul_norm(
-    input: torch.Tensor,
-    other: torch.Tensor,
-    keepdim: bool = False,
-    *,
-    epilogue: Epilogue | None = None,
+    input: torch.Tensor, other: torch.Tensor, keepdim: bool = False, *, epilogue: Epilogue | None = None
 ) -> torch.Tensor:
-    """The Euclidean norm of each row of input @ other. Arguments as of :func:`matmul_sum`."""
+    """The Euclidean norm of each row of input @ other. Arguments as for :func:`matmul_sum`."""
     return _reduced("norm", input, other, keepdim, epilogue)
 
 
 @profiled
 def matmul_amax(
-    input: torch.Tensor,
-    other: torch.Tensor,
-    keepdim: bool = False,
-    *,
-    epilogue: Epilogue | None = None,
+    input: torch.Tensor, other: torch.Tensor, keepdim: bool = False, *, epilogue: Epilogue | None = None
 ) -> torch.Tensor:
-    """(input @ other).amax(-1). Arguments as of :func:`matmul_sum`."""
+    """(input @ other).amax(-1). Arguments as for :func:`matmul_sum`."""
     return _reduced("amax", input, other, keepdim, epilogue)
 
 
 @profiled
 def matmul_amin(
-    input: torch.Tensor,
-    other: torch.Tensor,
-    keepdim: bool = False,
-    *,
-    epilogue: Epilogue | None = None,
+    input: torch.Tensor, other: torch.Tensor, keepdim: bool = False, *, epilogue: Epilogue | None = None
 ) -> torch.Tensor:
-    """(input @ other).amin(-1). Arguments as of :func:`matmul_sum`."""
+    """(input @ other).amin(-1). Arguments as for :func:`matmul_sum`."""
     return _reduced("amin", input, other, keepdim, epilogue)
 
 
 @profiled
 def matmul_argmax(
-    input: torch.Tensor,
-    other: torch.Tensor,
-    keepdim: bool = False,
-    *,
-    epilogue: Epilogue | None = None,
+    input: torch.Tensor, other: torch.Tensor, keepdim: bool = False, *, epilogue: Epilogue | None = None
 ) -> torch.Tensor:
-    """(input @ other).argmax(-1): where the largest element of each row is first, int64, without gradients.
+    """(input @ other).argmax(-1): the first index of the largest element of each row, int64.
 
-    Of elements as the product has them before it is rounded. Arguments as of :func:`matmul_sum`.
+    It compares the product's elements before they are rounded, and has no gradients. Arguments as for
+    :func:`matmul_sum`.
     """
     return _reduced("argmax", input, other, keepdim, epilogue)
 
 
 @profiled
 def matmul_logsumexp(
-    input: torch.Tensor,
-    other: torch.Tensor,
-    keepdim: bool = False,
-    *,
-    epilogue: Epilogue | None = None,
+    input: torch.Tensor, other: torch.Tensor, keepdim: bool = False, *, epilogue: Epilogue | None = None
 ) -> torch.Tensor:
-    """(input @ other).logsumexp(-1): what cross entropy needs of all logits.
+    """(input @ other).logsumexp(-1), which cross entropy needs of all logits.
 
-    Arguments as of :func:`matmul_sum`.
+    Arguments as for :func:`matmul_sum`.
     """
     return _reduced("logsumexp", input, other, keepdim, epilogue)
 
@@ -216,16 +187,16 @@ def matmul_logsumexp(
 def matmul_matmul(
     input: torch.Tensor, mat1: torch.Tensor, mat2: torch.Tensor, activation: str = "identity"
 ) -> torch.Tensor:
-    """activation(input @ mat1) @ mat2, in one kernel where its tile has all columns of the result.
+    """activation(input @ mat1) @ mat2, in one kernel if its tile has all columns of the result.
 
-    Where it has not, or where both k and l are long, in the composition: product, activation, product.
+    Otherwise, or if both k and l are long, it is the composition: product, activation, product.
 
     Args:
-        input: (..., m, k). mat1: (..., k, l). mat2: (..., l, n). As of :func:`matmul_layer_norm`.
+        input, mat1, mat2: (..., m, k), (..., k, l) and (..., l, n), as for :func:`matmul_layer_norm`.
         activation: "identity", "relu", "sigmoid", "silu", "gelu" or "gelu_tanh".
 
     Raises:
-        as :func:`matmul_layer_norm`; UnknownNameError: `activation`.
+        UnknownNameError: `activation` is unknown. Others as for :func:`matmul_layer_norm`.
     """
     given = (input, mat1, mat2)
     key = ("matmul_matmul", activation) if type(activation) is str else None
@@ -244,11 +215,11 @@ def swiglu(input: torch.Tensor, gate: torch.Tensor, up: torch.Tensor) -> torch.T
     """silu(input @ gate) * (input @ up), in one kernel, which loads `input` once.
 
     Args:
-        input: (..., m, k). gate, up: (..., k, n), such as the transposed weights of two linear layers, or two
-            halves of one. As of :func:`matmul_layer_norm`.
+        input: (..., m, k), as for :func:`matmul_layer_norm`.
+        gate, up: (..., k, n), such as the transposed weights of two linear layers, or two halves of one.
 
     Raises:
-        as :func:`matmul_layer_norm`.
+        The errors of :func:`matmul_layer_norm`.
     """
     return _gated("swiglu", "silu", input, gate, up)
 
@@ -260,11 +231,11 @@ def geglu(
     """gelu(input @ gate) * (input @ up), in one kernel, which loads `input` once.
 
     Args:
-        input, gate, up: as of :func:`swiglu`.
-        approximate: "none", or "tanh", as of `torch.nn.functional.gelu`.
+        input, gate, up: as for :func:`swiglu`.
+        approximate: "none" or "tanh", as for `torch.nn.functional.gelu`.
 
     Raises:
-        as :func:`matmul_layer_norm`; InvalidArgumentError: `approximate`.
+        InvalidArgumentError: `approximate` is unknown. Others as for :func:`matmul_layer_norm`.
     """
     if approximate not in ("none", "tanh"):
         raise InvalidArgumentError("approximate", f"got {approximate!r}", "Give 'none' or 'tanh'.")
@@ -272,7 +243,7 @@ def geglu(
 
 
 def _gated(function: str, activation: str, *given: torch.Tensor) -> torch.Tensor:
-    """activation(input @ gate) * (input @ up)."""
+    """Return activation(input @ gate) * (input @ up)."""
     key = (function, activation)
     if (kept := _kept.again(key, *given)) is not None:
         return kept
@@ -287,13 +258,26 @@ def _run_gated(
     activation: str, input: torch.Tensor, gate: torch.Tensor, up: torch.Tensor
 ) -> tuple[torch.Tensor, Started]:
     a, output = _rows_and_output(input, gate, up)
+    return _run_three(_launch_gated, activation, input, a, gate, up, output)
+
+
+def _run_three(
+    make: Callable[..., Launch],
+    activation: str,
+    input: torch.Tensor,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    c: torch.Tensor,
+    output: torch.Tensor,
+) -> tuple[torch.Tensor, Started]:
+    """Run the launch of three matrices, `a` being `input` as the kernel takes it."""
     if output.is_meta or not output.numel():
         return output, Started()
     into = output.view(-1, output.shape[-1]) if a.dim() < input.dim() else output
-    tensors, precision = (a, gate, up, into), precision_of(a)
-    key = ("gated", layouts_of(*tensors), output.device, activation, precision)
-    again = _launches.run(key, partial(_launch_gated, activation, precision), *tensors)
-    return output, Started(again, (a, gate, up), 3)
+    tensors, precision = (a, b, c, into), precision_of(a)
+    key = (make, layouts_of(*tensors), output.device, activation, precision)
+    again = _launches.run(key, partial(make, activation, precision), *tensors)
+    return output, Started(again, (a, b, c), 3)
 
 
 def _launch_gated(
@@ -326,13 +310,7 @@ def _run_pair(
         unfused = partial(_unfused_pair, ACTIVATIONS[activation])
         return unfused(input, mat1, mat2), Started(unfused, (input, mat1, mat2))
     a, output = _rows_and_output(input, mat1, mat2, cols=mat2.shape[-1])
-    if output.is_meta or not output.numel():
-        return output, Started()
-    into = output.view(-1, output.shape[-1]) if a.dim() < input.dim() else output
-    tensors, precision = (a, mat1, mat2, into), precision_of(a)
-    key = ("pair", layouts_of(*tensors), output.device, activation, precision)
-    again = _launches.run(key, partial(_launch_pair, activation, precision), *tensors)
-    return output, Started(again, (a, mat1, mat2), 3)
+    return _run_three(_launch_pair, activation, input, a, mat1, mat2, output)
 
 
 def _launch_pair(
@@ -375,7 +353,7 @@ def _rows(
     eps: float | None = 0.0,
     epilogue: Epilogue | None = None,
 ) -> torch.Tensor:
-    """A norm or softmax of the product's rows."""
+    """Return a norm or softmax of the product's rows."""
     given = [input, other, *[each for each in vectors if each is not None]]
     key = None
     if type(eps) in (float, int) and (epilogue is None or type(epilogue) is Epilogue):
@@ -458,13 +436,9 @@ def _rows_plainly(
 
 
 def _reduced(
-    operator: str,
-    input: torch.Tensor,
-    other: torch.Tensor,
-    keepdim: bool,
-    epilogue: Epilogue | None,
+    operator: str, input: torch.Tensor, other: torch.Tensor, keepdim: bool, epilogue: Epilogue | None
 ) -> torch.Tensor:
-    """A reduction of the product's rows."""
+    """Return a reduction of the product's rows."""
     given: tuple[torch.Tensor, ...] = (input, other)
     key = None
     if type(keepdim) is bool and (epilogue is None or type(epilogue) is Epilogue):
@@ -531,7 +505,7 @@ def _reduced_plainly(
 
 
 def _chain(epilogue: Epilogue | None, a: torch.Tensor, b: torch.Tensor) -> Epilogue:
-    """The epilogue without pending negations, if its tensors fit the product."""
+    """Check that the epilogue's tensors fit the product; return it without pending negations."""
     check_operand("epilogue", epilogue, Epilogue | None, "a chain of functors, such as bias(vector), or None")
     chain = Epilogue() if epilogue is None else epilogue
     chain = chain.with_tensors([t.resolve_neg() for t in chain.tensors])
@@ -541,26 +515,26 @@ def _chain(epilogue: Epilogue | None, a: torch.Tensor, b: torch.Tensor) -> Epilo
 
 
 def _tells_batches_apart(chain: Epilogue) -> bool:
-    """Whether all rows of a batch as one matrix would be something else to an epilogue."""
+    """Return whether the epilogue depends on the batch, so that a batch cannot be flattened to one matrix."""
     return bool(chain.tensors) or any(one.uses_place for one in chain.functors)
 
 
 def _ended(product: torch.Tensor, chain: Epilogue, others: Sequence[torch.Tensor | None]) -> torch.Tensor:
-    """What the epilogue makes of a product, in the type of the arithmetic."""
+    """Apply the epilogue to a product in the accumulator's dtype."""
     return chain.with_tensors([t for t in others if t is not None]).meaning(product)
 
 
 def _rows_and_output(
     input: torch.Tensor, *others: torch.Tensor, cols: int | None = None
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """`input` as the kernels are to be given it, and where the result goes."""
+    """Return `input` as the kernels take it, and an empty tensor for the result."""
     batch = torch.broadcast_shapes(*(t.shape[:-2] for t in (input, *others)))
     shape = (*batch, input.shape[-2], others[0].shape[-1] if cols is None else cols)
     return products.as_rows(input, *others), torch.empty(shape, dtype=input.dtype, device=input.device)
 
 
 def _operands(function: str, **given: torch.Tensor) -> list[torch.Tensor]:
-    """The matrices, without pending negations, in autocast's dtype where that is on."""
+    """Check the matrices; return them without pending negations, in autocast's dtype if that is on."""
     for name, tensor in given.items():
         check_operand(name, tensor, torch.Tensor, "a torch.Tensor")
     tensors = [*given.values()]
@@ -584,7 +558,7 @@ def _refuse(arguments: str, reason: str) -> None:
 
 _Run = Callable[..., tuple[torch.Tensor, Started]]
 
-# For each tensor, whether its elements are read, given for each whether its gradient is requested.
+# A function from whether each tensor's gradient is requested to whether each tensor's elements are read.
 _Reads = Callable[[Sequence[bool]], Sequence[bool]]
 
 
@@ -621,16 +595,16 @@ def _read_by_sums(chain: Epilogue, needed: Sequence[bool]) -> Sequence[bool]:
 def _followed(
     run: _Run, plain: Callable[..., torch.Tensor], reads: _Reads, *tensors: torch.Tensor | None
 ) -> tuple[torch.Tensor, Started]:
-    """`run(*tensors)`, a result and what was started, followed by autograd where that wants to know."""
+    """Return `run(*tensors)`, a result and the started work; autograd records it if it has to."""
     if is_followed(*(t for t in tensors if t is not None)):
         return _Recomputed.apply(run, plain, reads, *tensors), Started()  # type: ignore[no-untyped-call]  # torch does not type it
     return run(*tensors)
 
 
 class _Recomputed(Function):
-    """An operator whose gradients are those of a composition, which the backward pass makes anew.
+    """An operator whose gradients are those of a composition, which the backward pass recomputes.
 
-    In the type of the arithmetic, as the kernel does it: a product that fp16 cannot hold is no infinity.
+    It does so in the accumulator's dtype, like the kernel, so that a product too large for fp16 is finite.
     """
 
     @staticmethod
@@ -646,7 +620,9 @@ class _Recomputed(Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> Any:
-        found = once(partial(_gradients, ctx.plain, ctx.needs_input_grad[3:]), *grads, *saved(ctx))
+        found = once_differentiable(
+            partial(_gradients, ctx.plain, ctx.needs_input_grad[3:]), *grads, *saved_tensors(ctx)
+        )
         wanted = iter(found)
         return None, None, None, *[next(wanted) if needed else None for needed in ctx.needs_input_grad[3:]]
 
@@ -657,7 +633,7 @@ def _gradients(
     grad: torch.Tensor,
     *tensors: torch.Tensor | None,
 ) -> tuple[torch.Tensor, ...]:
-    """Of `plain(*tensors)`, for those tensors that need one."""
+    """Return the gradients of `plain(*tensors)` for the tensors that need one."""
     with torch.enable_grad():
         leaves = [
             None if t is None else t.detach().requires_grad_(wanted)

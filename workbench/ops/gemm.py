@@ -28,16 +28,17 @@ from workbench.ops.arguments import (
     is_dense,
     is_followed,
     kind_of,
+    precision_of,
 )
-from workbench.ops.gradients import batches, one_of
+from workbench.ops.gradients import add_batch_dim, batches
 from workbench.ops.profiled import profiled
 from workbench.runtime.cache import MOST_KEPT, LaunchCache
 from workbench.runtime.replay import Replay
 
-# Of functions whose operands have so many dimensions, mostly or always.
+# The number of dimensions that both operands of a function have in most or all calls.
 _RANKS: dict[Callable[..., torch.Tensor], int] = {torch.matmul: 2, torch.mm: 2, torch.bmm: 3}
 
-# What torch takes for a scalar of any floating dtype; of float64 more.
+# The largest scalar that torch takes for every floating dtype; for float64 it takes larger ones.
 _LARGEST = torch.finfo(torch.float32).max
 
 
@@ -45,26 +46,27 @@ _LARGEST = torch.finfo(torch.float32).max
 def matmul(input: torch.Tensor, other: torch.Tensor, *, out: torch.Tensor | None = None) -> torch.Tensor:
     """The product of two matrices, vectors, or batches of matrices, as `torch.matmul`.
 
-    Under `torch.autocast` it is computed in the lower precision. fp32 is rounded to tf32 where torch's own
-    switch allows it (`torch.set_float32_matmul_precision`, `torch.backends.cuda.matmul`).
+    Under `torch.autocast` it is computed in the lower precision. fp32 is rounded to tf32 if torch's switch
+    allows it (`torch.set_float32_matmul_precision`, `torch.backends.cuda.matmul`).
 
-    What differs from torch: fp8 is multiplied too, into bf16, but has no gradients; complex numbers and
-    integers wider than int8 are not.
+    Differences from torch: fp8 is supported, with a result in bf16 and without gradients; complex numbers and
+    integers wider than int8 are not supported.
 
     Args:
-        input, other: of one or more dimensions and of one dtype: fp16, bf16, fp32, fp64, int8 or fp8.
-        out: where the result goes, of the result's dtype; None for a new tensor. No autocast with it.
+        input, other: tensors of one or more dimensions and one dtype: fp16, bf16, fp32, fp64, int8 or fp8.
+        out: the tensor for the result, of the result's dtype; None for a new tensor. With it there is no
+            autocast.
 
     Raises:
-        ArgumentTypeError: an argument is no tensor.
-        UnsupportedDtypeError: the kernels have no product of that dtype.
-        TensorMismatchError: shapes, dtypes or devices do not fit; fp8 requires grad.
+        ArgumentTypeError: an argument is not a tensor.
+        UnsupportedDtypeError: the kernels do not support the dtype.
+        TensorMismatchError: shapes, dtypes or devices do not fit, or an fp8 tensor requires grad.
     """
     if out is None and (product := _kept_product(input, other)) is not None:
         return product
     input, other = _operands("matmul", {"input": input, "other": other}, out)
     shape = _result_shape(torch.matmul, input=input, other=other)
-    if input.dim() == 1 and other.dim() > 2:  # a vector from the right, so that the batch becomes more rows
+    if input.dim() == 1 and other.dim() > 2:  # put the vector on the right: the batch becomes more rows
         input, other = other.mT, input
     a = input.unsqueeze(0) if input.dim() == 1 else input
     b = other.unsqueeze(1) if other.dim() == 1 else other
@@ -73,7 +75,7 @@ def matmul(input: torch.Tensor, other: torch.Tensor, *, out: torch.Tensor | None
 
 @profiled
 def mm(input: torch.Tensor, mat2: torch.Tensor, *, out: torch.Tensor | None = None) -> torch.Tensor:
-    """The product of two matrices, as `torch.mm`. Raises as :func:`matmul`."""
+    """The product of two matrices, as `torch.mm`. Errors are those of :func:`matmul`."""
     if out is None and (product := _kept_product(input, mat2)) is not None:
         return product
     input, mat2 = _operands("mm", {"input": input, "mat2": mat2}, out)
@@ -83,7 +85,7 @@ def mm(input: torch.Tensor, mat2: torch.Tensor, *, out: torch.Tensor | None = No
 
 @profiled
 def bmm(input: torch.Tensor, mat2: torch.Tensor, *, out: torch.Tensor | None = None) -> torch.Tensor:
-    """The products of two batches of matrices, as `torch.bmm`. Raises as :func:`matmul`."""
+    """The products of two batches of matrices, as `torch.bmm`. Errors are those of :func:`matmul`."""
     input, mat2 = _operands("bmm", {"input": input, "mat2": mat2}, out)
     _result_shape(torch.bmm, input=input, mat2=mat2)
     return _finished(_product(input, mat2), out)
@@ -104,13 +106,13 @@ def addmm(
     `input` is not read if beta is 0, and the matrices are not if alpha is.
 
     Args:
-        input: what broadcasts to the result, of its dtype: of fp8 matrices bf16, or fp8 too.
-        mat1, mat2, out: as of :func:`matmul`.
-        beta, alpha: real numbers; of int8, int8s, from which torch drops a fraction.
+        input: a tensor that broadcasts to the result, of the result's dtype; for fp8 matrices, bf16 or fp8.
+        mat1, mat2, out: as for :func:`matmul`.
+        beta, alpha: real numbers. For int8 they are int8; torch drops a fraction.
 
     Raises:
-        as :func:`matmul`; TensorMismatchError where torch does not take a number, NumberRangeError where none
-        of its dtypes could.
+        TensorMismatchError: torch does not take a number for this dtype. NumberRangeError: torch takes it for
+            no dtype. Others as for :func:`matmul`.
     """
     return _added(torch.addmm, torch.mm, {"input": input, "mat1": mat1, "mat2": mat2}, beta, alpha, out)
 
@@ -125,9 +127,16 @@ def baddbmm(
     alpha: Number = 1,
     out: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """beta * input + alpha * (batch1 @ batch2), as `torch.baddbmm`; `input` is not read if beta is 0.
+    """beta * input + alpha * (batch1 @ batch2), as `torch.baddbmm`.
 
-    Arguments, and what it raises, as of :func:`addmm`.
+    `input` is not read if beta is 0. On a GPU the batches are not read if alpha is 0. On the CPU they are, as
+    torch reads small ones there, and their NaN and inf make the result NaN.
+
+    Args:
+        input, batch1, batch2, beta, alpha, out: as for :func:`addmm`.
+
+    Raises:
+        The errors of :func:`addmm`.
     """
     given = {"input": input, "batch1": batch1, "batch2": batch2}
     return _added(torch.baddbmm, torch.bmm, given, beta, alpha, out)
@@ -139,11 +148,11 @@ def linear(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None 
 
     Args:
         input: (..., in_features). weight: (out_features, in_features), or (in_features,).
-        bias: (out_features,), or what broadcasts to the result, of its dtype: of fp8 bf16, or fp8 too; None
-            for none.
+        bias: (out_features,), or a tensor that broadcasts to the result, of the result's dtype; for fp8, bf16
+            or fp8. None: no bias.
 
     Raises:
-        as :func:`matmul`.
+        The errors of :func:`matmul`.
     """
     given = {"input": input, "weight": weight} | ({} if bias is None else {"bias": bias})
     input, weight, *rest = _operands("linear", given, addend="bias")
@@ -157,7 +166,7 @@ def linear(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None 
         raise TensorMismatchError(
             "bias", f"shape {tuple(addend.shape)}, weight {tuple(weight.shape)}", "Give one of no dimensions."
         )
-    if input.dim() == 1 and addend.shape == (1, *shape):  # torch sees a vector as a row here
+    if input.dim() == 1 and addend.shape == (1, *shape):  # torch treats a vector as a row here
         addend = addend[0]
     expanded = _expanded("bias", addend, shape)
     flat = addend if addend.dim() < 2 else expanded.reshape(a.shape[0], b.shape[1])
@@ -172,14 +181,18 @@ def _added(
     alpha: Number,
     out: torch.Tensor | None,
 ) -> torch.Tensor:
-    """`function` of an addend, two operands and two numbers; `product` is torch's of the two alone."""
+    """Compute torch's `function` of an addend, two operands and two numbers.
+
+    Args:
+        product: torch's function for the product of the two operands alone.
+    """
     beta, alpha = as_number("beta", beta), as_number("alpha", alpha)
     input, a, b = _operands(function.__name__, given, out, addend="input")
     shape = _result_shape(product, **dict(zip(list(given)[1:], (a, b), strict=True)))
     _expanded("input", input, shape)
     for name, value in (("beta", beta), ("alpha", alpha)):
         _check_scalar(function, (*shape, a.shape[-1]), _result_dtype(a), name, value)
-    # Where there is nothing to multiply, or no result, torch took whatever it was.
+    # Without elements to multiply, or without a result, torch ignores the numbers.
     factor = _scalar(alpha, _result_dtype(a)) if shape.numel() and a.shape[-1] else 1.0
     of_input = _scalar(beta, _result_dtype(a)) if shape.numel() else 1.0
     return _finished(_product(a, b, input, factor, of_input), out)
@@ -192,12 +205,16 @@ def _check_scalar(
     name: str,
     value: Number,
 ) -> None:
-    """Raise where torch does not take a number for a product of these sizes, k the last, in its words."""
-    if isinstance(value, int) and -128 <= value < 128:  # what fits any dtype
+    """Raise an error that quotes torch if it does not take this number for a product of these sizes.
+
+    Args:
+        sizes: those of the result, then k.
+    """
+    if isinstance(value, int) and -128 <= value < 128:  # fits every dtype
         return
     if isinstance(value, float) and dtype.is_floating_point and abs(value) <= _LARGEST:
         return
-    *batch, m, n, k = (min(size, 1) for size in sizes)  # where there is nothing to multiply it takes others
+    *batch, m, n, k = (min(size, 1) for size in sizes)  # torch takes other numbers for empty products
     addend, a, b = (
         torch.zeros(shape, dtype=dtype, device="cpu") for shape in ((), (*batch, m, k), (*batch, k, n))
     )
@@ -210,7 +227,7 @@ def _check_scalar(
 
 
 def _scalar(value: Number, dtype: torch.dtype) -> float:
-    """A number that torch took, as the kernel does: of int8 whole, and as such products wrap."""
+    """Convert a number that torch takes for the kernel; for int8 it is an integer that wraps, as in torch."""
     value = value.real if isinstance(value, complex) else value
     return float(value if dtype.is_floating_point else (int(value) + 128) % 256 - 128)
 
@@ -218,12 +235,12 @@ def _scalar(value: Number, dtype: torch.dtype) -> float:
 def _operands(
     function: str, given: dict[str, torch.Tensor], out: torch.Tensor | None = None, addend: str = ""
 ) -> list[torch.Tensor]:
-    """The tensors, checked, in autocast's dtype where that is on.
+    """Check the tensors and return them, in autocast's dtype if that is on.
 
     Args:
-        function: its name, for messages.
-        given: operands, and what is added to their product, by the caller's names.
-        out: where the result goes. addend: which of `given` is added, if any.
+        function: the name of the function, for messages.
+        given: the operands and the addend, by their parameters' names.
+        out: the tensor for the result. addend: the name of the addend in `given`; empty for none.
     """
     for name, tensor in given.items():
         check_operand(name, tensor, torch.Tensor, "a torch.Tensor")
@@ -267,7 +284,7 @@ def _result_dtype(operand: torch.Tensor) -> torch.dtype:
 
 
 def _expanded(name: str, addend: torch.Tensor, shape: torch.Size) -> torch.Tensor:
-    """What is added, of the result's shape; an error that names the argument where it does not broadcast."""
+    """Return the addend expanded to the result's shape; raise an error that names it if it does not fit."""
     try:
         return addend.expand(shape)
     except RuntimeError:
@@ -277,13 +294,13 @@ def _expanded(name: str, addend: torch.Tensor, shape: torch.Size) -> torch.Tenso
 
 
 def _result_shape(function: Callable[..., torch.Tensor], **given: torch.Tensor) -> torch.Size:
-    """The shape of a product by torch's own rules; what torch refuses, in its words."""
+    """Return the shape of a product by torch's rules; raise an error that quotes torch if it refuses."""
     tensors = tuple(given.values())
-    if tensors[0].dim() == tensors[1].dim() == _RANKS.get(function):  # most calls; asking torch takes longer
+    if tensors[0].dim() == tensors[1].dim() == _RANKS.get(function):  # most calls; torch takes longer
         (*batch, m, k), (*others, rows, n) = (tensor.shape for tensor in tensors)
         if batch == others and k == rows:
             return torch.Size((*batch, m, n))
-    # In the result's dtype: torch has no product of fp8.
+    # Use the result's dtype, because torch has no product of fp8.
     likes = [torch.empty(t.shape, dtype=_result_dtype(t), device="meta") for t in tensors]
     try:
         return function(*likes).shape
@@ -304,10 +321,10 @@ def _product(
     alpha: float = 1.0,
     beta: float = 1.0,
 ) -> torch.Tensor:
-    """alpha * (a @ b) + beta * addend of matrices, followed by autograd where that wants to know."""
+    """Return alpha * (a @ b) + beta * addend for matrices; autograd records it if it has to."""
     if (found := batches(a, b, addend)) is not None:
         a, b, addend = found.tensors
-        return one_of(_product_of_batches(found.dims, a, b, addend, alpha, beta), found.level)
+        return add_batch_dim(_product_of_batches(found.dims, a, b, addend, alpha, beta), found.level)
     followed = (a, b) if addend is None else (a, b, addend)
     if is_followed(*followed):
         return _Product.apply(a, b, addend, alpha, beta)  # type: ignore[no-any-return, no-untyped-call]  # torch does not type it
@@ -323,13 +340,13 @@ def _product_of_batches(
     beta: float,
     size: int | None = None,
 ) -> torch.Tensor:
-    """The product of each of a batch, which is the result's first dimension.
+    """Return the products of a batch; the batch is the result's first dimension.
 
     Args:
-        dims: which dimension of a, b and the addend is the batch; None where all have the same.
-        size: of the batch; None where one of them says it.
+        dims: the batch dimension of a, b and the addend; None for one that the whole batch shares.
+        size: the size of the batch; None if one of the tensors has it.
     """
-    # In front of the batches that each has already, which the product then broadcasts.
+    # The batch goes in front of the batch dimensions that each tensor has already; the product broadcasts.
     rank = max(each.dim() - (dim is not None) for each, dim in zip((a, b), dims, strict=False))
     tensors = [
         each if dim is None else each.movedim(dim, 0) for each, dim in zip((a, b, addend), dims, strict=False)
@@ -346,12 +363,12 @@ def _product_of_batches(
     return _product(a, b, addend, alpha, beta)
 
 
-# By :func:`_key_of`: what starts the product of two matrices, and the result's shape, strides and dtype.
+# Replays of products of two matrices by :func:`_key_of`, with the result's shape, strides and dtype.
 _kept: dict[Hashable, tuple[Replay, tuple[int, ...], tuple[int, ...], torch.dtype]] = {}
 
 
 def _kept_product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor | None:
-    """a @ b of matrices that lie like ones before; None where all is to be asked that a product can be."""
+    """Return a @ b if a replay for matrices of the same layout is kept, else None."""
     if not (is_dense(a) and is_dense(b)) or is_followed(a, b):
         return None
     is_batched = torch._C._functorch.is_legacy_batchedtensor
@@ -369,11 +386,11 @@ def _kept_product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor | None:
 
 
 def _key_of(a: torch.Tensor, b: torch.Tensor) -> Hashable:
-    """What a product of two depends on but their values: descriptors want multiples of 16 bytes."""
+    """Return the cache key of a product; it has the alignment because descriptors need 16 bytes."""
     dtype = a.dtype
     return (
         a.shape, b.shape, a.stride(), b.stride(), dtype, b.dtype, a.device, b.device,
-        a.data_ptr() & 15 == 0, b.data_ptr() & 15 == 0, _precision(a) if dtype is torch.float32 else "ieee",
+        a.data_ptr() & 15 == 0, b.data_ptr() & 15 == 0, precision_of(a) if dtype is torch.float32 else "ieee",
     )  # fmt: skip
 
 
@@ -387,22 +404,24 @@ def _run(
         return output
     a, b = a.resolve_neg(), b.resolve_neg()
     if addend is not None and beta == 0:
-        addend = a.new_zeros((), dtype=dtype)  # torch does not read it then: what is NaN there stays out
+        addend = a.new_zeros((), dtype=dtype)  # torch does not read the addend then, so its NaN stays out
     if addend is not None:
         addend = addend.resolve_neg()
-        if alpha == 0 and a.dim() == b.dim() == 2:
-            a, b = a[:, :0], b[:0]  # as in torch, and libraries of linear algebra: what is NaN stays out
+        # BLAS does not read the operands if alpha is 0, so that their NaN and inf stay out of the result. On
+        # the CPU torch calls no BLAS for small batches: it multiplies by 0, which keeps NaN.
+        if alpha == 0 and (a.dim() == b.dim() == 2 or on_gpu(a)):
+            a, b = a[..., :0], b[..., :0, :]
         if not a.shape[-1]:
-            alpha = 1.0  # of no product
+            alpha = 1.0  # there is no product, so that alpha must have no effect
     if b.dim() > 2 and math.prod(shape[:-2]) == 1:
         b = b.view(b.shape[-2:])  # a batch of one is a matrix, of which more is known
     if b.dim() == 2 and len(shape) > 2:
         a = _as_rows(a)
         if addend is not None and addend.dim() > 1:
             addend = _as_rows(addend.expand(shape))
-        start(a, b, _as_rows(output), addend, alpha, beta, _precision(a))
+        start(a, b, _as_rows(output), addend, alpha, beta, precision_of(a))
     else:
-        again = start(a, b, output, addend, alpha, beta, _precision(a))
+        again = start(a, b, output, addend, alpha, beta, precision_of(a))
         if again is not None and addend is None and a.dim() == b.dim() == 2:
             if len(_kept) >= MOST_KEPT:
                 _kept.clear()
@@ -422,13 +441,13 @@ def start(
     beta: float = 1.0,
     precision: str = "ieee",
 ) -> Replay | None:
-    """Compute output = alpha * (a @ b) + beta * addend by a launch that is kept for tensors that lie alike.
+    """Compute output = alpha * (a @ b) + beta * addend; the launch is kept for tensors of the same layout.
 
     Args:
-        a, b, output, addend, alpha, beta, precision: as `gemm.launch` takes them.
+        a, b, output, addend, alpha, beta, precision: see `gemm.launch`.
 
     Returns:
-        what starts it again, of a, b, the output and the addend; None where kernels are interpreted.
+        A replay for a, b, the output and the addend; None if kernels are interpreted.
     """
     tensors = (a, b, output) if addend is None else (a, b, output, addend)
     key = (
@@ -439,7 +458,10 @@ def start(
 
 
 def layouts_of(*tensors: torch.Tensor) -> tuple[Any, ...]:
-    """Return what launches are kept by: descriptors want addresses that are multiples of 16 bytes."""
+    """Return the part of a launch's cache key that describes tensors.
+
+    It has the alignment, because descriptors need addresses that are multiples of 16 bytes.
+    """
     return tuple([(t.shape, t.stride(), t.dtype, t.data_ptr() % ACCESS_BYTES == 0) for t in tensors])
 
 
@@ -459,18 +481,12 @@ def _launch(
 
 
 def _as_rows(batch: torch.Tensor) -> torch.Tensor:
-    """All rows of a batch of matrices, as one matrix; of a vector, its only one."""
+    """Return all rows of a batch of matrices as one matrix; a vector is one row."""
     return batch.reshape(batch.shape[:-1].numel(), batch.shape[-1])
 
 
-def _precision(a: torch.Tensor) -> str:
-    """How fp32 is multiplied, by torch's own switch."""
-    is_tf32 = a.dtype == torch.float32 and torch.backends.cuda.matmul.fp32_precision == "tf32"
-    return "tf32" if is_tf32 and on_gpu(a) else "ieee"
-
-
 class _Product(torch.autograd.Function):
-    """alpha * (a @ b) + beta * addend, whose derivatives are products again."""
+    """alpha * (a @ b) + beta * addend; its derivatives are products again."""
 
     @staticmethod
     def forward(
@@ -498,7 +514,7 @@ class _Product(torch.autograd.Function):
         if ctx.needs_input_grad[0]:
             of_a = _as_it_lies(ctx.are_columns[0], grad, b.mT, ctx.alpha).sum_to_size(ctx.a_shape)
         if ctx.needs_input_grad[1]:
-            if len(ctx.b_shape) == 2:  # one product, which adds up over the batch too
+            if len(ctx.b_shape) == 2:  # one product, which also sums over the batch
                 a, grad = _as_rows(a.expand(*grad.shape[:-1], a.shape[-1])), _as_rows(grad)
             of_b = _as_it_lies(ctx.are_columns[1], a.mT, grad, ctx.alpha).sum_to_size(ctx.b_shape)
         return of_a, of_b, of_addend, None, None
@@ -515,7 +531,7 @@ class _Product(torch.autograd.Function):
         total = sum(parts) if parts else torch.zeros((), dtype=a.dtype, device=a.device)
         if of_addend is not None:
             total = total + _scaled(of_addend, ctx.beta)
-        return total  # type: ignore[return-value]  # not 0, which sum begins with
+        return total  # type: ignore[return-value]  # never the 0 that sum starts with
 
     @staticmethod
     def vmap(
@@ -525,17 +541,17 @@ class _Product(torch.autograd.Function):
 
 
 def _lies_in_columns(matrix: torch.Tensor) -> bool:
-    """Whether it is dense, column after column, as the transposed weight of `linear` is."""
+    """Return whether a matrix is dense and column-major, like the transposed weight of `linear`."""
     return matrix.dim() == 2 and matrix.stride() == (1, matrix.shape[0])
 
 
 def _as_it_lies(in_columns: bool, a: torch.Tensor, b: torch.Tensor, alpha: float) -> torch.Tensor:
-    """alpha * (a @ b), the gradient of a matrix that lies so: autograd copies one that lies otherwise."""
+    """Return alpha * (a @ b) in the layout of the matrix whose gradient it is, so autograd copies nothing."""
     return _scaled_product(b.mT, a.mT, alpha).mT if in_columns else _scaled_product(a, b, alpha)
 
 
 def _scaled_product(a: torch.Tensor, b: torch.Tensor, alpha: float) -> torch.Tensor:
-    """alpha * (a @ b), rounded once; by 0 what is NaN stays, as in torch's gradients."""
+    """Return alpha * (a @ b), rounded once; an alpha of 0 keeps NaN, as in torch's gradients."""
     if alpha in (0, 1):
         return _scaled(_product(a, b), alpha)
     return _product(a, b, a.new_zeros(()), alpha, 0.0)

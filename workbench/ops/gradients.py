@@ -1,4 +1,4 @@
-"""Gradients that kernels compute, which themselves have none."""
+"""Gradients that kernels compute and that have no derivatives of their own."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 from workbench.errors import TensorMismatchError
 
-# How many vmaps can be within one another (ATen's `kVmapNumLevels`).
+# The largest depth of nested vmaps (ATen's `kVmapNumLevels`).
 MOST_LEVELS = 64
 
 
@@ -29,54 +29,54 @@ class Function(torch.autograd.Function):
 def _looped(
     apply: Callable[..., Any], info: Any, in_dims: tuple[int | None, ...], *inputs: Any
 ) -> tuple[Any, Any]:
-    """The rule of vmap: results whose first dimension is the batch, and the number of that dimension."""
-    # Of a tuple vmap tells the dimension of each part; only tensors, which are no parts here, have one.
+    """Apply vmap's rule by a loop: return results whose dimension 0 is the batch, and that dimension."""
+    # For a tuple vmap gives the dimension of each part. Tensors inside tuples do not occur here.
     dims = [dim if isinstance(dim, int) else None for dim in in_dims]
-    results = of_each(apply, dims, *inputs)
+    results = map_stacked(apply, dims, *inputs)
     if isinstance(results, tuple):
         return results, tuple(None if result is None else 0 for result in results)
     return results, 0
 
 
-def once(compute: Callable[..., Any], *tensors: torch.Tensor | None) -> Any:
-    """Return the gradient `compute(*tensors)`, whose own derivative raises where autograd follows it.
+def once_differentiable(compute: Callable[..., Any], *tensors: torch.Tensor | None) -> Any:
+    """Return the gradient `compute(*tensors)`; its own derivative raises an error if autograd records it.
 
     Every gradient of a kernel goes through here. `compute` is given plain tensors: none has a pending
-    negation, and of a batch of gradients (`is_grads_batched`) it is called for each.
+    negation, and it is called for each element of a batch of gradients (`is_grads_batched`).
 
     Args:
-        compute: must hold no tensors itself, of which transforms would not know.
+        compute: must not hold tensors itself, because transforms would not see them.
 
     Raises:
-        TensorMismatchError: later, where that derivative is asked for.
+        TensorMismatchError: later, if that derivative is requested.
     """
     is_batched = torch._C._functorch.is_legacy_batchedtensor
-    for tensor in tensors:  # not any(...), which takes longer
+    for tensor in tensors:  # faster than any(...)
         if tensor is not None and (is_batched(tensor) or tensor.is_neg()):
             if (found := batches(*tensors)) is not None:
-                return of_batches(partial(once, compute), found)
-            return once(compute, *[None if t is None else t.resolve_neg() for t in tensors])
+                return map_batches(partial(once_differentiable, compute), found)
+            return once_differentiable(compute, *[None if t is None else t.resolve_neg() for t in tensors])
     if not torch.is_grad_enabled() and not torch._C._are_functorch_transforms_active():
         return compute(*tensors)
     return _Once.apply(compute, *tensors)  # type: ignore[no-untyped-call]  # torch does not type it
 
 
 def follow_the_first(ctx: Any, results: Sequence[torch.Tensor]) -> None:
-    """Of several results, only the first has a gradient; zeros for the others would cost a kernel each.
+    """Let only the first of several results have a gradient; zeros for the others would cost a kernel each.
 
-    Its gradient can be None then: it is where whatever came after it had none to give.
+    Its gradient can be None then, if later operators have none for it.
     """
     ctx.mark_non_differentiable(*results[1:])
     ctx.set_materialize_grads(False)
 
 
 class Batches(NamedTuple):
-    """Tensors as whole batches.
+    """Tensors of a legacy vmap as whole batches.
 
-    Args:
-        tensors: those of a batch with the batch in front, the others as they are.
-        dims: 0 for those, None for others.
-        level: of the vmap, for :func:`one_of`.
+    Attributes:
+        tensors: batched tensors with the batch in dimension 0; the others unchanged.
+        dims: 0 for a batched tensor, None for another one.
+        level: the level of the vmap, for :func:`add_batch_dim`.
     """
 
     tensors: list[Any]
@@ -85,16 +85,16 @@ class Batches(NamedTuple):
 
 
 def batches(*tensors: torch.Tensor | None) -> Batches | None:
-    """The batches of which torch's older vmap shows these tensors one by one; None where it shows none.
+    """Return the whole batches behind tensors of torch's legacy vmap; None if none of them is batched.
 
-    That vmap is what autograd has for `is_grads_batched`, for vectorized Jacobians and for checks of batched
-    gradients. It knows nothing of autograd's Functions, nor of kernels, which would find no memory.
+    Autograd uses that vmap for `is_grads_batched`, for vectorized Jacobians and for checks of batched
+    gradients. It does not support autograd Functions, and a kernel would find no memory behind its tensors.
     """
     if not any(t is not None and torch._C._functorch.is_legacy_batchedtensor(t) for t in tensors):
         return None
     innermost = torch._C._vmapmode_increment_nesting() - 1
     torch._C._vmapmode_decrement_nesting()
-    # Gradients on a GPU are computed in a thread of their own, which is not told how many vmaps there are.
+    # Gradients on a GPU are computed in a thread of their own, which does not know the number of vmaps.
     for level in range(innermost or MOST_LEVELS, 0, -1):
         found = [_batch(t, level) for t in tensors]
         if any(batch is not None for batch in found):
@@ -107,36 +107,36 @@ def batches(*tensors: torch.Tensor | None) -> Batches | None:
 
 
 def _batch(tensor: torch.Tensor | None, level: int) -> torch.Tensor | None:
-    """The batch of which a tensor is one in the vmap of this level; None where it is not."""
+    """Return the batch that a tensor stands for in the vmap of this level; None if it stands for none."""
     if tensor is None or not torch._C._functorch.is_legacy_batchedtensor(tensor):
         return None
-    # Where it is not, torch repeats it as often as it is told to.
+    # torch repeats a tensor that is not batched at this level as often as the size says.
     once, twice = (torch._remove_batch_dim(tensor, level, size, 0) for size in (1, 2))
     return once if once.shape == twice.shape else None
 
 
-def one_of(batch: torch.Tensor, level: int) -> torch.Tensor:
-    """What stands for each of a batch, its first dimension, in the vmap of :func:`batches`."""
+def add_batch_dim(batch: torch.Tensor, level: int) -> torch.Tensor:
+    """Return the legacy vmap's tensor for a batch in dimension 0; the inverse of :func:`batches`."""
     return torch._add_batch_dim(batch, 0, level)
 
 
-def of_batches(function: Callable[..., Any], found: Batches) -> Any:
-    """Return the results of `function` for each of the batches, as the vmap that shows them expects them."""
-    results = of_each(function, found.dims, *found.tensors)
+def map_batches(function: Callable[..., Any], found: Batches) -> Any:
+    """Return the results of `function` for each element of the batches, as the legacy vmap expects them."""
+    results = map_stacked(function, found.dims, *found.tensors)
     if isinstance(results, tuple):
-        return tuple(None if each is None else one_of(each, found.level) for each in results)
-    return one_of(results, found.level)
+        return tuple(None if each is None else add_batch_dim(each, found.level) for each in results)
+    return add_batch_dim(results, found.level)
 
 
-def of_each(function: Callable[..., Any], dims: Sequence[int | None], *inputs: Any) -> Any:
-    """Return the results of `function` for each of a batch, stacked along a new first dimension.
+def map_stacked(function: Callable[..., Any], dims: Sequence[int | None], *inputs: Any) -> Any:
+    """Return the results of `function` for each element of a batch, stacked along a new first dimension.
 
     Args:
         function: returns a tensor, or several, of which some may be None.
-        dims: which dimension of each input is the batch; None for those that all have in common.
+        dims: the batch dimension of each input; None for an input that the whole batch shares.
     """
     (size, *_) = [each.shape[dim] for each, dim in zip(inputs, dims, strict=True) if dim is not None]
-    if not size:  # of which one of zeros has the shapes
+    if not size:  # an element of zeros shows the shapes of the results
         of_zeros = [
             each if dim is None else each.new_zeros(each.shape[:dim] + each.shape[dim + 1 :])
             for each, dim in zip(inputs, dims, strict=True)
@@ -164,7 +164,7 @@ class Unread(NamedTuple):
 
 
 def save(ctx: Any, tensors: Sequence[torch.Tensor | None], read: Sequence[bool]) -> None:
-    """Save the tensors whose elements the backward pass reads; :func:`saved` returns them there."""
+    """Save the tensors whose elements the backward pass reads; :func:`saved_tensors` returns them there."""
     ctx.save_for_backward(*[t if is_read else None for t, is_read in zip(tensors, read, strict=True)])
     ctx.unread = [
         None if t is None or is_read else Unread(t.shape, t.dtype, t.device)
@@ -172,7 +172,7 @@ def save(ctx: Any, tensors: Sequence[torch.Tensor | None], read: Sequence[bool])
     ]
 
 
-def saved(ctx: Any) -> list[torch.Tensor | None]:
+def saved_tensors(ctx: Any) -> list[torch.Tensor | None]:
     """Return the tensors that :func:`save` was given, with zeros in place of those that are not read."""
     return [
         t

@@ -13,7 +13,7 @@ from workbench.kernels.gemm import grouped as grouped_gemm
 from workbench.launch import Launch
 from workbench.ops.arguments import check_operand, is_followed, precision_of
 from workbench.ops.gemm import bmm
-from workbench.ops.gradients import Function, batches, of_batches
+from workbench.ops.gradients import Function, batches, map_batches
 from workbench.ops.profiled import profiled
 from workbench.runtime.cache import LaunchCache
 from workbench.runtime.replay import Replay
@@ -28,27 +28,28 @@ def grouped_mm(
     bias: torch.Tensor | None = None,
     out_dtype: torch.dtype | None = None,
 ) -> torch.Tensor:
-    """Products of uneven groups, as `torch.nn.functional.grouped_mm`: experts of a mixture and the like.
+    """Products of groups of uneven sizes, as `torch.nn.functional.grouped_mm`, as for a mixture of experts.
 
-    Group g is the part [offs[g - 1], offs[g]) of what is divided: of rows of `mat_a` where that has two
-    dimensions and `mat_b` three, of columns of `mat_b` where it is the other way round, and of what is summed
-    over where both have two. Nothing is copied to the CPU. The result's rows begin at multiples of 16 bytes,
-    as torch's do. fp32 is rounded to tf32 where torch's own switch allows it.
+    Group g is the range [offs[g - 1], offs[g]) of the divided dimension: the rows of `mat_a` if that has two
+    dimensions and `mat_b` three, the columns of `mat_b` if it is the other way round, and K if both have two.
+    Nothing is copied to the CPU. The result's rows begin at multiples of 16 bytes, as torch's do. fp32 is
+    rounded to tf32 if torch's switch allows it.
 
-    What differs from torch: fp64 is multiplied too; any strides are taken; the result, and gradients, are 0
-    behind the last offset, where torch leaves what the memory held; gradients have gradients.
+    Differences from torch: fp64 and any strides are supported; behind the last offset the result and the
+    gradients are 0, where torch leaves uninitialized memory; gradients can be differentiated.
 
     Args:
         mat_a: (total_m, k), (groups, m, k) or (m, total_k); of fp16, bf16, fp32 or fp64.
         mat_b: (groups, k, n), (k, total_n) or (total_k, n), of the same dtype.
-        offs: int32 (groups,) on the same device, where each group ends, none before the last; None where both
-            operands have three dimensions, whose matrices are multiplied one by one, as by `torch.bmm`.
-        bias: None; torch does not support it either.
-        out_dtype: None, or the operands' dtype; torch supports no other.
+        offs: int32 (groups,) on the same device: the end of each group, in ascending order; None if both
+            operands have three dimensions, which are multiplied as by `torch.bmm`.
+        bias: must be None, as in torch.
+        out_dtype: None or the operands' dtype, as in torch.
 
     Raises:
-        ArgumentTypeError: an argument is of another type. UnsupportedDtypeError: the kernel has no product of
-        that dtype. TensorMismatchError: shapes, dtypes or devices do not fit; a bias, or another `out_dtype`.
+        ArgumentTypeError: an argument has another type. UnsupportedDtypeError: the kernel does not support
+            the dtype. TensorMismatchError: shapes, dtypes or devices do not fit; or a bias, or another
+            `out_dtype`, is given.
     """
     for name, tensor in (("mat_a", mat_a), ("mat_b", mat_b)):
         check_operand(name, tensor, torch.Tensor, "a torch.Tensor")
@@ -82,9 +83,9 @@ def grouped_mm(
 
 
 def _product(a: torch.Tensor, b: torch.Tensor, offs: torch.Tensor) -> torch.Tensor:
-    """The products, followed by autograd where that wants to know."""
+    """Return the products; autograd records them if it has to."""
     if (found := batches(a, b, offs)) is not None:
-        return of_batches(_product, found)  # type: ignore[no-any-return]  # a tensor, as of _product
+        return map_batches(_product, found)  # type: ignore[no-any-return]  # a tensor, as of _product
     if is_followed(a, b):
         return _GroupedProduct.apply(a, b, offs)  # type: ignore[no-any-return, no-untyped-call]  # torch does not type it
     return _run(a, b, offs)
@@ -109,14 +110,13 @@ def start(
     precision: str,
     chain: Epilogue,
 ) -> Replay | None:
-    """Compute grouped products, and what a chain makes of them, by a launch kept for tensors that lie alike.
+    """Compute grouped products and their epilogue; the launch is kept for tensors of the same layout.
 
     Args:
-        a, b, offs, output, precision: as `grouped_gemm.launch` takes them. chain: its epilogue.
+        a, b, offs, output, precision: see `grouped_gemm.launch`. chain: the epilogue.
 
     Returns:
-        what starts it again, of a, b, the offsets, the output and the chain's tensors; None where kernels are
-        interpreted.
+        A replay for a, b, the offsets, the output and the chain's tensors; None if kernels are interpreted.
     """
     tensors = (a, b, offs, output, *chain.tensors)
     layouts = tuple([(t.shape, t.stride(), t.dtype) for t in tensors])
@@ -138,7 +138,7 @@ def _launch(
 
 
 class _GroupedProduct(Function):
-    """The products, whose derivatives are grouped products again, of the same groups."""
+    """Grouped products; their derivatives are grouped products of the same groups."""
 
     @staticmethod
     def forward(a: torch.Tensor, b: torch.Tensor, offs: torch.Tensor) -> torch.Tensor:

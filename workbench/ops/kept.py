@@ -1,4 +1,4 @@
-"""Calls kept ready: for tensors that lie like some before, an operator asks nothing that it has asked."""
+"""Cache of operator calls: a call with tensors like those of an earlier one skips checks and planning."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from torch.autograd import forward_ad
 
 from workbench.ops.arguments import precision_of
 from workbench.runtime.cache import MOST_KEPT
-from workbench.runtime.replay import OfLikes, Replay, likeness
+from workbench.runtime.replay import GuardedCall, Replay, dispatch_guard
 
-# What tensors may be: other types can decide for themselves what functions make of them.
+# The tensor types that are cached: subclasses can override what a function does with them.
 _TYPES = frozenset((torch.Tensor, torch.nn.Parameter))
-_MOST_LIKES = 8  # of one key: they differ in strides, in addresses, in modes of inference
+_MOST_LIKES = 8  # calls of one key: they differ in strides, alignment and inference mode
 
 
 class Started(NamedTuple):
-    """What an operator started.
+    """The work that an operator started, and how to repeat it.
 
     Attributes:
-        again: starts it again; or a function of the tensors that is the operator, where autograd does not
-            follow it; None where there is neither.
-        tensors: what that was given, in order, but the result.
-        place: of the result among them; a function makes it.
+        again: a replay of the launch; or a function of the tensors that computes the operator without
+            autograd; None if there is neither.
+        tensors: the arguments of `again` in order, without the result.
+        place: the position of the result among the arguments of a replay; a function returns its result.
     """
 
     again: Replay | Callable[..., torch.Tensor] | None = None
@@ -33,28 +33,28 @@ class Started(NamedTuple):
 
 
 class KeptCalls:
-    """Calls of an operator by all that they depend on; any thread may use it.
+    """Cache of an operator's calls, keyed by everything that they depend on. Thread-safe.
 
-    A call is kept where its tensors are plain, without copies of them, and neither autograd, forward mode,
-    a transform nor autocast had to know of it. What such a call found out, that its arguments fit, what it
-    chose, how its result lies, holds for each later one of equal arguments and tensors that are alike.
+    A call is kept if its tensors are plain, it made no copies of them, and neither autograd, forward mode, a
+    transform nor autocast was involved. What such a call has established (its arguments fit, its choice of
+    kernels, the layout of its result) holds for later calls with equal arguments and similar tensors.
 
     Args:
-        precision: how fp32 is multiplied at the moment, which is asked for where the first tensor is.
+        precision: returns how fp32 is multiplied at the moment; called if the first tensor is fp32.
     """
 
     def __init__(self, precision: Callable[[torch.Tensor], str] = precision_of) -> None:
-        self._kept: dict[Hashable, tuple[OfLikes, ...]] = {}
+        self._kept: dict[Hashable, tuple[GuardedCall, ...]] = {}
         self._precision = precision
         self.clear = self._kept.clear
 
     def again(self, key: Hashable, *tensors: Any) -> torch.Tensor | None:
-        """The result for tensors like some before; None, having started nothing, where all is to be asked.
+        """Return the result if a call like this one is kept; start nothing and return None otherwise.
 
         Args:
-            key: all that the call depends on but its tensors, and how many these are; None where that is not
-                known.
-            tensors: what the operator was given for them.
+            key: everything that the call depends on except its tensors, and the number of these; None if that
+                is not known.
+            tensors: the arguments of the operator that should be tensors.
         """
         if key is None:
             return None
@@ -71,25 +71,26 @@ class KeptCalls:
     def keep(
         self, key: Hashable, tensors: Sequence[torch.Tensor], result: torch.Tensor, started: Started
     ) -> torch.Tensor:
-        """`result`; from now on :meth:`again` finds such calls, if they can be kept.
+        """Keep a call for :meth:`again`, if it can be kept, and return `result`.
 
         Args:
-            key, tensors: as there; a key of None for a call that cannot.
-            result: what the operator returns; a view of all that was started's, if not that itself.
+            key, tensors: as in :meth:`again`; a call whose key is None is not kept.
+            result: the operator's result: that of the started work, or a view of all of it.
+            started: the work that the call started.
         """
         again, given, place = started
         if key is None or again is None or not _is_plain(tensors, given):
             return result
         if isinstance(again, Replay):
-            of_likes = again.of_likes(tensors, place, result)
+            guarded_call = again.guarded_call(tensors, place, result)
         else:
-            of_likes = _of_likes(again, tensors)
+            guarded_call = _guarded_call(again, tensors)
         whole = self._whole(key, tensors)
         likes = self._kept.get(whole, ())
         if len(likes) < _MOST_LIKES:
             if len(self._kept) >= MOST_KEPT:
                 self._kept.clear()
-            self._kept[whole] = (*likes, of_likes)
+            self._kept[whole] = (*likes, guarded_call)
         return result
 
     def _whole(self, key: Hashable, tensors: Sequence[torch.Tensor]) -> Hashable:
@@ -99,7 +100,12 @@ class KeptCalls:
 
 
 def _is_plain(tensors: Sequence[torch.Tensor], given: Sequence[torch.Tensor]) -> bool:
-    """Whether these, of which others were made, say all about them: those are views from their beginnings."""
+    """Return whether a call can be kept: its tensors are plain, and the kernels were given views of them.
+
+    Args:
+        tensors: the operator's arguments.
+        given: the tensors that were made of them for the kernels, which must begin at the same addresses.
+    """
     is_asked_for = (
         forward_ad._current_level >= 0
         or torch._C._is_any_autocast_enabled()
@@ -112,13 +118,13 @@ def _is_plain(tensors: Sequence[torch.Tensor], given: Sequence[torch.Tensor]) ->
     return [t.data_ptr() for t in tensors] == [t.data_ptr() for t in given]
 
 
-def _of_likes(function: Callable[..., torch.Tensor], tensors: Sequence[torch.Tensor]) -> OfLikes:
-    """As :meth:`Replay.of_likes`, of a function."""
-    are_alike, requires_grad = likeness(*tensors), any(t.requires_grad for t in tensors)
+def _guarded_call(function: Callable[..., torch.Tensor], tensors: Sequence[torch.Tensor]) -> GuardedCall:
+    """Return :meth:`Replay.guarded_call` for a function."""
+    are_alike, requires_grad = dispatch_guard(*tensors), any(t.requires_grad for t in tensors)
 
-    def of_likes(*tensors: torch.Tensor) -> torch.Tensor | None:
+    def guarded_call(*tensors: torch.Tensor) -> torch.Tensor | None:
         if not are_alike(*tensors) or (requires_grad and torch.is_grad_enabled()):
             return None
         return function(*tensors)
 
-    return of_likes
+    return guarded_call

@@ -29,7 +29,7 @@ from workbench.ops.arguments import (
     is_autocast,
     is_followed,
 )
-from workbench.ops.gradients import Function, follow_the_first, once
+from workbench.ops.gradients import Function, follow_the_first, once_differentiable
 from workbench.ops.profiled import profiled
 from workbench.ops.reduction import sum_of_gradient
 from workbench.runtime.cache import LaunchCache
@@ -54,14 +54,14 @@ def layer_norm(
     Args:
         input: a tensor of any shape and strides, fp16, bf16, fp32 or fp64.
         normalized_shape: the last dimensions, which are normalized together.
-        weight, bias: of that shape, each None for none; of the dtype of `input`, or fp32 with fp16 or bf16.
+        weight, bias: tensors of that shape, or None; of the dtype of `input`, or fp32 with fp16 or bf16.
         eps: added to the variance.
 
     Raises:
-        ArgumentTypeError: an argument is of another type.
-        UnsupportedDtypeError: `input` is of another dtype.
-        TensorMismatchError: `input` does not end in `normalized_shape`; weight or bias are of another shape,
-            dtype or device; a tensor is sparse, nested or quantized.
+        ArgumentTypeError: an argument has another type.
+        UnsupportedDtypeError: `input` has another dtype.
+        TensorMismatchError: the shape of `input` does not end in `normalized_shape`; weight or bias has
+            another shape, dtype or device; a tensor is sparse, nested or quantized.
     """
     epsilon = as_real("eps", eps)
     rank = _checked_rank("layer_norm", input, normalized_shape, weight=weight, bias=bias)
@@ -87,16 +87,17 @@ def rms_norm(
     """input / sqrt(mean of input^2 + eps) * weight, as `torch.nn.functional.rms_norm`.
 
     The mean is that of the last dimensions. It can be differentiated once. The result is contiguous on a GPU,
-    as torch's own kernel has it; on the CPU, where torch composes it, it lies as the input.
+    as with torch's own kernel; on the CPU, where torch composes operators, it has the input's layout.
 
     Args:
         input: a tensor of any shape and strides, fp16, bf16, fp32 or fp64.
         normalized_shape: the last dimensions, which are normalized together.
-        weight: of that shape and of one of these dtypes; None for none.
-        eps: added to the mean square; None for the smallest step of `input`'s arithmetic at 1.
+        weight: a tensor of that shape and of one of these dtypes, or None.
+        eps: added to the mean square; None for the machine epsilon of the arithmetic, fp32 or fp64.
 
     Raises:
-        as :func:`layer_norm`; and InvalidArgumentError where `input` has fewer dimensions than that.
+        InvalidArgumentError: `input` has fewer dimensions than `normalized_shape`. Others as for
+            :func:`layer_norm`.
     """
     epsilon = None if eps is None else as_real("eps", eps)
     rank = _checked_rank("rms_norm", input, normalized_shape, weight=weight)
@@ -119,21 +120,21 @@ def group_norm(
 ) -> torch.Tensor:
     """(input - mean) / sqrt(variance + eps) * weight + bias, as `torch.nn.functional.group_norm`.
 
-    Mean and variance are those of a group of channels of an image. It can be differentiated once: the
-    gradients are compositions of the same templates. The result is channels_last where the input is, also on
-    a GPU, where torch makes it contiguous.
+    Mean and variance are those of a group of channels of an image. It can be differentiated once; the
+    gradients are compositions of the same templates. The result is channels_last if the input is, also on a
+    GPU, where torch makes it contiguous.
 
     Args:
         input: (n, channels, ...), of any sizes and strides, fp16, bf16, fp32 or fp64.
-        num_groups: into how many the channels fall, which it divides.
-        weight, bias: (channels,), each None for none; of the dtype of `input`, or fp32 with fp16 or bf16.
+        num_groups: the number of groups; it divides the channels.
+        weight, bias: (channels,), or None; of the dtype of `input`, or fp32 with fp16 or bf16.
         eps: added to the variance.
 
     Raises:
-        ArgumentTypeError: an argument is of another type. UnsupportedDtypeError: `input` is of another dtype.
-        TensorMismatchError: `num_groups` does not divide the channels; weight or bias are of another shape,
-        dtype or device; a tensor is sparse, nested or quantized. InvalidArgumentError: all groups are of one
-        element.
+        ArgumentTypeError: an argument has another type. UnsupportedDtypeError: `input` has another dtype.
+        TensorMismatchError: `num_groups` does not divide the channels; weight or bias has another shape,
+            dtype or device; a tensor is sparse, nested or quantized. InvalidArgumentError: the groups of a
+            single image have one element.
     """
     check_plain(input)
     num_groups, epsilon = as_whole("num_groups", num_groups), as_real("eps", eps)
@@ -170,26 +171,26 @@ def batch_norm(
 ) -> torch.Tensor:
     """(input - mean) / sqrt(variance + eps) * weight + bias, as `torch.nn.functional.batch_norm`.
 
-    Mean and variance are those of a channel over all images and pixels in training, and else the running
-    ones. It can be differentiated once. The result is channels_last where the input is.
+    In training, mean and variance are those of a channel over all images and pixels; otherwise they are the
+    running ones. It can be differentiated once. The result is channels_last if the input is.
 
     Args:
         input: (n, channels, ...), of any sizes and strides, fp16, bf16, fp32 or fp64.
-        running_mean, running_var: (channels,), or in training both None. In training they become
-            (1 - momentum) times what they were plus momentum times mean and unbiased variance, in place.
-        weight, bias: of as many elements, each None for none. All vectors are of one dtype: that of `input`,
-            or fp32 with fp16 or bf16.
-        training: whether mean and variance are the input's own.
-        momentum: of the running ones.
+        running_mean, running_var: (channels,), or in training both None. Training updates them in place:
+            running = (1 - momentum) * running + momentum * new, with the mean and the unbiased variance.
+        weight, bias: tensors of as many elements, or None. All vectors have one dtype: that of `input`, or
+            fp32 with fp16 or bf16.
+        training: whether to use the input's own mean and variance.
+        momentum: the weight of new values in the running ones.
         eps: added to the variance.
 
     Raises:
-        ArgumentTypeError: an argument is of another type. UnsupportedDtypeError: `input` is of another dtype.
-        TensorMismatchError: a vector is of another size, dtype or device, missing, or running ones require
-        grad; in training, running ones have elements that share memory, or are inference tensors outside
-        inference mode; a tensor is sparse, nested or quantized. InvalidArgumentError: in training, channels
-        are of one element, one of two running vectors is missing, or `eps` is not positive.
-        NumberRangeError: `eps` or `momentum` is larger than any float.
+        ArgumentTypeError: an argument has another type. UnsupportedDtypeError: `input` has another dtype.
+        TensorMismatchError: a vector is missing, or has another size, dtype or device; a running vector
+            requires grad; in training, elements of a running vector share memory, or it is an inference
+            tensor outside inference mode; a tensor is sparse, nested or quantized.
+        InvalidArgumentError: in training, channels have one element; only one running vector is given; `eps`
+            is negative, or 0 in training. NumberRangeError: `eps` or `momentum` is larger than any float.
     """
     check_plain(input)
     if not isinstance(training, bool):
@@ -237,7 +238,7 @@ def batch_norm(
 
 
 def _check_writable(**running: torch.Tensor | None) -> None:
-    """Raise before any of these vectors is changed, where one of them cannot be."""
+    """Raise an error if one of these vectors cannot be changed, before any is."""
     for name, tensor in running.items():
         if tensor is None:
             continue
@@ -252,7 +253,7 @@ def _check_writable(**running: torch.Tensor | None) -> None:
 
 
 def _move(running: torch.Tensor, new: torch.Tensor, momentum: float) -> None:
-    """running = (1 - momentum) * running + momentum * new, in place, rounded once."""
+    """Compute running = (1 - momentum) * running + momentum * new in place, rounded once."""
     with torch.no_grad():
         if running.dtype == new.dtype:
             running.lerp_(new, momentum)
@@ -263,10 +264,10 @@ def _move(running: torch.Tensor, new: torch.Tensor, momentum: float) -> None:
 def _checked_vectors(
     input: torch.Tensor, channels: int, **vectors: torch.Tensor | None
 ) -> list[torch.Tensor | None]:
-    """Values by channel, without pending negations and contiguous, where they fit the input.
+    """Check vectors by channel; return them contiguous and without pending negations.
 
-    Weight and bias of batch norm, the one with running vectors, can be of any shape, as torch takes
-    them where all is contiguous.
+    Weight and bias of batch norm, which has running vectors, can have any shape; torch allows it if all
+    tensors are contiguous.
     """
     if input.dtype not in normalization.SUPPORTED:
         supported = ", ".join(str(each)[6:] for each in normalization.SUPPORTED)
@@ -296,17 +297,17 @@ def _checked_vectors(
 def _with_weight(
     weight: torch.Tensor | None, bias: torch.Tensor | None
 ) -> tuple[torch.Tensor | None, torch.Tensor | None]:
-    """Ones, where there is a bias but no weight."""
+    """Return weight and bias, with a weight of ones if there is only a bias."""
     return (torch.ones_like(bias) if weight is None and bias is not None else weight), bias
 
 
 def _like(input: torch.Tensor) -> torch.Tensor:
-    """Where the result goes: channels_last where the input suggests it, as in torch."""
+    """Return an empty tensor for the result: channels_last if the input suggests it, as in torch."""
     return torch.empty_like(input, memory_format=suggested_format(input))
 
 
 def _like_a_batch(input: torch.Tensor, *, is_gradient: bool = False) -> torch.Tensor:
-    """Memory for batch norm's result, or the gradient of its input."""
+    """Return an empty tensor for batch norm's result, or the gradient of its input."""
     return torch.empty_like(input, memory_format=format_of_batch_norm(input, is_gradient=is_gradient))
 
 
@@ -319,7 +320,7 @@ def _run_groups(
     *,
     with_statistics: bool,
 ) -> tuple[torch.Tensor, ...]:
-    """The result, and with statistics mean and scale of each group."""
+    """Return the result, and if requested mean and scale of each group."""
     output = _like(input)
     results = by_group.statistics(input, groups) if with_statistics else []
     if input.numel() and not input.is_meta:
@@ -349,7 +350,7 @@ def _run_groups_backward(
     vectors: int,
     dtype: torch.dtype | None,
 ) -> tuple[torch.Tensor | None, ...]:
-    """The gradients of input, and in `dtype` of weight and bias; None for those beyond `vectors`."""
+    """Return the gradients of input, and of weight and bias in `dtype`; None for those beyond `vectors`."""
     if input.numel() and not input.is_meta:
         outputs = by_group.gradients(input, vectors)
         layouts = (input.shape, input.stride(), input.dtype, input.device, grad.stride(), grad.dtype)
@@ -385,12 +386,12 @@ def _keep(
 
 
 def _of_bias_alone(ctx: Any, grad: torch.Tensor, dims: Sequence[int]) -> tuple[torch.Tensor | None, ...]:
-    """The gradients of input, weight and bias where only the last is requested: the sum over `dims`."""
+    """Return the gradients of input, weight and bias if only the last is requested: the sum over `dims`."""
     return None, None, sum_of_gradient(grad, dims, dtype=ctx.dtype)
 
 
 def _but_channels(grad: torch.Tensor) -> tuple[int, ...]:
-    """All dimensions but that of channels."""
+    """Return all dimensions except that of channels."""
     return (0, *range(2, grad.dim()))
 
 
@@ -420,7 +421,7 @@ class _GroupNorm(Function):
         input, weight, *results = saved
         vectors = 2 if ctx.needs_input_grad[2] else int(ctx.needs_input_grad[1])
         compute = partial(_run_groups_backward, groups=ctx.groups, vectors=vectors, dtype=ctx.dtype)
-        return *once(compute, input, weight, grads[0], *results), None, None
+        return *once_differentiable(compute, input, weight, grads[0], *results), None, None
 
 
 def _run_channels(
@@ -430,7 +431,7 @@ def _run_channels(
     epsilon: float,
     needed: int,
 ) -> tuple[torch.Tensor, ...]:
-    """The result, and the first so many of mean, scale and unbiased variance."""
+    """Return the result, and the first `needed` of mean, scale and unbiased variance."""
     output = _like_a_batch(input)
     if not input.numel():
         return output, *(input.new_zeros(input.shape[1:2].numel()) for _ in range(needed))
@@ -484,7 +485,7 @@ def _run_channels_backward(
     are_known: bool,
     dtype: torch.dtype | None,
 ) -> tuple[torch.Tensor, ...]:
-    """The gradients of input, and in `dtype` of weight and bias."""
+    """Return the gradients of input, and of weight and bias in `dtype`."""
     if not input.numel() or input.is_meta:
         channels = input.shape[1:2].numel()
         return _like_a_batch(input, is_gradient=True), input.new_zeros(channels), input.new_zeros(channels)
@@ -505,7 +506,7 @@ def _launch_channels_backward(
 
 
 class _BatchNorm(Function):
-    """With the batch's own statistics, which it returns too."""
+    """Batch norm with the batch's own statistics, which it returns too."""
 
     @staticmethod
     def forward(
@@ -527,11 +528,11 @@ class _BatchNorm(Function):
             return *_of_bias_alone(ctx, grads[0], _but_channels(grads[0])), None
         input, weight, mean, scale = saved
         compute = partial(_run_channels_backward, are_known=False, dtype=ctx.dtype)
-        return *_needed(ctx, once(compute, input, weight, grads[0], mean, scale)), None
+        return *_needed(ctx, once_differentiable(compute, input, weight, grads[0], mean, scale)), None
 
 
 class _KnownNorm(Function):
-    """With statistics that are known."""
+    """Batch norm with given statistics."""
 
     @staticmethod
     def forward(
@@ -550,7 +551,7 @@ class _KnownNorm(Function):
         _, of_weight, *_ = ctx.needs_input_grad
         ctx.format = format_of_batch_norm(input, is_gradient=True)
         dtype = torch.float64 if input.dtype == torch.float64 else torch.float32
-        # As they are now: training may change them before the gradient is asked for.
+        # A copy: training may change them before the backward pass.
         results = mean.to(dtype, copy=True), (variance.to(dtype) + epsilon).rsqrt()
         _keep(ctx, input if of_weight else None, weight, results)
 
@@ -561,11 +562,11 @@ class _KnownNorm(Function):
             return *_of_bias_alone(ctx, grad, _but_channels(grad)), None, None, None
         input, weight, mean, scale = saved
         compute = partial(_run_known_backward, format=ctx.format, dtype=ctx.dtype)
-        return *_needed(ctx, once(compute, input, weight, grad, mean, scale)), None, None, None
+        return *_needed(ctx, once_differentiable(compute, input, weight, grad, mean, scale)), None, None, None
 
 
 def _copied(tensor: torch.Tensor, format: torch.memory_format) -> torch.Tensor:
-    """Return a copy in a memory format; of one channel, `Tensor.contiguous` would leave the strides."""
+    """Return a copy in a memory format; with one channel, `Tensor.contiguous` would keep the strides."""
     return torch.empty_like(tensor, memory_format=format).copy_(tensor)
 
 
@@ -578,14 +579,14 @@ def _run_known_backward(
     format: torch.memory_format,
     dtype: torch.dtype | None,
 ) -> tuple[torch.Tensor, ...]:
-    """As :func:`_run_channels_backward`; the gradient of the input is made of the two others alone."""
-    if input is None:  # whose place is taken by what lies like it, of which nothing but that is asked
+    """Run :func:`_run_channels_backward`; the input's gradient needs only the weight and the gradient."""
+    if input is None:  # a tensor of its layout takes its place, whose elements are not used
         input = grad if format_of_batch_norm(grad, is_gradient=True) is format else _copied(grad, format)
     return _run_channels_backward(input, weight, grad, mean, scale, are_known=True, dtype=dtype)
 
 
 def _needed(ctx: Any, gradients: Sequence[torch.Tensor]) -> list[torch.Tensor | None]:
-    """Those that somebody asks for."""
+    """Return the gradients that are requested, and None for the others."""
     return [
         each if is_asked else None for each, is_asked in zip(gradients, ctx.needs_input_grad, strict=False)
     ]
@@ -608,7 +609,7 @@ def _normalized(
     columns = [t for t in (weight, bias) if t is not None]
     if not is_followed(input, *columns):
         return _run(norm, input, weight, bias, rank, epsilon, with_statistics=False)[0]
-    # The kernel gives all gradients in the dtype of what it normalizes: the wider of input's and weight's.
+    # The kernel gives all gradients in the dtype that it normalizes in: the wider of input's and weight's.
     dtypes = {t.dtype for t in (input, *columns)}
     wide = input.dtype
     for dtype in dtypes:
@@ -626,7 +627,7 @@ def _run(
     *,
     with_statistics: bool,
 ) -> tuple[torch.Tensor, ...]:
-    """The result, and with statistics what the gradients need of each row."""
+    """Return the result, and if requested the statistics of each row that the gradients need."""
     if norm == "rms_norm" and suggested_format(input) is not torch.contiguous_format:  # as torch's composite
         output = torch.empty_like(input)
     else:
@@ -662,10 +663,10 @@ def _run_backward(
     rank: int,
     vectors: int,
 ) -> tuple[torch.Tensor | None, ...]:
-    """The gradients of input, and in `dtype` of weight and bias; None for those beyond `vectors`.
+    """Return the gradients of input, and of weight and bias in `dtype`; None for those beyond `vectors`.
 
     Args:
-        wide: what the kernel gives them in.
+        wide: the dtype in which the kernel gives them.
     """
     shape, narrow = input.shape[input.dim() - rank :], input.dtype
     input, grad = input.to(wide), grad.to(wide)
@@ -735,13 +736,13 @@ class _Norm(Function):
         compute = partial(
             _run_backward, wide=ctx.wide, dtype=ctx.dtype, norm=ctx.norm, rank=ctx.rank, vectors=vectors
         )
-        return *once(compute, input, weight, grads[0], *results), None, None, None, None
+        return *once_differentiable(compute, input, weight, grads[0], *results), None, None, None, None
 
 
 def _checked_rank(
     norm: str, input: torch.Tensor, normalized_shape: object, **columns: torch.Tensor | None
 ) -> int:
-    """How many dimensions are normalized together."""
+    """Check the arguments; return the number of dimensions that are normalized together."""
     check_plain(input)
     for name, tensor in columns.items():
         check_operand(name, tensor, torch.Tensor | None, "a torch.Tensor, or None")
@@ -772,5 +773,5 @@ def _checked_rank(
 
 
 def _with(dtype: torch.dtype) -> tuple[torch.dtype, ...]:
-    """The dtypes that torch takes for weight and bias of an input of this one."""
+    """Return the dtypes that torch takes for weight and bias with an input of this dtype."""
     return (dtype, torch.float32) if dtype in (torch.float16, torch.bfloat16) else (dtype,)

@@ -1,4 +1,4 @@
-"""Pools of images: reductions of windows that coordinate descriptors find."""
+"""Pooling of images: reductions of windows, which coordinate descriptors describe."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from workbench.ops.arguments import (
     is_followed,
     kind_of,
 )
-from workbench.ops.gradients import Function, follow_the_first, once
+from workbench.ops.gradients import Function, follow_the_first, once_differentiable
 from workbench.ops.profiled import profiled
 from workbench.runtime.cache import LaunchCache
 
@@ -34,16 +34,16 @@ Pair = int | tuple[int, ...]
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
-# Of integers torch has maxima, and of int64, on a CPU, averages.
+# torch computes maxima of all integers, and on the CPU averages of int64.
 AVERAGED = (*FLOATS, torch.int64)
 COMPARED = (*FLOATS, *reduction.INTEGERS)
 
-# Lengths and steps are of 32 bits, to torch too, and so are the divisors that kernels know.
+# Lengths and steps have 32 bits, in torch too, and so have the divisors of the kernels.
 LEAST, MOST = -(2**31), 2**31 - 1
 
 _launches = LaunchCache()
 
-# What torch's functions are given behind `input`.
+# The parameters of torch's functions after `input`.
 _AVERAGES = ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad", "divisor_override")
 _MAXIMA = ("kernel_size", "stride", "padding", "dilation", "ceil_mode")
 
@@ -60,21 +60,21 @@ def avg_pool2d(
 ) -> torch.Tensor:
     """The mean of each window, as `torch.nn.functional.avg_pool2d`. It can be differentiated once.
 
-    Summed in fp32, fp64 in fp64, int64 exactly and rounded toward zero. The result is channels_last where
-    torch's is: where the input is.
+    Sums are in fp32; those of fp64 in fp64; those of int64 are exact, and their means round toward zero. The
+    result is channels_last if the input is, as in torch.
 
     Args:
         input: (n, channels, height, width), or without n, of any strides. Floats of up to 64 bits, or int64.
-        kernel_size: taps, one number or two.
-        stride: from one window to the next; None for `kernel_size`.
-        padding: zeros on both sides, at most half of `kernel_size`.
-        ceil_mode: whether a last window may hang over the end.
-        count_include_pad: whether the padding counts among the elements that a sum is divided by.
-        divisor_override: what is divided by instead, of up to 64 bits.
+        kernel_size: the size of a window, one number or two.
+        stride: the distance between windows; None for `kernel_size`.
+        padding: the number of zeros on both sides, at most half of `kernel_size`.
+        ceil_mode: whether a last window may extend beyond the end.
+        count_include_pad: whether the divisor counts the padding.
+        divisor_override: another divisor, of up to 64 bits.
 
     Raises:
-        ArgumentTypeError: an argument is of another type. TensorMismatchError: shapes do not fit, in torch's
-        words. UnsupportedDtypeError: `input` is of another dtype.
+        ArgumentTypeError: an argument has another type. TensorMismatchError: shapes do not fit; the message
+            quotes torch. UnsupportedDtypeError: `input` has another dtype.
     """
     arguments = (kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
     question = _question("avg_pool2d", AVERAGED, input, arguments)
@@ -123,20 +123,20 @@ def max_pool2d(
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
     """The largest element of each window, as `torch.nn.functional.max_pool2d`.
 
-    NaN if there is one. It can be differentiated once: the gradient goes to the largest element. The result
-    is channels_last where torch's is: where the input is.
+    A window with a NaN gives NaN. It can be differentiated once: the gradient goes to the largest element.
+    The result is channels_last if the input is, as in torch.
 
     Args:
         input: (n, channels, height, width), or without n, of any strides. Floats of up to 64 bits, or
             integers.
-        kernel_size, stride, padding, ceil_mode: as of :func:`avg_pool2d`, but nothing in the padding is
-            the largest.
-        dilation: from one tap to the next.
-        return_indices: return too where the largest is, int64, counting the elements of a plane: of equals
-            the first, of NaN the last.
+        kernel_size, stride, padding, ceil_mode: as for :func:`avg_pool2d`, but the padding is never the
+            largest.
+        dilation: the distance between the elements of a window.
+        return_indices: whether to return also the index of the largest element in its plane, int64: the first
+            of equal elements, the last of several NaN.
 
     Raises:
-        as :func:`avg_pool2d`.
+        The errors of :func:`avg_pool2d`.
     """
     arguments = (kernel_size, stride, padding, dilation, ceil_mode)
     question = _question("max_pool2d", COMPARED, input, arguments)
@@ -153,20 +153,20 @@ def max_pool2d(
 
 
 def _is_true(name: str, value: object) -> bool:
-    """Whether it is true to Python, which torch asks too."""
+    """Return the truth of a value by Python's rules, as torch does."""
     try:
         return bool(value)
-    except (RuntimeError, ValueError, TypeError):  # of several elements nothing is
+    except (RuntimeError, ValueError, TypeError):  # several elements have no truth
         raise InvalidArgumentError(name, f"got {in_brief(value)}", "Give True or False.") from None
 
 
 class _Question(NamedTuple):
-    """What is asked of a batch.
+    """The geometry and options of a pooling, and the layout of its result.
 
     Attributes:
         pool: the geometry.
-        shape, strides: of the result.
-        with_padding, divisor: as of `pooling.launch`.
+        shape, strides: the shape and strides of the result.
+        with_padding, divisor: see `pooling.launch`.
     """
 
     pool: Pool
@@ -188,7 +188,7 @@ def _question(
 
 
 def _are_plain(arguments: tuple[Any, ...]) -> bool:
-    """Whether they are ints, bools and tuples of ints, which a cache that knows types tells apart."""
+    """Return whether the arguments are ints, bools and tuples of ints, which a typed cache tells apart."""
     for value in arguments:
         if type(value) in _PLAIN:
             continue
@@ -204,7 +204,7 @@ _PLAIN = frozenset((int, bool, type(None)))
 
 
 def _read(name: str, shape: torch.Size, strides: tuple[int, ...], *arguments: Any) -> _Question:
-    """The answer to arguments of any type, once they are read."""
+    """Read arguments of any type, and return the question that they ask."""
     names = _AVERAGES if name == "avg_pool2d" else _MAXIMA
     plain = tuple([_READERS[each](each, value) for each, value in zip(names, arguments, strict=True)])
     return _answered(name, shape, strides, plain)
@@ -220,7 +220,7 @@ def _lengths(name: str, value: object) -> tuple[int, ...]:
 
 
 def _steps(name: str, value: object) -> tuple[int, ...] | None:
-    """Of no numbers, as of None, a window's lengths."""
+    """Return the steps; None, for the window's lengths, if there are no numbers or the value is None."""
     return None if value is None else _lengths(name, value) or None
 
 
@@ -233,7 +233,7 @@ def _truth(name: str, value: object) -> bool:
     return bool(value)
 
 
-# How each argument is read, before a cache takes 1.0 or True for 1.
+# Readers of the arguments; they check types, because a cache would confuse 1.0 or True with 1.
 _READERS: dict[str, Callable[[str, object], Any]] = {
     "kernel_size": _lengths, "stride": _steps, "padding": _lengths, "dilation": _lengths,
     "ceil_mode": _truth, "count_include_pad": _truth, "divisor_override": _divisor,
@@ -244,7 +244,7 @@ _READERS: dict[str, Callable[[str, object], Any]] = {
 def _answered(
     name: str, shape: torch.Size, strides: tuple[int, ...], arguments: tuple[Any, ...]
 ) -> _Question:
-    """Once torch has taken the arguments: what it refuses, is refused in its words."""
+    """Return the question after torch has accepted its arguments; raise an error that quotes it otherwise."""
     like = torch.empty_strided(shape, strides, device="meta")
     is_average = name == "avg_pool2d"
     given = arguments if arguments[1] is not None else (arguments[0], arguments[0], *arguments[2:])
@@ -253,7 +253,7 @@ def _answered(
     except TORCHS_ERRORS as error:
         raise _refused(name, shape, arguments, error) from None
     for argument, value in zip(_AVERAGES[:3] if is_average else _MAXIMA[:4], given, strict=False):
-        if any(n > MOST for n in _pair(value or 0)):  # which torch refuses too, but for meta tensors
+        if any(n > MOST for n in _pair(value or 0)):  # torch refuses it too, but not for meta tensors
             raise TensorMismatchError(argument, f"got {_shown(value)}", f"Give {MOST} or less.")
     single = 4 - len(shape)
     sizes, steps = (torch.Size((1,) * single) + result.shape, (result.numel(),) * single + result.stride())
@@ -270,7 +270,7 @@ def _answered(
 
 
 def _refused(name: str, shape: torch.Size, arguments: tuple[Any, ...], error: Exception) -> Exception:
-    """What torch says to it, as an error of ours."""
+    """Return torch's error as one of the workbench."""
     names = _AVERAGES if name == "avg_pool2d" else _MAXIMA
     given = zip(names, arguments, strict=True)
     words = ", ".join(
@@ -282,24 +282,24 @@ def _refused(name: str, shape: torch.Size, arguments: tuple[Any, ...], error: Ex
 
 
 def _shown(value: Any) -> Any:
-    """Numbers as they were given: a single one was none of several."""
+    """Return numbers for a message: one number for a tuple of one."""
     return value[0] if isinstance(value, tuple) and len(value) == 1 else value
 
 
 def _pair(value: Any) -> tuple[int, int]:
-    """One number for each dimension, of what torch has taken."""
+    """Return one number for each dimension from an argument that torch has accepted."""
     numbers = [int(n) for n in value] if isinstance(value, tuple | torch.Size) else [int(value)]
     return numbers[0], numbers[-1]
 
 
 def _within(far: tuple[int, int], sizes: tuple[int, int], padding: tuple[int, int]) -> tuple[int, int]:
-    """How far it is to the next window or tap, or to beyond the image: nothing further has a next one."""
+    """Limit the distance between windows or taps to the padded image: beyond it there is no next one."""
     high, wide = (min(n, size + 2 * p) for n, size, p in zip(far, sizes, padding, strict=True))
     return high, wide
 
 
 def _resolved(input: torch.Tensor) -> torch.Tensor:
-    """As a batch, without pending negations."""
+    """Return the input as a batch without pending negations."""
     batch = input.resolve_neg()
     return batch.unsqueeze(0) if batch.dim() == 3 else batch
 
@@ -312,7 +312,7 @@ def _output(batch: torch.Tensor, question: _Question, dtype: torch.dtype | None 
 
 def _average(batch: torch.Tensor, question: _Question) -> torch.Tensor:
     divisor = question.divisor
-    if divisor is not None and not LEAST <= divisor <= MOST:  # more than a kernel's int32
+    if divisor is not None and not LEAST <= divisor <= MOST:  # beyond the kernel's int32
         wide = torch.promote_types(batch.dtype, torch.float32) if batch.is_floating_point() else batch.dtype
         sums = _sums(batch, question, wide, 1)
         rounding = None if batch.is_floating_point() else "trunc"
@@ -321,7 +321,7 @@ def _average(batch: torch.Tensor, question: _Question) -> torch.Tensor:
 
 
 def _sums(batch: torch.Tensor, question: _Question, dtype: torch.dtype, divisor: int | None) -> torch.Tensor:
-    """Of each window, divided by that number, or else by how many elements it has."""
+    """Return the sum of each window divided by `divisor`, or by the window's number of elements if None."""
     output = _output(batch, question, dtype)
     if output.numel() and not output.is_meta:
         _start("average", question.pool, batch, (output,), question.with_padding, divisor)
@@ -345,7 +345,7 @@ def _start(
     with_padding: bool = True,
     divisor: int | None = None,
 ) -> None:
-    """Run `pooling.launch(kind, x, outputs, ...)`, kept ready for tensors that lie alike."""
+    """Run `pooling.launch(kind, x, outputs, ...)`; the launch is kept for tensors of the same layout."""
     places = tuple([(t.shape, t.stride(), t.dtype) for t in (x, *outputs)])
     make = partial(_launch, kind, pool, with_padding, divisor)
     _launches.run((kind, pool, with_padding, divisor, places, x.device), make, x, *outputs)
@@ -363,7 +363,7 @@ def _launch(
 
 
 class _Like(NamedTuple):
-    """The batch, without its elements, of which no gradient is made."""
+    """The layout of the batch; the gradient does not need its elements."""
 
     shape: torch.Size
     dtype: torch.dtype
@@ -375,7 +375,7 @@ class _Like(NamedTuple):
 
 
 def _average_gradient(grad: torch.Tensor, like: _Like, question: _Question) -> torch.Tensor:
-    """Each pixel's share of the windows that have it: a reduction too, of what `pooling.spread` describes."""
+    """Return each pixel's share of its windows' gradients: a reduction by the descriptor `pooling.spread`."""
     output = torch.empty(like.shape, dtype=like.dtype, device=grad.device, memory_format=like.format)
     if not output.numel() or output.is_meta:
         return output
@@ -406,11 +406,13 @@ class _Average(Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> Any:
-        return once(partial(_average_gradient, like=ctx.like, question=ctx.question), grads[0]), None
+        return once_differentiable(
+            partial(_average_gradient, like=ctx.like, question=ctx.question), grads[0]
+        ), None
 
 
 class _Largest(Function):
-    """Values and indices; its gradient is scattered by torch's own operator."""
+    """Values and indices of the largest elements; torch's own operator scatters the gradient."""
 
     @staticmethod
     def forward(batch: torch.Tensor, question: _Question) -> tuple[torch.Tensor, ...]:
@@ -428,14 +430,14 @@ class _Largest(Function):
         if grads[0] is None:
             return None, None
         compute = partial(_largest_gradient, like=ctx.like, has_empty_windows=ctx.has_empty_windows)
-        return once(compute, grads[0], *ctx.saved_tensors), None
+        return once_differentiable(compute, grads[0], *ctx.saved_tensors), None
 
 
 def _largest_gradient(
     grad: torch.Tensor, indices: torch.Tensor, like: _Like, has_empty_windows: bool
 ) -> torch.Tensor:
-    """Windows that share their largest element add up there, halves in fp32."""
-    if has_empty_windows:  # whose indices, as torch's, can be beyond the plane
+    """Add each window's gradient to its largest element; fp16 and bf16 accumulate in fp32."""
+    if has_empty_windows:  # their indices, as torch's, can lie beyond the plane
         is_there = indices < like.shape[2:].numel()
         grad, indices = grad * is_there, indices * is_there
     wide = grad.dtype if grad.dtype == torch.float64 else torch.float32

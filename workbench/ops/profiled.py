@@ -1,6 +1,6 @@
-"""What a function of the client API says of its kernels: `ops.matmul.instances(a, b)`, `.best(a, b)`.
+"""Instances of an operator's kernels: `ops.matmul.instances(a, b)` and `ops.matmul.best(a, b)`.
 
-Both are attributes of the function itself, which is called as it is: a call goes through nothing more.
+Both are attributes of the function itself, so that a call of the function costs nothing more.
 """
 
 from __future__ import annotations
@@ -13,48 +13,48 @@ import torch
 
 from workbench.errors import ArgumentTypeError, WorkbenchError, check_name, in_brief
 from workbench.kernels.epilogues import Epilogue
-from workbench.operators.operation import Arguments, Instance, listed, operations
+from workbench.operators.operation import Arguments, Instance, list_instances, operations
 
 P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)
 
 
 class Profiled(Protocol[P, R_co]):
-    """A function that knows the instances of its operator."""
+    """A function of the client API with the instances of its operator."""
 
     __name__: str
     __module__: str
     __qualname__: str
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
-        """The operator."""
+        """Compute the operator."""
 
     def instances(self, *args: P.args, **kwargs: P.kwargs) -> list[Instance]:
-        """The configurations that these arguments could be given, first the shipped one, if there is one.
+        """Return the configurations for these arguments; the shipped one comes first, if there is one.
 
-        Each has a name, its keywords, `why_not` where the invoker refuses it, and `.launch()`.
+        Each has a name, its keywords, `.launch()`, and `why_not`, the reason if the invoker refuses it.
 
         Raises:
-            ArgumentTypeError: an argument that instances are not listed for. WorkbenchError, or what the
-            operator raises: arguments that it does not take.
+            ArgumentTypeError: instances are not listed for an argument. WorkbenchError, or an error of the
+                operator: the operator does not take the arguments.
         """
 
     def best(self, *args: P.args, **kwargs: P.kwargs) -> Instance:
-        """The fastest of them on this GPU: verified, timed and kept by `workbench.profiler`.
+        """Return the fastest instance on this GPU; `workbench.profiler` verifies, times and keeps it.
 
         Raises:
-            NotMeasurableError: there is no GPU here. Others as `instances`.
+            NotMeasurableError: there is no GPU here. Others as for `instances`.
         """
 
 
 def profiled(function: Callable[P, R_co]) -> Profiled[P, R_co]:
-    """`function` itself, with `instances` and `best` of the operator of its name."""
+    """Add `instances` and `best` of the operator with the function's name to the function; return it."""
     name = function.__name__
 
     def instances(*args: Any, **kwargs: Any) -> list[Instance]:
         arguments = _accepted(function, args, kwargs)
         try:
-            return listed(name, operations()[name], arguments)
+            return list_instances(name, operations()[name], arguments)
         except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
             if not isinstance(error, WorkbenchError):
                 given = f"{type(error).__name__}: {error}"
@@ -72,11 +72,11 @@ def profiled(function: Callable[P, R_co]) -> Profiled[P, R_co]:
 
 
 def _accepted(function: Callable[..., Any], args: tuple[Any, ...], keywords: dict[str, Any]) -> Arguments:
-    """The arguments that differ from the defaults, if the function takes them, and its instances do.
+    """Return the arguments that differ from the defaults, after checks by the function and its instances.
 
     Raises:
-        UnknownNameError: nobody has registered the operator. ArgumentTypeError: instances are not listed for
-        an argument. Others as the function, which is asked with tensors without elements.
+        UnknownNameError: the operator is not registered. ArgumentTypeError: instances are not listed for an
+            argument. Others as for the function, which is called with tensors without elements.
     """
     name, signature = function.__name__, inspect.signature(function)
     check_name("operator", name, operations())
@@ -85,7 +85,8 @@ def _accepted(function: Callable[..., Any], args: tuple[Any, ...], keywords: dic
             *map(_without_elements, args), **{word: _without_elements(v) for word, v in keywords.items()}
         )
     except WorkbenchError:
-        function(*args, **keywords)  # which says it of these; or it takes no tensors without elements
+        # The error should describe these tensors; or the function takes no tensors without elements.
+        function(*args, **keywords)
     given = signature.bind(*args, **keywords)
     known = inspect.signature(operations()[name].instances).parameters
     for word, value in list(given.arguments.items()):
@@ -101,7 +102,7 @@ def _accepted(function: Callable[..., Any], args: tuple[Any, ...], keywords: dic
 
 
 def _without_elements(value: Any) -> Any:
-    """A tensor that has strides, and those of an epilogue, as on the meta device."""
+    """Move a strided tensor, or the tensors of an epilogue, to the meta device; return others unchanged."""
     if isinstance(value, torch.Tensor) and value.layout == torch.strided:
         return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")
     if isinstance(value, Epilogue):

@@ -1,4 +1,4 @@
-"""Operators that only move elements, by one kernel: flip, roll, pad and unfold."""
+"""Operators that only move elements, which one kernel does: flip, roll, pad and unfold."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ from workbench.ops.arguments import (
     is_followed,
     kind_of,
 )
-from workbench.ops.gradients import batches, one_of
+from workbench.ops.gradients import add_batch_dim, batches
 from workbench.ops.profiled import profiled
 from workbench.ops.reduction import sum_of_gradient
 from workbench.runtime.cache import LaunchCache
 
 _launches = LaunchCache()
 
-# Of these a fill can be told to fit by its range.
+# The dtypes whose range decides whether a fill fits.
 _INTEGERS = (
     torch.uint8, torch.uint16, torch.uint32, torch.uint64,
     torch.int8, torch.int16, torch.int32, torch.int64,
@@ -53,12 +53,12 @@ def flip(input: torch.Tensor, dims: Sequence[int]) -> torch.Tensor:
 
     Args:
         input: a tensor of any shape, strides and dtype.
-        dims: dimensions, each once; those under 0 are counted from the end.
+        dims: distinct dimensions; negative ones count from the end.
 
     Raises:
-        ArgumentTypeError: `input` is no tensor, `dims` no sequence of whole numbers. DimensionError: `input`
-        does not have one of `dims`. TensorMismatchError: `dims` names one twice; `input` is sparse, nested or
-        quantized.
+        ArgumentTypeError: `input` is not a tensor, or `dims` is not a sequence of whole numbers.
+        DimensionError: `input` does not have one of `dims`. TensorMismatchError: `dims` repeats a dimension;
+            `input` is sparse, nested or quantized.
     """
     check_plain(input)
     _check_as_torch(torch.flip, input, dims=dims)
@@ -71,22 +71,22 @@ def roll(
 ) -> torch.Tensor:
     """output[..., (i + shift) % length, ...] = input[..., i, ...] along each of `dims`, as `torch.roll`.
 
-    The result is contiguous on a GPU, as torch's is; on the CPU channels_last where torch's is.
+    The result is contiguous on a GPU, like torch's; on the CPU it is channels_last if torch's is.
 
     Args:
         input: a tensor of any shape, strides and dtype.
-        shifts: how far, one for each of `dims`.
-        dims: dimensions; those under 0 are counted from the end. None: of the tensor as if it were flat.
+        shifts: the distances, one for each of `dims`.
+        dims: dimensions; negative ones count from the end. None: roll the flattened tensor.
 
     Raises:
-        ArgumentTypeError: `input` is no tensor, `shifts` or `dims` no whole numbers. DimensionError: `input`
-        does not have one of `dims`. TensorMismatchError: there are not as many shifts as `dims`; `input` is
-        sparse, nested or quantized.
+        ArgumentTypeError: `input` is not a tensor, or `shifts` or `dims` are not whole numbers.
+        DimensionError: `input` does not have one of `dims`. TensorMismatchError: the numbers of `shifts` and
+            `dims` differ; `input` is sparse, nested or quantized.
     """
     check_plain(input)
     _check_as_torch(torch.roll, input, shifts=shifts, dims=() if dims is None else dims)
     far, along = _numbers(shifts), _numbers(() if dims is None else dims)
-    if len(far) != (len(along) or 1):  # of a tensor without elements torch's meta function asks for nothing
+    if len(far) != (len(along) or 1):  # torch's meta function does not check it for a tensor without elements
         given = f"got {far} and {along}"
         raise TensorMismatchError("shifts, dims", given, "Give one shift for each dimension.")
     return _moved(_Roll(far, _places(along, input.dim()) or None), input)
@@ -96,27 +96,28 @@ def roll(
 def pad(
     input: torch.Tensor, pad: Sequence[int], mode: str = "constant", value: Number | None = None
 ) -> torch.Tensor:
-    """`input` with more at its ends, as `torch.nn.functional.pad`.
+    """`input` with padding at its ends, as `torch.nn.functional.pad`.
 
     Args:
-        input: a tensor of any strides. A dtype for which torch has the mode.
-        pad: (left, right) of the last dimension, then of the one before, and so on; less than 0 to drop.
-        mode: what is added. "constant": `value`. "reflect": the elements next to the end, the end itself left
-            out; "replicate": the end; "circular": the elements from the other end.
-        value: None for 0; only with "constant". Of integers it is filled in exactly, where torch takes what
-            float64 makes of it.
+        input: a tensor of any strides and a dtype for which torch has the mode.
+        pad: (left, right) of the last dimension, then of the one before, and so on; negative numbers drop
+            elements.
+        mode: the padding. "constant": `value`. "reflect": the elements next to the end, without the end
+            itself; "replicate": the end; "circular": the elements from the other end.
+        value: None for 0; only with "constant". For integers the fill is exact, where torch converts it to
+            float64 first.
 
     Raises:
-        ArgumentTypeError: an argument is of another type. TensorMismatchError: `pad` does not fit the shape,
-        or drops all that "circular" is to repeat, `value` does not fit the dtype or the mode; `input` is
-        sparse, nested or quantized. UnsupportedDtypeError: torch does not have that mode, or not for that
-        dtype or number of dimensions.
+        ArgumentTypeError: an argument has another type. TensorMismatchError: `pad` does not fit the shape, or
+            drops everything that "circular" should repeat; `value` does not fit the dtype or the mode;
+            `input` is sparse, nested or quantized. UnsupportedDtypeError: torch does not have the mode, or
+            not for this dtype or number of dimensions.
     """
     check_plain(input)
     number = 0 if value is None else as_number("value", value)
     given = {} if value is None else {"value": number}
     _check_as_torch(torch.nn.functional.pad, input, pad=pad, mode=mode, **given)
-    if mode in ("reflect", "replicate") and (input.numel() or input.is_cpu):  # of nothing, a GPU takes any
+    if mode in ("reflect", "replicate") and (input.numel() or input.is_cpu):  # empty, a GPU takes any dtype
         _check_dtype(mode, input.dtype)
     added = tuple(map(int, pad))
     pairs = [(added[i], added[i + 1]) for i in range(0, len(added), 2)][::-1]
@@ -137,17 +138,17 @@ def unfold(
 ) -> torch.Tensor:
     """output[n, (c, r, s), (y, x)] = input[n, c, y * stride + r * dilation - padding, ...]: im2col.
 
-    As `torch.nn.functional.unfold`. Its gradient, torch's fold, sums for each pixel what was made of it.
+    As `torch.nn.functional.unfold`. Its gradient, torch's fold, sums the copies of each pixel.
 
     Args:
         input: (n, channels, height, width), or without n, of any strides; floating, complex or bool.
-        kernel_size: taps r and s, one number or two.
+        kernel_size: the numbers of taps r and s, one number or two.
         dilation, padding, stride: likewise; zeros are added on both sides.
 
     Raises:
-        ArgumentTypeError: an argument is of another type. TensorMismatchError: the windows do not fit the
-        shape; `input` is sparse, nested or quantized. DimensionError: it has other dimensions.
-        UnsupportedDtypeError: torch does not unfold integers.
+        ArgumentTypeError: an argument has another type. TensorMismatchError: the windows do not fit the
+            shape; `input` is sparse, nested or quantized. DimensionError: `input` has another number of
+            dimensions. UnsupportedDtypeError: torch does not unfold integers.
     """
     check_plain(input)
     if input.dim() not in (3, 4):
@@ -158,13 +159,13 @@ def unfold(
     _check_as_torch(torch.nn.functional.unfold, input, **options)
     _check_dtype("unfold", input.dtype)
     taps, steps, around, strides = (_pair(value) for value in options.values())
-    if min(around) < 0:  # which torch's meta function does not refuse
+    if min(around) < 0:  # torch's meta function does not refuse it
         raise TensorMismatchError("padding", f"got {padding}", "Give 0 or more.")
     counts = tuple(
         (n + 2 * p - d * (r - 1) - 1) // s + 1
         for n, r, d, p, s in zip(input.shape[-2:], taps, steps, around, strides, strict=True)
     )
-    # Of one window, or of one tap, how far it is to the next does not matter, as long as an int32 holds it.
+    # With a single window, or a single tap, the distance to the next does not matter if an int32 holds it.
     steps, strides = (
         _pair([min(far, n + 2 * p) for far, n, p in zip(each, input.shape[-2:], around, strict=True)])
         for each in (steps, strides)
@@ -176,26 +177,26 @@ def unfold(
 
 
 class _Move(ABC):
-    """An operator that only moves elements; linear, but for what it fills in."""
+    """An operator that only moves elements; it is linear, apart from its fill."""
 
     @abstractmethod
     def run(self, input: torch.Tensor) -> torch.Tensor:
-        """The result, by a kernel."""
+        """Return the result, by a kernel."""
 
     @abstractmethod
     def gradient(self, grad: torch.Tensor, shape: torch.Size) -> torch.Tensor:
-        """The gradient of an input of `shape`, given that of the result."""
+        """Return the gradient of an input of `shape`, given that of the result."""
 
     @abstractmethod
     def of_batch(self, batch: torch.Tensor) -> torch.Tensor:
-        """The results for each of a batch, the first dimension."""
+        """Return the results for each element of a batch, which is dimension 0."""
 
     def tangent(self) -> _Move:
-        """What it does with a tangent: without a fill."""
+        """Return the operator for tangents, which has no fill."""
         return self
 
     def format_of_gradient(self, input: torch.Tensor) -> torch.memory_format | None:
-        """Of the input's gradient, where torch decides that by the input; None where the grad decides."""
+        """Return the memory format of the input's gradient, if torch chooses it by the input; else None."""
         return None
 
 
@@ -230,13 +231,13 @@ class _Roll(_Move):
         return _rearranged(Flattened(chain, len(shape)), input, output)
 
     def _format_of(self, input: torch.Tensor) -> torch.memory_format:
-        """channels_last where torch concatenates parts that are; its kernel for GPUs does not."""
+        """Return channels_last where torch concatenates such parts; its kernel for GPUs does not."""
         if self.dims is None or input.is_cuda:
             return torch.contiguous_format
         if not input.numel():
             return torch.preserve_format
         moves = zip(self.shifts, self.dims, strict=True)
-        # To torch the second part is empty then, and as that is contiguous, so is the result.
+        # In torch the second part is empty then, and contiguous, and so the result is contiguous.
         stays = any(shift % input.shape[dim] == 0 for shift, dim in moves)
         return torch.contiguous_format if stays else suggested_format(input)
 
@@ -252,7 +253,7 @@ class _Roll(_Move):
 
 @dataclass(frozen=True)
 class _Pad(_Move):
-    pairs: tuple[tuple[int, int], ...]  # of each dimension
+    pairs: tuple[tuple[int, int], ...]  # for each dimension
     mode: str
     fill: Number = 0
 
@@ -266,7 +267,7 @@ class _Pad(_Move):
         how = rearrangement.pad(tuple(input.shape), self.mode, self.pairs)
         if not self.fill:
             return _rearranged(how, input, output)
-        if input.dtype == torch.complex128:  # whose words differ, the real one and that of 0
+        if input.dtype == torch.complex128:  # the fills of its two words differ: the number and 0
             parts = [torch.view_as_real(t.resolve_conj()).unbind(-1) for t in (input, output)]
             for part, target, fill in zip(*parts, (self.fill, 0.0), strict=True):
                 _rearranged(how, part, target, bits_of(fill, torch.float64))
@@ -274,17 +275,17 @@ class _Pad(_Move):
         return _rearranged(how, input, output, bits_of(self.fill, input.dtype))
 
     def _empty(self, input: torch.Tensor) -> torch.Tensor:
-        """Where torch would put the result: channels_last if the input is, but for circular padding."""
+        """Return an empty result as in torch: channels_last if the input is, except for circular padding."""
         shape = [n + left + right for n, (left, right) in zip(input.shape, self.pairs, strict=True)]
         if self.mode == "constant" and all(left <= 0 and right <= 0 for left, right in self.pairs):
-            return torch.empty_like(_dropped(input, self.pairs))  # to torch it is a copy of a slice
+            return torch.empty_like(_dropped(input, self.pairs))  # torch copies a slice
         format = torch.contiguous_format if self.mode == "circular" else suggested_format(input)
         return torch.empty(shape, dtype=input.dtype, device=input.device, memory_format=format)
 
     def gradient(self, grad: torch.Tensor, shape: torch.Size) -> torch.Tensor:
         if self.mode == "constant":
             return _moved(_Pad(tuple((-left, -right) for left, right in self.pairs), "constant"), grad)
-        # Where several are added up, in a type that need not round before the last of them.
+        # Sums of several gradients are in a dtype that rounds once, at the end.
         dtype = torch.float32 if grad.dtype in (torch.float16, torch.bfloat16) else grad.dtype
         total = grad.to(dtype)
         for dim, (length, pair) in enumerate(zip(shape, self.pairs, strict=True)):
@@ -345,13 +346,13 @@ class _Fold(_Move):
 
 
 def _of_each(move: _Move, batch: torch.Tensor) -> torch.Tensor:
-    """Batches of images, as one batch of them."""
+    """Apply an operator of images to a batch of batches, as one batch."""
     result: torch.Tensor = _moved(move, batch.flatten(0, 1)).unflatten(0, batch.shape[:2])
     return result
 
 
 def _gradient_of_reflect(grad: torch.Tensor, dim: int, length: int, left: int, right: int) -> torch.Tensor:
-    """What was mirrored goes back to where it was taken from, mirrored."""
+    """Add the gradient of the mirrored elements, mirrored back, to that of their origins."""
     grad, left, right = _with_what_was_dropped(grad, dim, left, right)
     total: torch.Tensor = grad.narrow(dim, left, length)
     if left:
@@ -364,7 +365,7 @@ def _gradient_of_reflect(grad: torch.Tensor, dim: int, length: int, left: int, r
 
 
 def _gradient_of_replicate(grad: torch.Tensor, dim: int, length: int, left: int, right: int) -> torch.Tensor:
-    """What each end was repeated to, is added to it."""
+    """Add the gradient of an end's copies to that of the end."""
     grad, left, right = _with_what_was_dropped(grad, dim, left, right)
     total: torch.Tensor = grad.narrow(dim, left, length)
     if left:
@@ -377,7 +378,7 @@ def _gradient_of_replicate(grad: torch.Tensor, dim: int, length: int, left: int,
 
 
 def _gradient_of_circular(grad: torch.Tensor, dim: int, length: int, left: int, right: int) -> torch.Tensor:
-    """Each time around, what is there is added; of what was dropped before, nothing was taken."""
+    """Add the gradients of all periods; elements that were dropped before the padding have none."""
     before, after = max(-left, 0), max(-right, 0)
     kept = length - before - after
     if not kept:
@@ -404,7 +405,7 @@ _GRADIENTS: dict[str, Callable[[torch.Tensor, int, int, int, int], torch.Tensor]
 def _with_what_was_dropped(
     grad: torch.Tensor, dim: int, left: int, right: int
 ) -> tuple[torch.Tensor, int, int]:
-    """The gradient with zeros for what was dropped behind the padding; and the padding that is left."""
+    """Return the gradient with zeros for dropped elements, and the padding without the dropped ones."""
     dropped = (max(-left, 0), max(-right, 0))
     if any(dropped):
         grad = _zero_padded(grad, dim, *dropped)
@@ -412,7 +413,7 @@ def _with_what_was_dropped(
 
 
 def _among_zeros(part: torch.Tensor, dim: int, first: int, length: int) -> torch.Tensor:
-    """`part` at place `first` of zeros of `length`."""
+    """Return zeros of `length` with `part` at position `first`."""
     return _zero_padded(part, dim, first, length - first - part.shape[dim])
 
 
@@ -423,7 +424,7 @@ def _zero_padded(tensor: torch.Tensor, dim: int, left: int, right: int) -> torch
 
 
 def _dropped(input: torch.Tensor, pairs: Sequence[tuple[int, int]]) -> torch.Tensor:
-    """The input without what pairs of numbers under 0 drop."""
+    """Return the input without the elements that negative padding drops."""
     for dim, (left, right) in enumerate(pairs):
         input = input.narrow(dim, -left, input.shape[dim] + left + right)
     return input
@@ -436,9 +437,9 @@ def _sum(tensor: torch.Tensor, dim: int) -> torch.Tensor:
 
 
 def _moved(move: _Move, input: torch.Tensor) -> torch.Tensor:
-    """What the operator makes of a tensor, followed by autograd where that wants to know."""
+    """Return the operator's result; autograd records it if it has to."""
     if found := batches(input):
-        return one_of(move.of_batch(found.tensors[0]), found.level)
+        return add_batch_dim(move.of_batch(found.tensors[0]), found.level)
     if not is_followed(input):
         return move.run(input)
     return _Moved.apply(move, input)  # type: ignore[no-any-return, no-untyped-call]  # torch does not type it
@@ -473,9 +474,9 @@ class _Moved(torch.autograd.Function):
 
 
 def _rearranged(how: How, input: torch.Tensor, output: torch.Tensor, fill: int = 0) -> torch.Tensor:
-    """`output`, which now has the elements of the input, where there is memory for any."""
+    """Fill `output` with elements of the input, unless it is empty or a meta tensor; return it."""
     if output.numel() and not output.is_meta:
-        # Complex numbers of 16 bytes are moved as pairs: their fill is 0.
+        # Complex numbers of 16 bytes are moved as pairs, with a fill of 0.
         tensors = in_words(input.resolve_conj().resolve_neg()), in_words(output)
         places = tuple([(t.shape, t.stride(), t.device) for t in tensors])
         _launches.run((how, fill, places, tensors[0].dtype), partial(_launch, how, fill), *tensors)
@@ -487,39 +488,39 @@ def _launch(how: How, fill: int, source: torch.Tensor, output: torch.Tensor) -> 
 
 
 def _numbers(given: int | Sequence[int]) -> tuple[int, ...]:
-    """Whole numbers that torch has checked: several, or one, which may be a tensor's or numpy's."""
+    """Return whole numbers that torch has checked: several, or one, maybe of a tensor or numpy."""
     return tuple(map(int, given)) if isinstance(given, tuple | list) else (int(given),)  # type: ignore[arg-type]
 
 
 def _places(dims: int | Sequence[int], rank: int) -> tuple[int, ...]:
-    """Dimensions that torch has checked, counted from the beginning."""
+    """Return dimensions that torch has checked, counted from the beginning."""
     return tuple([d % max(rank, 1) for d in _numbers(dims) if rank])
 
 
 def _each(value: Any) -> Any:
-    """The elements of what has some, as torch's unfold has it: of an array, a range, or whatever it is."""
+    """Return the elements of an iterable as a tuple, as torch's unfold reads them; return others as given."""
     if type(value) is int or not isinstance(value, Iterable) or isinstance(value, str):
         return value
     try:
         return tuple(value)
-    except TypeError:  # of no dimensions
+    except TypeError:  # a tensor or array without dimensions
         return value
 
 
 def _pair(value: int | Sequence[int]) -> tuple[int, int]:
-    """Two numbers that torch has checked, or twice the one."""
+    """Return two numbers that torch has checked, or one number twice."""
     first, second = value if isinstance(value, Iterable) else (value, value)
     return int(first), int(second)
 
 
 def _check_as_torch(function: Callable[..., torch.Tensor], input: torch.Tensor, **arguments: Any) -> None:
-    """Raise what torch raises for these arguments, in its words."""
+    """Raise an error that quotes torch if it refuses these arguments."""
     frozen = {n: tuple(value) if isinstance(value, list) else value for n, value in arguments.items()}
     try:
         hash(tuple(frozen.values()))
     except TypeError:
         raise ArgumentTypeError(", ".join(frozen), f"got {frozen}", "Give whole numbers.") from None
-    # As text too: to Python 1, 1.0 and True are one, to torch they are not.
+    # The text is part of the key: 1, 1.0 and True are equal in Python, but not to torch.
     _check(function, input.shape, tuple(frozen.items()), repr(frozen))
 
 
@@ -545,9 +546,13 @@ def _check_dtype(name: str, dtype: torch.dtype) -> None:
 
 @cache
 def _refusal(name: str, dtype: torch.dtype) -> str:
-    """Why torch does not unfold elements of this dtype, or pad them in that mode; empty where it does."""
-    # The answer is kept: it may depend neither on the default device nor on modes, under which torch computes
-    # nothing and refuses nothing.
+    """Return torch's reason not to unfold, or pad in this mode, elements of this dtype; empty if it does.
+
+    Args:
+        name: "unfold", or the mode of padding.
+    """
+    # The answer is cached, so it must not depend on the default device or on modes, under which torch
+    # computes nothing and refuses nothing.
     with compat.without_modes():
         one = torch.zeros((1, 1, 1, 2), dtype=torch.bool, device="cpu").to(dtype)
         try:
@@ -561,7 +566,7 @@ def _refusal(name: str, dtype: torch.dtype) -> str:
 
 
 def _check_what_is_left(shape: torch.Size, pairs: Sequence[tuple[int, int]]) -> None:
-    """Raise where elements are to be repeated of which none is left; torch returns what lies in memory."""
+    """Raise an error if no elements are left to repeat; torch returns uninitialized memory then."""
     for dim, (length, pair) in enumerate(zip(shape, pairs, strict=True)):
         if max(pair) > 0 and length + sum(min(n, 0) for n in pair) <= 0:
             given = f"got {pair} for dimension {dim}, which drops all of its length of {length}"
@@ -569,7 +574,7 @@ def _check_what_is_left(shape: torch.Size, pairs: Sequence[tuple[int, int]]) -> 
 
 
 def _fill_of(value: Number, dtype: torch.dtype) -> Number:
-    """What is filled in: to torch a float, but whole numbers in a tensor of them are exact here."""
+    """Return the fill: a float as in torch, but an exact integer for integer tensors."""
     assert not isinstance(value, complex)  # torch has refused it
     given = f"got {value} for a tensor of {dtype}"
     if isinstance(value, int) and dtype in _INTEGERS:
@@ -578,7 +583,7 @@ def _fill_of(value: Number, dtype: torch.dtype) -> Number:
             raise TensorMismatchError("value", given, f"Give a number from {limits.min} to {limits.max}.")
         return value
     try:
-        # Of two, for a single one torch would fill with infinity.
+        # Two elements, because torch would fill a single one with infinity.
         torch.empty(2, dtype=dtype, device="cpu").fill_(float(value))
     except TORCHS_ERRORS as error:
         raise kind_of(error)("value", given, f"torch says: {error}") from None

@@ -1,4 +1,4 @@
-"""Reductions: many elements become one."""
+"""Reductions of a tensor, or of some of its dimensions."""
 
 from __future__ import annotations
 
@@ -34,24 +34,24 @@ from workbench.ops.arguments import (
     is_followed,
     kind_of,
 )
-from workbench.ops.elementwise import on_one_device, run_of_two
-from workbench.ops.gradients import Function, batches, follow_the_first, once, one_of
+from workbench.ops.elementwise import on_one_device, run_binary
+from workbench.ops.gradients import Function, add_batch_dim, batches, follow_the_first, once_differentiable
 from workbench.ops.profiled import profiled
 from workbench.runtime.cache import LaunchCache
 
 Dims = int | Sequence[int] | None
 Pair = tuple[torch.Tensor, torch.Tensor]
 
-# Without a dimension these have another form, in which `dim` and `keepdim` cannot be named.
+# torch's form of these without a dimension does not accept `dim` and `keepdim` as keywords.
 _TWO_FORMS = ("max", "min")
 
-# Of a reduction to booleans the kernel is another one.
+# The kernels of reductions to bool.
 _OF_TRUTHS = {"sum": "any", "prod": "all"}
 
-# These take several, as a list of sizes, which can be a tensor of one element.
+# These take several dimensions, like a list of sizes, which can be a tensor of one element.
 _OF_SEVERAL = ("sum", "mean", "amax", "amin", "norm")
 
-# torch's functions take NumPy's names as well, and Python's types as dtypes.
+# torch's functions also take NumPy's names, and Python's types as dtypes.
 _NUMPYS_NAMES = {
     "axis": "dim", "keepdims": "keepdim", "a": "input", "x": "input", "x1": "input", "x2": "other",
 }  # fmt: skip
@@ -59,7 +59,7 @@ _PYTHONS_TYPES: dict[object, torch.dtype] = {
     float: torch.float64, int: torch.int64, bool: torch.bool, complex: torch.complex128,
 }  # fmt: skip
 
-# What is passed on as it is, without the time that reading it takes.
+# Keywords, and types of `dim`, that are passed on unread, to save time.
 _PLAIN, _PLAIN_DIMS = {"dim", "keepdim", "out", "p"}, {int, tuple, type(None)}
 
 _NORMS: dict[float, str] = {
@@ -72,7 +72,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def _with_torchs_keywords(function: _Function) -> _Function:
-    """`function`, which then takes the keywords that torch's takes: `axis`, `keepdims`, `dtype=float`."""
+    """Let a function take torch's other keywords too: `axis`, `keepdims`, `dtype=float`."""
 
     @wraps(function)
     def called(*args: Any, **options: Any) -> Any:
@@ -84,14 +84,14 @@ def _with_torchs_keywords(function: _Function) -> _Function:
 
 
 def _read(options: dict[str, Any], are_several: bool) -> dict[str, Any]:
-    """The same by our names, in our types; a tensor may be one of several dimensions, or the only one."""
+    """Translate names and types; `dim` may be a tensor, of one element if the function takes several."""
     read = {_NUMPYS_NAMES.get(name, name): value for name, value in options.items()}
     if len(read) < len(options):
         raise ArgumentTypeError(", ".join(options), "two of them are one argument", "Give one of the two.")
     if isinstance(read.get("dtype"), type):
         read["dtype"] = _PYTHONS_TYPES.get(read["dtype"], read["dtype"])
     if isinstance(dim := read.get("dim"), torch.Tensor):
-        # By this name it is no second tensor for the larger or the smaller of two.
+        # Under this name a tensor is a dimension, not the second operand of `max` or `min`.
         if are_several:
             (read["dim"],) = as_wholes("dim", dim)
             return read
@@ -115,17 +115,17 @@ def sum(
 
     Args:
         input: a tensor of any shape and strides.
-        dim: one dimension or several, those under 0 counted from the end; None or () for all. As in torch,
-            `axis` names it too, and `keepdims` what follows.
-        keepdim: whether reduced dimensions stay, with one element.
-        dtype: what elements are converted to first, and the result's; None for that of `input`, int64 for
-            integers and bool.
-        out: where the result goes; None for a new tensor.
+        dim: one dimension or several; negative ones count from the end; None or () for all. As in torch,
+            `axis` is another name of it, and `keepdims` of the next argument.
+        keepdim: whether to keep reduced dimensions, with one element.
+        dtype: the dtype of the result, to which elements are converted first; None for that of `input`, int64
+            for integers and bool.
+        out: the tensor for the result; None for a new tensor.
 
     Raises:
-        ArgumentTypeError: an argument is of another type. DimensionError: `input` does not have `dim`.
-        TensorMismatchError: `dim`, `dtype` or `out` do not fit, in torch's words.
-        UnsupportedDtypeError: `input` or `dtype` is complex, fp8 or of another type without a kernel.
+        ArgumentTypeError: an argument has another type. DimensionError: `input` does not have `dim`.
+        TensorMismatchError: `dim`, `dtype` or `out` do not fit; the message quotes torch.
+        UnsupportedDtypeError: `input` or `dtype` is complex, fp8 or another dtype without a kernel.
     """
     return _total("sum", input, dim, keepdim, dtype, out)
 
@@ -140,7 +140,7 @@ def mean(
     dtype: torch.dtype | None = None,
     out: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """The mean of elements, as `torch.mean`: of floating point, or converted to it by `dtype`.
+    """The mean of floating-point elements, as `torch.mean`; `dtype` converts others.
 
     Arguments and errors as for :func:`sum`.
     """
@@ -178,7 +178,7 @@ def amax(
 ) -> torch.Tensor:
     """The largest element, NaN if there is one, as `torch.amax`.
 
-    It can be differentiated once: equals share the gradient. Arguments and errors as for :func:`sum`.
+    It can be differentiated once: equal elements share the gradient. Arguments and errors as for :func:`sum`.
     """
     return _value("amax", "amax", input, dim, keepdim, out)
 
@@ -190,7 +190,7 @@ def amin(
 ) -> torch.Tensor:
     """The smallest element, NaN if there is one, as `torch.amin`.
 
-    It can be differentiated once: equals share the gradient. Arguments and errors as for :func:`sum`.
+    It can be differentiated once: equal elements share the gradient. Arguments and errors as for :func:`sum`.
     """
     return _value("amin", "amin", input, dim, keepdim, out)
 
@@ -207,20 +207,20 @@ def max(
 ) -> Any:
     """The largest element, as `torch.max` in its three forms.
 
-    `max(input)`: of all. `max(input, dim, keepdim)`: along a dimension, and the first index where it lies, as
-    `torch.return_types.max`. `max(input, other)`: of two tensors that broadcast, element by element. NaN is
-    larger than all. It can be differentiated once: along a dimension the element at the index has the
-    gradient, in the other forms equals share it.
+    `max(input)`: the largest of all elements. `max(input, dim, keepdim)`: the largest along a dimension and
+    its first index, as `torch.return_types.max`. `max(input, other)`: the larger of two tensors that
+    broadcast, element by element. NaN is larger than any number. It can be differentiated once: along a
+    dimension the element at the index has the gradient; in the other forms equal elements share it.
 
     Args:
         input: a tensor of any shape and strides.
         dim: a dimension; None for all; or the other tensor.
-        keepdim: whether the dimension stays, with one element.
+        keepdim: whether to keep the dimension, with one element.
         other: the other tensor.
-        out: where the result goes: a tensor, or with a dimension a pair, values and indices.
+        out: the tensor for the result; with a dimension, a pair for values and indices.
 
     Raises:
-        as :func:`sum`.
+        The errors of :func:`sum`.
     """
     return _extreme("max", input, dim, keepdim, other, out)
 
@@ -235,7 +235,7 @@ def min(
     other: torch.Tensor | None = None,
     out: torch.Tensor | Pair | None = None,
 ) -> Any:
-    """The smallest element, as `torch.min` in its three forms; NaN is smaller than all. See :func:`max`."""
+    """The smallest element, as `torch.min` in its three forms; NaN is the smallest. See :func:`max`."""
     return _extreme("min", input, dim, keepdim, other, out)
 
 
@@ -254,14 +254,15 @@ def norm(
     It can be differentiated once.
 
     Args:
-        input: a tensor of floating point, of any shape and strides.
-        p: the order, a number: 0 counts what is not 0, infinity is the largest magnitude, -infinity the
-            smallest; those without a kernel of their own are computed in float64. "fro" and None are 2.
+        input: a floating-point tensor of any shape and strides.
+        p: the order, a number: 0 counts the elements that are not 0, infinity is the largest magnitude,
+            -infinity the smallest; orders without a kernel of their own are computed in float64. "fro" and
+            None are 2.
         dim, keepdim, dtype, out: as for :func:`sum`.
 
     Raises:
-        InvalidArgumentError: `p` is "nuc", the sum of singular values, which is no reduction.
-        and as :func:`sum`.
+        InvalidArgumentError: `p` is "nuc", the sum of singular values, which is no reduction. Others as for
+            :func:`sum`.
     """
     if not isinstance(p, str | None):
         if isinstance(p, int) and not -(2**63) <= p < 2**64:
@@ -294,9 +295,9 @@ def _norm(
 def any(
     input: torch.Tensor, dim: Dims = None, keepdim: bool = False, *, out: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """Whether some element is not zero (NaN is not), as `torch.any`: bool, uint8 for uint8.
+    """Test if any element is not zero (NaN is not), as `torch.any`: bool; uint8 for uint8.
 
-    Arguments and errors as for :func:`sum`; but `dim=()` is no dimension at all.
+    Arguments and errors as for :func:`sum`, but `dim=()` reduces no dimension.
     """
     return _value("any", "any", input, dim, keepdim, out)
 
@@ -306,9 +307,9 @@ def any(
 def all(
     input: torch.Tensor, dim: Dims = None, keepdim: bool = False, *, out: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """Whether no element is zero, as `torch.all`: bool, uint8 for uint8.
+    """Test if no element is zero, as `torch.all`: bool; uint8 for uint8.
 
-    Arguments and errors as for :func:`sum`; but `dim=()` is no dimension at all.
+    Arguments and errors as for :func:`sum`, but `dim=()` reduces no dimension.
     """
     return _value("all", "all", input, dim, keepdim, out)
 
@@ -318,10 +319,9 @@ def all(
 def argmax(
     input: torch.Tensor, dim: int | None = None, keepdim: bool = False, *, out: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """Where the largest element is, the first of equals, as `torch.argmax`; the first NaN if there is one.
+    """The index of the largest element, as `torch.argmax`: the first of equals, or the first NaN if any.
 
-    Without `dim`, the number of the element in the order of the shape. Arguments and errors as for
-    :func:`sum`.
+    Without `dim` it is the index in the flattened tensor. Arguments and errors as for :func:`sum`.
     """
     return _value("argmax", "argmax", input, dim, keepdim, out)
 
@@ -331,7 +331,7 @@ def argmax(
 def argmin(
     input: torch.Tensor, dim: int | None = None, keepdim: bool = False, *, out: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """Where the smallest element is, the first of equals, as `torch.argmin`; the first NaN if there is one.
+    """The index of the smallest element, as `torch.argmin`: the first of equals, or the first NaN if any.
 
     Arguments and errors as for :func:`argmax`.
     """
@@ -346,7 +346,7 @@ def _total(
     dtype: torch.dtype | None,
     out: torch.Tensor | None,
 ) -> torch.Tensor:
-    """The sum or the mean, which gradients pass."""
+    """Return the sum or the mean, with gradients."""
     question = _Question(name, input, dim, keepdim, out, dtype=dtype)
     if out is not None:
         check_out(out, input)
@@ -359,15 +359,16 @@ def _total(
 def sum_of_gradient(
     grad: torch.Tensor, dims: Sequence[int], keepdim: bool = False, dtype: torch.dtype | None = None
 ) -> torch.Tensor:
-    """The sum of a gradient over some of its dimensions, rounded once; of each, in a batch of gradients.
+    """Return the sum of a gradient, or of each in a batch, over some of its dimensions, rounded once.
 
     Args:
-        dims: numbers of 0 or more; none of them for the gradient itself.
-        keepdim: keep these dimensions, of one element each. dtype: of the result; None for that of `grad`.
+        dims: the dimensions, 0 or more; if there are none, the gradient itself is returned.
+        keepdim: whether to keep these dimensions, with one element.
+        dtype: the dtype of the result; None for that of `grad`.
     """
     if (found := batches(grad)) is not None:
         behind = [d + 1 for d in dims]
-        return one_of(sum_of_gradient(found.tensors[0], behind, keepdim, dtype), found.level)
+        return add_batch_dim(sum_of_gradient(found.tensors[0], behind, keepdim, dtype), found.level)
     dtype = grad.dtype if dtype is None else dtype
     return sum(grad, tuple(dims), keepdim, dtype=dtype) if dims else grad.to(dtype)
 
@@ -375,7 +376,7 @@ def sum_of_gradient(
 def _dtype_of_result(
     input: torch.Tensor, dtype: torch.dtype | None, out: torch.Tensor | None, *, widened_on_cpu: bool = False
 ) -> torch.dtype | None:
-    """`dtype`; without one that of `out`, or under `torch.autocast` float32 for halves; else None."""
+    """Return `dtype`, else that of `out`, else fp32 for fp16 and bf16 under `torch.autocast`, else None."""
     if dtype is not None or out is not None:
         return out.dtype if dtype is None and out is not None else dtype
     is_half = input.dtype in (torch.float16, torch.bfloat16)
@@ -427,7 +428,7 @@ class _Total(Function):
         keepdim: bool,
         dtype: torch.dtype | None,
     ) -> tuple[torch.Tensor, int]:
-        assert in_dims[0] is not None  # the only tensor, without which there is no batch
+        assert in_dims[0] is not None  # vmap batches at least one tensor, and this is the only one
         batch = input.movedim(in_dims[0], 0)
         return _followed_total(batch, name, frozenset(d + 1 for d in dims), keepdim, dtype), 0
 
@@ -435,7 +436,7 @@ class _Total(Function):
 def _value(
     name: str, kernel: str, input: torch.Tensor, dim: Dims, keepdim: bool, out: torch.Tensor | None
 ) -> torch.Tensor:
-    """One result of `input`'s elements as they are."""
+    """Return a reduction that has one result and converts no elements."""
     question = _Question(name, input, dim, keepdim, out)
     derive = _GRADIENTS.get(name)
     if derive is None:
@@ -457,7 +458,7 @@ def _extreme(
     other: torch.Tensor | None,
     out: torch.Tensor | Pair | None,
 ) -> Any:
-    """`max` or `min` in one of the three forms."""
+    """Return `max` or `min` in one of its three forms."""
     if isinstance(dim, torch.Tensor):
         if other is not None or keepdim:
             raise ArgumentTypeError(
@@ -467,7 +468,7 @@ def _extreme(
     if other is not None:
         if dim is not None or keepdim:
             raise ArgumentTypeError("dim, other", "got both", f"Give one of them to {name}.")
-        return _of_two(f"{name}imum", input, other, out)
+        return _binary(f"{name}imum", input, other, out)
     if dim is None and not keepdim:
         return _value(name, f"a{name}", input, None, False, out)  # type: ignore[arg-type]  # _Question sees to it
     question = _Question(name, input, dim, keepdim, out, is_pair=True)
@@ -484,14 +485,14 @@ def _extreme(
 
 
 def _pair(input: torch.Tensor, name: str, dims: frozenset[int], keepdim: bool) -> tuple[torch.Tensor, ...]:
-    """The extreme along a dimension, and its index."""
+    """Return the extreme along a dimension, and its index."""
     results = _outputs(input, name, dims, keepdim, input.dtype)
     run_reduction(input.resolve_neg(), dims, results, name)
     return tuple(results)
 
 
-def _of_two(name: str, input: torch.Tensor, other: torch.Tensor, out: object) -> torch.Tensor:
-    """The larger or the smaller of two, element by element."""
+def _binary(name: str, input: torch.Tensor, other: torch.Tensor, out: object) -> torch.Tensor:
+    """Return the larger or the smaller of two tensors, element by element."""
     check_plain(input)
     check_operand("other", other, torch.Tensor, "a torch.Tensor")
     check_out(out, input, other)
@@ -503,17 +504,17 @@ def _of_two(name: str, input: torch.Tensor, other: torch.Tensor, out: object) ->
         given = f"{in_words(input)}, {in_words(other)}"
         raise kind_of(error)("input, other", given, f"torch.{name} says: {error}") from None
     both = torch.broadcast_tensors(*on_one_device(input, other))
-    compute = partial(_run_of_two, name=name, like=like)
+    compute = partial(_run_binary, name=name, like=like)
     if is_followed(input, other):
         derive = partial(_shared_gradient, is_smaller=torch.lt if name == "maximum" else torch.gt)
         return _Followed.apply(compute, derive, (0, 1), *(t.to(like.dtype) for t in both))  # type: ignore[no-any-return, no-untyped-call]  # torch does not type it
     return _delivered(compute(*both), out)  # type: ignore[arg-type]  # check_out has seen that it is a tensor
 
 
-def _run_of_two(x: torch.Tensor, y: torch.Tensor, name: str, like: torch.Tensor) -> torch.Tensor:
+def _run_binary(x: torch.Tensor, y: torch.Tensor, name: str, like: torch.Tensor) -> torch.Tensor:
     result = torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=x.device)
     if result.numel() and not result.is_meta:
-        run_of_two(x.resolve_neg(), y.resolve_neg(), result, name)
+        run_binary(x.resolve_neg(), y.resolve_neg(), result, name)
     return result
 
 
@@ -526,12 +527,12 @@ def _derivable(
     dtype: torch.dtype | None = None,
     needed: Sequence[int] = (0, 1),
 ) -> Any:
-    """`compute(input, dims=..., keepdim=...)`, one result or a pair, and if it is followed its gradient.
+    """Return `compute(input, dims=..., keepdim=...)`, a tensor or a pair; autograd records it if it has to.
 
     Args:
-        compute: what is computed of `input`, or of `input` in `dtype`.
-        derive, needed: see :class:`_Followed`; called with `dims` too, and with results whose dimensions
-            were kept.
+        compute: the reduction, of `input` or of `input` converted to `dtype`.
+        derive, needed: see :class:`_Followed`; `derive` is also given `dims`, and results with kept
+            dimensions.
     """
     if not is_followed(input):
         return compute(input, dims=dims, keepdim=keepdim)  # autograd would take longer than the launch
@@ -549,9 +550,9 @@ def _derivable(
 
 
 class _Followed(Function):
-    """`compute(*tensors)`, whose first result has the gradients `derive(grad, *needed)`.
+    """`compute(*tensors)`; its first result has the gradients `derive(grad, *needed)`.
 
-    `needed` are numbers of the tensors and, behind them, of the results: what is kept must not be changed in
+    `needed` are positions in the tensors followed by the results. These are saved, and must not be changed in
     place.
     """
 
@@ -576,11 +577,11 @@ class _Followed(Function):
     def backward(ctx: Any, *grads: torch.Tensor | None) -> Any:
         if grads[0] is None:
             return (None,) * len(ctx.needs_input_grad)
-        return None, None, None, *once(ctx.derive, grads[0], *ctx.saved_tensors)
+        return None, None, None, *once_differentiable(ctx.derive, grads[0], *ctx.saved_tensors)
 
 
 def _check_derivable(input: torch.Tensor, dtype: torch.dtype | None) -> None:
-    """Raise where a gradient would have to pass a conversion to whole numbers."""
+    """Raise an error if a gradient would have to pass through a conversion to integers."""
     if dtype is None or dtype.is_floating_point:
         return
     if input.requires_grad and torch.is_grad_enabled():
@@ -594,9 +595,9 @@ def _prod_gradient(
 ) -> tuple[torch.Tensor]:
     """Return grad times the product of all other elements, by torch's rules for zeros, infinities and NaN.
 
-    Without a zero in `x` it is result / x, which is NaN for an infinity. With zeros it is the product of the
-    elements before times that of those behind, so that 0 times infinity is NaN only where both are others.
-    Two zeros of the product of all leave no gradient, whatever is beside them.
+    Without a zero in `x` the factor is result / x, which is NaN for an infinity. With zeros it is the product
+    of the elements before times that of the elements behind, so that 0 times infinity gives NaN only if both
+    are other elements. For the product of all elements, two zeros make every gradient 0.
     """
     if not x.dim():
         return (grad,)
@@ -610,24 +611,24 @@ def _prod_gradient(
 
 
 def _product_before(x: torch.Tensor, dim: int) -> torch.Tensor:
-    """For each element, the product of those before it along `dim`; 1 for the first."""
+    """Return for each element the product of those before it along `dim`; 1 for the first."""
     one = torch.ones_like(x.narrow(dim, 0, 1))
     return torch.cat([one, x.narrow(dim, 0, x.shape[dim] - 1)], dim).cumprod(dim)
 
 
 def _widened(x: torch.Tensor) -> torch.Tensor:
-    """`x` in the type that gradients are computed in, to be rounded once: of halves fp32."""
+    """Convert fp16 and bf16 to fp32, in which their gradients are computed and then rounded once."""
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
 def _norm_gradient(
     grad: torch.Tensor, x: torch.Tensor, result: torch.Tensor, dims: tuple[int, ...], order: float
 ) -> tuple[torch.Tensor]:
-    """Return grad * sgn(x) * (|x| / norm) ** (order - 1), 0 where there is no slope, as torch has it.
+    """Return grad * sgn(x) * (|x| / norm) ** (order - 1), and 0 where there is no slope, as in torch.
 
-    Of infinite orders it is the gradient of a maximum. Powers are in float64, as those of the norm are: in a
-    narrower type they overflow where their product does not. Of orders under 1 the quotient would underflow,
-    and a zero has no slope.
+    For infinite orders it is the gradient of a maximum. Powers are in float64, like those of the norm: in a
+    narrower type they overflow where their product does not. For orders under 1 the quotient would underflow,
+    so that powers are multiplied, and a zero has no slope.
     """
     if order == 0:
         return (torch.zeros_like(x),)
@@ -651,7 +652,7 @@ def _norm_gradient(
 def _equals_gradient(
     grad: torch.Tensor, x: torch.Tensor, result: torch.Tensor, dims: tuple[int, ...]
 ) -> tuple[torch.Tensor]:
-    """Elements that equal the result share its gradient. None equals NaN: then all have NaN, as in torch."""
+    """Share the gradient among the elements that equal the result; for NaN, all get NaN, as in torch."""
     is_it = x == result
     return (grad * is_it / is_it.sum(dims, True),)
 
@@ -659,7 +660,7 @@ def _equals_gradient(
 def _equals_or_nan_gradient(
     grad: torch.Tensor, x: torch.Tensor, result: torch.Tensor, dims: tuple[int, ...]
 ) -> tuple[torch.Tensor]:
-    """Elements that equal the result share its gradient, as NaN do."""
+    """Share the gradient among the elements that equal the result; if that is NaN, among all NaN."""
     is_it = (x == result) | (x.isnan() & result.isnan())
     return (is_it * (grad / is_it.sum(dims, True)),)
 
@@ -667,7 +668,7 @@ def _equals_or_nan_gradient(
 def _picked_gradient(
     grad: torch.Tensor, indices: torch.Tensor, dims: tuple[int, ...], shape: torch.Size
 ) -> tuple[torch.Tensor]:
-    """The gradient goes to the element at the index."""
+    """Return the gradient, which goes to the element at the index."""
     return (grad.new_zeros(shape).scatter(dims[0] if dims else 0, indices, grad),)
 
 
@@ -677,7 +678,7 @@ def _shared_gradient(
     y: torch.Tensor,
     is_smaller: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Of two, that which is the result has the gradient; equals have half of it, beside NaN both have it."""
+    """Give the gradient to the tensor that is the result; equals get half each; with a NaN both get it."""
     of_each = torch.where(x == y, grad / 2, grad)
     return of_each.masked_fill(is_smaller(x, y), 0), of_each.masked_fill(is_smaller(y, x), 0)
 
@@ -691,11 +692,11 @@ _GRADIENTS: dict[str, Callable[..., tuple[torch.Tensor, ...]]] = {
 
 
 class _Question:
-    """What torch says to a reduction's arguments.
+    """The arguments of a reduction, checked by torch.
 
     Attributes:
-        dims: those to reduce.
-        is_torchs: there are no elements, so that torch's own function has the answer.
+        dims: the dimensions to reduce.
+        is_torchs: True if there are no elements, so that torch's own function gives the result.
     """
 
     def __init__(
@@ -731,7 +732,7 @@ class _Question:
             try:
                 self.dims = _dims(name, input.dtype, input.device, input.dim(), dim, keepdim, places, asked)
             except WorkbenchError:
-                self.torchs_answer()  # which refuses them, too, and says of what shape they are
+                self.torchs_answer()  # torch refuses them too, and its message names the input's shape
                 raise
 
     def torchs_answer(self) -> Any:
@@ -748,7 +749,7 @@ def _arguments(
 
 
 def _torchs(name: str, input: torch.Tensor, arguments: dict[str, Any]) -> Any:
-    """torch's own result; what it refuses, as an error of ours."""
+    """Return torch's own result; raise an error of the workbench that quotes torch if it refuses."""
     try:
         return getattr(torch, name)(input, **arguments)
     except TORCHS_ERRORS as error:
@@ -773,7 +774,7 @@ def _dims(
     places: tuple[torch.dtype, ...] | None,
     options: tuple[tuple[str, Any], ...],
 ) -> frozenset[int]:
-    """The dimensions to reduce, once torch has taken the arguments with a tensor of one element."""
+    """Return the dimensions to reduce, if torch accepts the arguments with a tensor of one element."""
     out: Any = None
     if places is not None:
         empty = tuple(torch.empty(0, dtype=place, device=device) for place in places)
@@ -792,7 +793,7 @@ def _dims(
 
 
 def _hashable(dim: Any) -> int | tuple[int, ...] | None:
-    """`dim` as whole numbers, or an error: names of dimensions, booleans and tensors are none."""
+    """Return `dim` as whole numbers; refuse names of dimensions, bools and tensors."""
     if dim is None or type(dim) is int:
         return dim
     whole = as_wholes("dim", dim, "Give a whole number, or several in a tuple.")
@@ -806,7 +807,7 @@ def _check_dtype(argument: str, dtype: torch.dtype) -> None:
 
 
 def _check_no_transform(name: str) -> None:
-    """Raise inside a transform; autograd needs nothing, as an index or a truth has no gradient."""
+    """Raise an error inside a transform of torch.func. An index or a bool has no gradient for autograd."""
     if torch._C._are_functorch_transforms_active():
         raise TensorMismatchError("input", "it is inside a transform of torch.func", f"Use torch.{name}.")
 
@@ -819,7 +820,7 @@ def _reduce(
     dtype: torch.dtype | None = None,
     exponent: float = 2,
 ) -> torch.Tensor:
-    """A reduction's one result, of elements converted to `dtype`."""
+    """Return a reduction's single result for elements converted to `dtype`."""
     if dtype is None:
         dtype = reduction.result_dtype(name, input.dtype)
         elements = input.resolve_neg()
@@ -827,7 +828,7 @@ def _reduce(
         name = _OF_TRUTHS.get(name, name) if dtype == torch.bool else name
         elements = _converted(input.resolve_neg(), dtype)
     outputs = _outputs(input, name, dims, keepdim, dtype)
-    if outputs[0].numel():  # 0 of no batch, as vmap's rule has it
+    if outputs[0].numel():  # none for an empty batch in vmap's rule
         run_reduction(elements, dims, outputs, name, exponent)
     return outputs[0]
 
@@ -838,7 +839,7 @@ _launches = LaunchCache()
 def run_reduction(
     x: torch.Tensor, dims: frozenset[int], outputs: Sequence[torch.Tensor], name: str, exponent: float = 2
 ) -> None:
-    """Reduce `x`, which has elements, over `dims` into outputs that fit; kept ready for tensors alike."""
+    """Reduce a nonempty `x` over `dims` into outputs that fit; the launch is kept for this layout."""
     key = (x.shape, x.stride(), x.dtype, x.device, dims, outputs[0].dtype, name, exponent)
     _launches.run(key, partial(_launch, dims, name, exponent), x, *outputs)
 
@@ -850,10 +851,7 @@ def _launch(
 
 
 def _converted(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """`x` in `dtype`, or as it is where the kernel makes the same of it.
-
-    It reduces halves in fp32 and integers in int64.
-    """
+    """Convert `x` to `dtype`, unless the kernel does: it reduces fp16 and bf16 in fp32, integers in int64."""
     is_half_in_fp32 = dtype == torch.float32 and x.dtype in (torch.float16, torch.bfloat16)
     are_integers = not (x.dtype.is_floating_point or dtype.is_floating_point or dtype == torch.bool)
     return x if is_half_in_fp32 or are_integers else x.to(dtype)

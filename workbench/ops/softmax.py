@@ -34,7 +34,7 @@ from workbench.ops.arguments import (
     is_followed,
     kind_of,
 )
-from workbench.ops.gradients import Function, follow_the_first, once
+from workbench.ops.gradients import Function, follow_the_first, once_differentiable
 from workbench.ops.profiled import profiled
 from workbench.ops.reduction import run_reduction
 from workbench.runtime.cache import LaunchCache
@@ -60,17 +60,18 @@ def softmax(
 
     Args:
         input: a tensor of any shape and strides, of a floating dtype unless `dtype` is given.
-        dim: the dimension along which the result sums to 1; under 0, counted from the end.
-        dtype: a floating dtype to which `input` is converted first; under `torch.autocast` on a GPU float32
-            unless it is given.
-        out: where the result goes, of its dtype; None for a new tensor.
+        dim: the dimension along which the result sums to 1; a negative one counts from the end.
+        dtype: a floating dtype to which `input` is converted first; by default that of `input`, or float32
+            under `torch.autocast` on a GPU.
+        out: the tensor for the result, of its dtype; None for a new tensor.
 
     Raises:
-        ArgumentTypeError: `input` or `out` is not a tensor, `dim` no whole number, `dtype` none.
+        ArgumentTypeError: `input` or `out` is not a tensor, `dim` is not a whole number, or `dtype` is not a
+            dtype.
         DimensionError: `input` does not have `dim`.
         UnsupportedDtypeError: the dtype is not fp16, bf16, fp32 or fp64.
-        TensorMismatchError: `input` is sparse, nested or quantized; `out` does not fit, or a gradient would
-            have to follow it.
+        TensorMismatchError: `input` is sparse, nested or quantized; `out` does not fit, or autograd would
+            have to record it.
     """
     return _along("softmax", input, dim, dtype, out)
 
@@ -83,9 +84,9 @@ def log_softmax(
     *,
     out: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """input - log of the sum of exp(input) along `dim`, as `torch.log_softmax`.
+    """input - log(sum of exp(input)) along `dim`, as `torch.log_softmax`.
 
-    It can be differentiated once. Arguments and errors as in :func:`softmax`.
+    It can be differentiated once. Arguments and errors as for :func:`softmax`.
     """
     return _along("log_softmax", input, dim, dtype, out)
 
@@ -112,7 +113,7 @@ def _along(
 def _along_into(
     out: torch.Tensor, operator: str, input: torch.Tensor, dim: int, dtype: torch.dtype | None
 ) -> torch.Tensor:
-    """The result, in `out`, which unlike other operators' has to be of its dtype; autocast passes it over."""
+    """Copy the result to `out`, which must have its dtype, unlike for other operators; ignore autocast."""
     check_out(out, input)
     dtype = input.dtype if dtype is None else dtype
     if out.dtype != dtype:
@@ -148,7 +149,7 @@ class _Along(Function):
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> Any:
         (output,) = ctx.saved_tensors
-        return once(ctx.compute, output, grads[0]), None, None, None
+        return once_differentiable(ctx.compute, output, grads[0]), None, None, None
 
 
 @profiled
@@ -159,24 +160,24 @@ def logsumexp(
     *,
     out: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """log of the sum of exp(input) over `dim`, as `torch.logsumexp`.
+    """log(sum of exp(input)) over `dim`, as `torch.logsumexp`.
 
-    It can be differentiated once. Where the result is infinite, the gradient is that of torch 2.13: NaN for
-    the elements that equal the result, 0 for others. Under `torch.autocast` on a GPU it is a float32.
+    It can be differentiated once. If the result is infinite, the gradient is that of torch 2.13: NaN for the
+    elements that equal the result, 0 for others. Under `torch.autocast` on a GPU the result is float32.
 
     Args:
         input: a tensor of any shape and strides; integers are converted to torch's default dtype.
-        dim: the dimension or dimensions to reduce; those under 0 are counted from the end.
-        keepdim: keep these dimensions, of one element each.
-        out: where the result goes, of a floating dtype; None for a new tensor.
+        dim: the dimension or dimensions to reduce; negative ones count from the end.
+        keepdim: whether to keep these dimensions, with one element.
+        out: the tensor for the result, of a floating dtype; None for a new tensor.
 
     Raises:
-        ArgumentTypeError: `input` or `out` is no tensor, `dim` neither a whole number nor several, `keepdim`
-            no bool.
+        ArgumentTypeError: `input` or `out` is not a tensor, `dim` is neither one nor several whole numbers,
+            or `keepdim` is not a bool.
         DimensionError: `input` does not have `dim`.
-        UnsupportedDtypeError: the dtype is complex, or a floating one but fp16, bf16, fp32 or fp64.
-        TensorMismatchError: `dim` names a dimension twice, or none of a tensor that has some; `input` is
-            sparse, nested or quantized; `out` does not fit, or a gradient would have to follow it.
+        UnsupportedDtypeError: the dtype is complex, or a floating dtype other than fp16, bf16, fp32 or fp64.
+        TensorMismatchError: `dim` repeats a dimension, or is empty although `input` has dimensions; `input`
+            is sparse, nested or quantized; `out` does not fit, or autograd would have to record it.
     """
     check_plain(input)
     check_operand("keepdim", keepdim, bool, "True or False")
@@ -211,7 +212,7 @@ def _run_log_sum_exp(input: torch.Tensor, dims: frozenset[int]) -> torch.Tensor:
 
 
 def run_log_sum_exp(x: torch.Tensor, dims: frozenset[int], output: torch.Tensor) -> None:
-    """output = log of the sum of exp(x) over `dims`, kept ready for tensors that lie alike."""
+    """Compute output = log(sum of exp(x)) over `dims`; the launch is kept for tensors of the same layout."""
     key = ("log_sum_exp", dims, x.shape, x.stride(), x.dtype, x.device, output.dtype)
     _launches.run(key, partial(_launch_log_sum_exp, dims), x, output)
 
@@ -223,7 +224,7 @@ def _launch_log_sum_exp(dims: frozenset[int], input: torch.Tensor, output: torch
 def _run_log_sum_exp_backward(
     input: torch.Tensor, result: torch.Tensor, grad: torch.Tensor, dims: frozenset[int]
 ) -> torch.Tensor:
-    output = torch.empty_like(input)  # as of an elementwise operator, which it is to torch
+    output = torch.empty_like(input)  # in torch this is an elementwise operator
     if output.numel() and not output.is_meta:
         tensors = (input, result, grad.contiguous(), output)
         layouts = tuple((t.shape, t.stride(), t.dtype) for t in tensors)
@@ -244,7 +245,7 @@ class _LogSumExp(Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> Any:
-        return once(ctx.compute, *ctx.saved_tensors, grads[0]), None
+        return once_differentiable(ctx.compute, *ctx.saved_tensors, grads[0]), None
 
 
 @profiled
@@ -258,34 +259,35 @@ def cross_entropy(
     reduction: str = "mean",
     label_smoothing: float = 0.0,
 ) -> torch.Tensor:
-    """Minus the logarithm of the softmax of `input` at `target`, as `torch.nn.functional.cross_entropy`.
+    """-log(softmax(input)[target]), as `torch.nn.functional.cross_entropy`.
 
-    It can be differentiated once with respect to `input`, and to what class probabilities are made of.
-    "mean" divides by the sum of the targets' weights; of class probabilities, by the number of rows. Under
-    `torch.autocast` it is computed in float32.
+    It can be differentiated once with respect to `input` and to class probabilities. "mean" divides by the
+    sum of the targets' weights; for class probabilities, by the number of rows. Under `torch.autocast` it is
+    computed in float32.
 
-    What differs from torch: the gradient is computed from `input` itself, where torch keeps its log-softmax,
-    so that autograd raises if `input` is changed in place between the loss and its gradient. A row that is
-    passed over has a gradient of zeros, also where it is not finite (torch's is NaN there).
+    Differences from torch: the gradient is computed from `input` itself, where torch keeps its log-softmax,
+    so that autograd raises an error if `input` is changed in place between the loss and its gradient. The
+    gradient of an ignored row is zero, even where the row is not finite (torch's is NaN there).
 
     Args:
         input: scores, (classes,), (N, classes) or (N, classes, d1, ...), any strides.
         target: int64 or uint8 class indices, (), (N,) or (N, d1, ...); or class probabilities, floating and
-            of the shape of `input`. On a GPU an index out of bounds makes its loss NaN: to raise would wait.
-        weight: (classes,), of the dtype of `input`; None for 1 each.
-        size_average, reduce: torch's old names of `reduction`.
-        ignore_index: the target that is passed over.
+            of the shape of `input`. On a GPU an index out of bounds makes its loss NaN, because an error
+            would have to wait for the GPU.
+        weight: (classes,), of the dtype of `input`; None: all weights are 1.
+        size_average, reduce: torch's deprecated arguments for `reduction`.
+        ignore_index: the target whose rows are ignored.
         reduction: "none", "mean" or "sum".
         label_smoothing: the share of the target that is spread over all classes, at most 1.
 
     Raises:
-        ArgumentTypeError: an argument is of another type.
-        InvalidArgumentError: `reduction` is none of these; `input` and `target` differ in N; `ignore_index`
-            does not fit into 64 bits.
-        DimensionError: (on the CPU) a target is no class.
+        ArgumentTypeError: an argument has another type.
+        InvalidArgumentError: `reduction` is unknown; `input` and `target` differ in N; `ignore_index` does
+            not fit into 64 bits.
+        DimensionError: (on the CPU) a target is not a class.
         UnsupportedDtypeError: `input` is not fp16, bf16, fp32 or fp64.
-        TensorMismatchError: shapes, dtypes or devices do not fit; `weight` of class indices requires a
-            gradient.
+        TensorMismatchError: shapes, dtypes or devices do not fit; `weight` requires a gradient although
+            `target` has class indices.
     """
     check_plain(input)
     check_operand("target", target, torch.Tensor, "a torch.Tensor")
@@ -307,7 +309,7 @@ def cross_entropy(
         raise TensorMismatchError("input", "it has no dimensions", "Give (classes,) or (N, classes, ...).")
     dim = min(input.dim() - 1, 1)
     _check_weight(weight, input, input.shape[dim])
-    smoothing = label_smoothing if label_smoothing > 0 else 0.0  # of NaN none, as in torch
+    smoothing = label_smoothing if label_smoothing > 0 else 0.0  # NaN is no smoothing, as in torch
     if input.shape == target.shape:
         return _cross_entropy_of_probabilities(input, target, weight, dim, ignore_index, reduction, smoothing)
     _check_targets(input, target, dim, ignore_index)
@@ -341,7 +343,7 @@ def _run_cross_entropy(
     *,
     is_followed: bool,
 ) -> tuple[torch.Tensor, ...]:
-    """The loss; and if it is followed, by what a mean was divided and what the gradient needs of each row."""
+    """Return the loss; if autograd records it, also the mean's divisor and each row's statistics."""
     shape = input.shape[:dim] + input.shape[dim + 1 :]
     wide = torch.float64 if input.dtype == torch.float64 else torch.float32
     count = losses.LOSS_AND_WEIGHT if reduction == "mean" else losses.LOSS
@@ -371,7 +373,7 @@ def _launch_losses(weights: int, dim: int, ignored: int, smoothing: float, *tens
 
 
 def _layouts(tensors: Sequence[torch.Tensor], weights: int) -> tuple[object, ...]:
-    """Return how they lie, which says also which dimension is that of the classes."""
+    """Return the tensors' layouts as a cache key; they also show the dimension of the classes."""
     return (weights, tensors[0].device, tuple((t.shape, t.stride(), t.dtype) for t in tensors))
 
 
@@ -444,7 +446,7 @@ class _CrossEntropy(Function):
         if grads[0] is None:
             return (None,) * 7
         input, target, weight, *known = ctx.saved_tensors
-        return once(ctx.compute, input, target, weight, grads[0], *known), *(None,) * 6
+        return once_differentiable(ctx.compute, input, target, weight, grads[0], *known), *(None,) * 6
 
 
 def _cross_entropy_of_probabilities(
@@ -505,9 +507,9 @@ def _check_targets(input: torch.Tensor, target: torch.Tensor, dim: int, ignore_i
     if target.dtype not in (torch.int64, torch.uint8):
         raise TensorMismatchError("target", f"{target.dtype}", "Give int64 or uint8 class indices.")
     if target.device.type == "cpu":
-        compat.refuse_tracing()  # before numbers are read, which fake tensors do not have
+        compat.refuse_tracing()  # before values are read, which fake tensors do not have
         compat.refuse_fakes(target)
-        classes = target.long()  # bytes would be compared with -100 as 156
+        classes = target.long()  # as uint8, -100 would be 156
         outside = (classes != ignore_index) & ((classes < 0) | (classes >= input.shape[dim]))
         if outside.any():
             raise DimensionError(
@@ -539,7 +541,7 @@ def _checked_dim(dim: object, rank: int) -> int:
 
 
 def _checked_dims(dim: object, rank: int) -> frozenset[int]:
-    """The dimensions from 0; none of a tensor that has none."""
+    """Return the dimensions counted from 0; none for a tensor without dimensions."""
     places = [_checked_dim(each, rank) for each in as_wholes("dim", dim)]
     if len(set(places)) < len(places) or (rank and not places):
         raise TensorMismatchError("dim", f"got {dim!r}", "Name one dimension or more, each once.")

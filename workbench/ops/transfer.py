@@ -1,4 +1,4 @@
-"""Transfers: what torch returns as a view, here in memory of its own."""
+"""Transfers: copies of tensors and of their views."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from workbench.ops.arguments import (
     kind_of,
     view_of,
 )
-from workbench.ops.gradients import batches, one_of
+from workbench.ops.gradients import add_batch_dim, batches
 from workbench.ops.profiled import profiled
 from workbench.runtime.cache import LaunchCache
 
@@ -36,11 +36,11 @@ def clone(
 
     Args:
         input: a tensor of any shape, strides and dtype.
-        memory_format: how the copy lies in memory. `torch.preserve_format`: as `input`, or where that has
-            gaps or is expanded, dense with its dimensions in the same order.
+        memory_format: the memory format of the copy. `torch.preserve_format`: the strides of `input`; if that
+            has gaps or is expanded, dense with the dimensions in the same order.
 
     Raises:
-        ArgumentTypeError: `input` is not a tensor, `memory_format` none.
+        ArgumentTypeError: `input` is not a tensor, or `memory_format` is not a memory format.
         TensorMismatchError: `input` is sparse, nested or quantized, or not of the rank of `memory_format`.
         UnsupportedDtypeError: torch does not copy tensors of this dtype.
     """
@@ -57,11 +57,11 @@ def transpose_copy(
 
     Args:
         input: a tensor of any shape, strides and dtype.
-        dim0, dim1: the dimensions, those under 0 counted from the end.
-        out: where the result goes, of its shape and dtype; None for a new tensor.
+        dim0, dim1: the dimensions; negative ones count from the end.
+        out: the tensor for the result, of its shape and dtype; None for a new tensor.
 
     Raises:
-        ArgumentTypeError: `input` or `out` is not a tensor, `dim0` or `dim1` no whole number.
+        ArgumentTypeError: `input` or `out` is not a tensor, or `dim0` or `dim1` is not a whole number.
         DimensionError: `input` does not have `dim0` or `dim1`.
         TensorMismatchError: `input` is sparse, nested or quantized; `out` does not fit.
         UnsupportedDtypeError: torch does not copy tensors of this dtype.
@@ -79,12 +79,11 @@ def permute_copy(
 
     Args:
         input: a tensor of any shape, strides and dtype.
-        dims: for each dimension of the result, which one of `input` it is; those under 0 are counted from the
-            end.
-        out: where the result goes, of its shape and dtype; None for a new tensor.
+        dims: for each dimension of the result, the dimension of `input`; negative ones count from the end.
+        out: the tensor for the result, of its shape and dtype; None for a new tensor.
 
     Raises:
-        ArgumentTypeError: `input` or `out` is not a tensor, `dims` no sequence of whole numbers.
+        ArgumentTypeError: `input` or `out` is not a tensor, or `dims` is not a sequence of whole numbers.
         DimensionError: `input` does not have one of `dims`.
         TensorMismatchError: `dims` does not name each dimension once; `input` is sparse, nested or quantized;
             `out` does not fit.
@@ -98,16 +97,16 @@ def permute_copy(
 def pixel_shuffle(input: torch.Tensor, upscale_factor: int) -> torch.Tensor:
     """Depth to space: output[..., c, h r + i, w r + j] = input[..., (c r + i) r + j, h, w].
 
-    As `torch.nn.functional.pixel_shuffle`. Splitting and permuting dimensions is all in the strides, so the
-    tile transfer that transposes does it. Channels_last where torch's result is: where the input's strides
-    suggest it, and for gradients where those of the result's gradient do.
+    As `torch.nn.functional.pixel_shuffle`. Split and permuted dimensions are only strides, so the transposing
+    tile transfer does it. As in torch, the result is channels_last if the input's strides suggest it, and the
+    gradient if those of the result's gradient do.
 
     Args:
         input: (..., channels r^2, height, width), of any strides and dtype.
         upscale_factor: r.
 
     Raises:
-        ArgumentTypeError: `input` is not a tensor, `upscale_factor` no whole number.
+        ArgumentTypeError: `input` is not a tensor, or `upscale_factor` is not a whole number.
         TensorMismatchError: r^2 does not divide the channels, or there are fewer than three dimensions.
     """
     return _rearranged(torch.nn.functional.pixel_shuffle, input, "upscale_factor", upscale_factor)
@@ -124,7 +123,7 @@ def pixel_unshuffle(input: torch.Tensor, downscale_factor: int) -> torch.Tensor:
         downscale_factor: r.
 
     Raises:
-        as :func:`pixel_shuffle`, where r divides height and width.
+        The errors of :func:`pixel_shuffle`; r must divide height and width.
     """
     return _rearranged(torch.nn.functional.pixel_unshuffle, input, "downscale_factor", downscale_factor)
 
@@ -132,13 +131,13 @@ def pixel_unshuffle(input: torch.Tensor, downscale_factor: int) -> torch.Tensor:
 def _rearranged(
     function: Callable[..., torch.Tensor], input: torch.Tensor, name: str, factor: int
 ) -> torch.Tensor:
-    """Pixels to channels or back, as a view of six dimensions that is copied."""
+    """Move pixels to channels or back, by a copy of a view with more dimensions."""
     check_plain(input)
     factor = as_whole(name, factor)
     if factor < 1:
         raise TensorMismatchError(name, f"got {factor}", "Give 1 or more.")
     try:
-        if not input.numel():  # of which the meta function refuses nothing
+        if not input.numel():  # the meta function refuses nothing then
             function(torch.empty(input.shape, device="cpu"), factor)
         shape = function(torch.empty(input.shape, device="meta"), factor).shape
     except TORCHS_ERRORS as error:
@@ -150,7 +149,7 @@ def _rearranged(
 
 
 class _Shuffled(torch.autograd.Function):
-    """A shuffle of pixels, whose derivative is the opposite one."""
+    """A shuffle of pixels; its derivative is the opposite shuffle."""
 
     @staticmethod
     def forward(
@@ -168,9 +167,9 @@ class _Shuffled(torch.autograd.Function):
         functional = torch.nn.functional
         opposite = functional.pixel_unshuffle if is_shuffle else functional.pixel_shuffle
         (grad,) = grads
-        if (found := batches(grad)) is not None:  # which is but one more dimension in front
+        if (found := batches(grad)) is not None:  # a batch is one more dimension in front
             batch = _rearranged(opposite, found.tensors[0], ctx.name, ctx.factor)
-            return one_of(batch, found.level), None, None, None, None
+            return add_batch_dim(batch, found.level), None, None, None, None
         return _rearranged(opposite, grad, ctx.name, ctx.factor), None, None, None, None
 
     @staticmethod
@@ -203,7 +202,7 @@ def _shuffled(
         parts = [[channel, height + 1, height + 3], [height], [height + 2]]
     order = [parts[i] for i in ((1, 2, 0) if is_last else (0, 1, 2))]
     permuted = apart.permute(*range(channel), *[dim for part in order for dim in part])
-    # No view: autograd lets nobody change in place what a function returns as one.
+    # Not a view: autograd forbids in-place changes of a view that a function returns.
     physical = (0, 2, 3, 1) if is_last else tuple(range(len(shape)))
     result = torch.empty_permuted(shape, physical, dtype=input.dtype, device=input.device)
     _copy_into(result.permute(physical).view(permuted.shape), permuted)
@@ -222,7 +221,7 @@ def _contiguous(view: torch.Tensor, out: torch.Tensor | None) -> torch.Tensor:
 
 
 def _materialized(view: torch.Tensor, memory_format: torch.memory_format | None) -> torch.Tensor:
-    """The elements of `view` in memory of their own; gradients pass in both directions."""
+    """Copy a view to memory of its own; forward and backward gradients pass through."""
     if not is_followed(view):
         return _copy(view, memory_format)  # autograd would take longer than the copy
     return _Materialize.apply(view, memory_format)  # type: ignore[no-any-return, no-untyped-call]  # torch does not type it
@@ -277,11 +276,11 @@ _launches = LaunchCache()
 
 
 def run_transfer(source: torch.Tensor, destination: torch.Tensor) -> None:
-    """destination = source, kept ready for tensors that lie alike; they share no memory.
+    """Copy source to destination; the launch is kept for tensors of the same layout.
 
-    Neither is a view that negates or conjugates what lies in memory.
+    They share no memory, and neither has a pending negation or conjugation.
     """
-    if source.dtype != destination.dtype:  # as words, those of one width would pass
+    if source.dtype != destination.dtype:  # as words, dtypes of one width would pass the check
         transfer.check(source, destination)
     source, destination = transfer.in_words(source), transfer.in_words(destination)
     places = tuple((tensor.shape, tensor.stride(), tensor.device) for tensor in (source, destination))
@@ -290,8 +289,8 @@ def run_transfer(source: torch.Tensor, destination: torch.Tensor) -> None:
 
 @cache
 def _refusal(dtype: torch.dtype) -> str:
-    """Why torch does not copy elements of this dtype, in its words; empty where it does."""
-    # The answer is kept: it may depend neither on the default device nor on modes, as in ops.rearrange.
+    """Return torch's reason not to copy elements of this dtype; empty if it copies them."""
+    # The answer is cached, so it must not depend on the default device or on modes.
     with compat.without_modes():
         try:
             torch.empty(1, dtype=dtype, device="cpu").clone()

@@ -111,4 +111,4 @@ class _SeededDraw:
 
     def __call__(self, *shape: int) -> torch.Tensor:
         self.count += 1
-        return data.drawn(shape, self.dtype, self.init, seed=self.count - 1)
+        return data.draw(shape, self.dtype, self.init, seed=self.count - 1)

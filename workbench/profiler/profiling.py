@@ -13,7 +13,7 @@ from workbench.bench.timing import Mode, is_too_slow_to_interpret
 from workbench.errors import InvalidArgumentError, NotMeasurableError, check_name, check_type
 from workbench.launch import Launch
 from workbench.lens.targets import Target
-from workbench.operators.operation import Arguments, Instance, listed
+from workbench.operators.operation import Arguments, Instance, list_instances
 from workbench.profiler.problem import named, within_memory
 from workbench.profiler.verifying import judge_of
 from workbench.tune import cache
@@ -82,7 +82,7 @@ def profile(
     operation, here = named(name), device.current()
     with device.planning_for(target):
         with within_memory(name, "its results need", "Give smaller sizes."):
-            instances = listed(name, operation, arguments)
+            instances = list_instances(name, operation, arguments)
         by_name = {each.name: each for each in instances}
         entrants = enter(
             lambda instance: _make_launch(by_name[instance]), [{"instance": each} for each in by_name]

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from workbench.bench.accuracy import allowed_error, of_arithmetic
+from workbench.bench.accuracy import allowed_error, allowed_relative_error
 from workbench.operators.operation import Accuracy, Arguments, Operation, precision_of
 from workbench.profiler.problem import within_memory
 
@@ -107,7 +107,7 @@ def _difference(
             between = _expanded_like(accuracy.between, exact, wanted_shape)
             exact = _rounded_to_infinity(exact, number.max)
             finite = torch.where(exact.isfinite(), exact, 0.0)
-            allowed = (between * of_arithmetic(eps, accuracy.terms)).clamp(
+            allowed = (between * allowed_relative_error(eps, accuracy.terms)).clamp(
                 min=allowed_error(finite, eps, accuracy.terms, accuracy.least)
             )
             allowed += number.smallest_normal * number.eps if accuracy.terms else 0.0

@@ -30,8 +30,8 @@ from workbench.launch import Launch, Step, kernel_error
 MOST_COMPILED, MOST_MAPS = 4096, 256
 
 Fill = Callable[[Sequence[Any]], Any]
-OfTwo = Callable[[torch.Tensor, torch.Tensor, float], torch.Tensor | None]
-OfLikes = Callable[..., torch.Tensor | None]
+BinaryCall = Callable[[torch.Tensor, torch.Tensor, float], torch.Tensor | None]
+GuardedCall = Callable[..., torch.Tensor | None]
 
 _guards: Any = torch._C._dynamo.guards
 
@@ -107,7 +107,7 @@ def starter_of(kernel: Any, arguments: Sequence[Any], options: Mapping[str, Any]
     return found
 
 
-def likeness(*tensors: torch.Tensor) -> Callable[..., bool]:
+def dispatch_guard(*tensors: torch.Tensor) -> Callable[..., bool]:
     """Return a guard: a function that says whether torch dispatches other tensors in the same way as these.
 
     The guard compares each tensor's type, dtype, device, sizes, strides and layout; whether it has memory,
@@ -119,7 +119,7 @@ def likeness(*tensors: torch.Tensor) -> Callable[..., bool]:
     for a call that passes the same tensor twice.
     """
     if len(set(map(id, tensors))) < len(tensors):
-        each = [likeness(tensor) for tensor in tensors]
+        each = [dispatch_guard(tensor) for tensor in tensors]
         return lambda *others: all(is_like(one) for is_like, one in zip(each, others, strict=True))
     sizes, strides = [[*t.shape] for t in tensors], [[*t.stride()] for t in tensors]
     guards = _guards.TensorGuards(*tensors, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides)
@@ -210,7 +210,7 @@ class Replay:
         for step in self._steps:
             step(kinds, tensors, addresses, stream)
 
-    def of_likes(self, tensors: Sequence[torch.Tensor], place: int, result: torch.Tensor) -> OfLikes:
+    def guarded_call(self, tensors: Sequence[torch.Tensor], place: int, result: torch.Tensor) -> GuardedCall:
         """Return a function that starts the launch on other tensors like these and allocates the result.
 
         Args:
@@ -219,22 +219,22 @@ class Replay:
             result: the result of the last call, or a view of all of it.
 
         Returns:
-            A function of the same number of tensors; :func:`likeness` says which tensors it accepts. It
+            A function of the same number of tensors; :func:`dispatch_guard` says which tensors it accepts. It
             returns a tensor like `result`. It starts nothing and returns None if the tensors are not like
             these, differ from them in 16-byte alignment, or require gradients while gradients are enabled.
         """
-        are_alike, requires_grad = likeness(*tensors), any(t.requires_grad for t in tensors)
+        are_alike, requires_grad = dispatch_guard(*tensors), any(t.requires_grad for t in tensors)
         sizes, strides, dtype = tuple(result.shape), result.stride(), result.dtype
         start, device, empty = self._start, self._device, self._empty
         current_device = compat.current_cuda_device
         aligned = _alignment([*[t.data_ptr() for t in tensors], result.data_ptr()])
 
-        def of_likes(*tensors: torch.Tensor) -> torch.Tensor | None:
+        def guarded_call(*tensors: torch.Tensor) -> torch.Tensor | None:
             if not are_alike(*tensors) or (requires_grad and torch.is_grad_enabled()):
                 return None
             if device >= 0 and current_device() != device:
                 with torch.cuda.device(device):
-                    return of_likes(*tensors)
+                    return guarded_call(*tensors)
             output = empty(sizes, strides, dtype)
             addresses = [tensor.data_ptr() for tensor in tensors]
             addresses.append(output.data_ptr())
@@ -247,7 +247,7 @@ class Replay:
             start((*tensors[:place], output, *tensors[place:]), addresses, combined)
             return output
 
-        return of_likes
+        return guarded_call
 
 
 def _alignment(addresses: Sequence[int]) -> tuple[bool, ...] | None:
@@ -290,7 +290,7 @@ class Bucket:
         elif not _preparing or not is_only_prepared():
             self._start(programs, 1, 1, self._stream_of(self._device), leading + self._rest)
 
-    def of_two(self, x: torch.Tensor, y: torch.Tensor, programs: int, length: int) -> OfTwo:
+    def binary_call(self, x: torch.Tensor, y: torch.Tensor, programs: int, length: int) -> BinaryCall:
         """Return a function that starts the kernel on two other tensors like these with minimal overhead.
 
         Args:
@@ -300,18 +300,18 @@ class Bucket:
             length: the kernel's fourth argument in each call.
 
         Returns:
-            A function of two tensors and a number, the kernel's fifth argument; :func:`likeness` says which
-            tensors it accepts. It returns the result. It starts nothing and returns None if the tensors are
-            not like these, are not aligned to 16 bytes or are not on the current device, or if forward-mode
-            AD is active, which :func:`likeness` does not see.
+            A function of two tensors and a number, the kernel's fifth argument; :func:`dispatch_guard` says
+            which tensors it accepts. It returns the result. It starts nothing and returns None if the tensors
+            are not like these, are not aligned to 16 bytes or are not on the current device, or if
+            forward-mode AD is active, which :func:`dispatch_guard` does not see.
         """
-        is_like_x, is_like_y = likeness(x), likeness(y)
+        is_like_x, is_like_y = dispatch_guard(x), dispatch_guard(y)
         sizes, strides, dtype = tuple(x.shape), x.stride(), x.dtype
         start, rest, stream_of, device = self._start, self._rest, self._stream_of, self._device
         empty, current_device = compat.allocator(x.device.type), compat.current_cuda_device
         watching_modes = compat.watching_modes
 
-        def of_two(x: torch.Tensor, y: torch.Tensor, number: float) -> torch.Tensor | None:
+        def binary_call(x: torch.Tensor, y: torch.Tensor, number: float) -> torch.Tensor | None:
             if (
                 current_device() != device or forward_ad._current_level >= 0 or watching_modes()
                 or not is_like_x(x) or not is_like_y(y)
@@ -328,7 +328,7 @@ class Bucket:
                 start(programs, 1, 1, stream_of(device), (first, second, third, length, number, *rest))
             return output
 
-        return of_two
+        return binary_call
 
 
 class _InterpretedStep:

@@ -121,7 +121,12 @@ class _DescriptorState:
         """Check the arguments and return the state."""
         check_type("descriptor", descriptor, Descriptor, _FIX)
         if index is None:
-            return cls(descriptor, None, tuple(descriptor.limits(descriptor.values(descriptor.asked()))), ())
+            return cls(
+                descriptor,
+                None,
+                tuple(descriptor.limits(descriptor.values(descriptor.symbolic_indices()))),
+                (),
+            )
         check_each("index", index, int, f"Give {len(descriptor.top)} whole numbers, or None.")
         coordinate = descriptor.coordinate(index)
         limits = tuple(descriptor.limits(coordinate.values))

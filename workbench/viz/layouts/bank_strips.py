@@ -17,11 +17,11 @@ from workbench.viz.layouts.layout_maps import number_colors
 from workbench.viz.layouts.strip_figure import (
     DIGITS,
     ROOM,
-    chosen_one,
+    checked_request,
     draw_box,
-    laid_out,
     name_row,
-    request_said,
+    new_strip,
+    request_text,
 )
 
 WORD_BYTES = 4
@@ -49,7 +49,7 @@ def bank_strip(conflicts: BankConflicts, request: int = 0, *, theme: str | None 
     with plain_text_style(theme) as palette:
         heading = [_passes_text(conflicts, chosen), *_all_passes_texts(conflicts, request)]
         height = chosen.passes * _PASS + (len(chosen.phases) - 1) * _PHASE
-        figure, axes = laid_out(heading, height, _BANKS, palette)
+        figure, axes = new_strip(heading, height, _BANKS, palette)
         _draw_passes(axes, conflicts, chosen, number_colors(len(chosen.addresses), theme), palette)
     return figure
 
@@ -62,7 +62,7 @@ def describe_bank_strip(conflicts: BankConflicts, request: int = 0) -> str:
 
 def _chosen_passes(conflicts: BankConflicts, request: int) -> SharedRequest:
     check_type("conflicts", conflicts, BankConflicts, "Give what lens.memory.bank_conflicts returns.")
-    return chosen_one(conflicts.requests, request)
+    return checked_request(conflicts.requests, request)
 
 
 def _passes_text(conflicts: BankConflicts, request: SharedRequest) -> str:
@@ -77,7 +77,7 @@ def _passes_text(conflicts: BankConflicts, request: SharedRequest) -> str:
 
 
 def _all_passes_texts(conflicts: BankConflicts, request: int) -> list[str]:
-    which = request_said(f"{conflicts.target}, {conflicts.kind}", conflicts.requests, request)
+    which = request_text(f"{conflicts.target}, {conflicts.kind}", conflicts.requests, request)
     return [
         f"{which} All requests of this tile: {counted(conflicts.passes, 'pass', 'passes')}, "
         f"{conflicts.ideal} without conflicts."

@@ -18,7 +18,7 @@ from workbench.viz.base.style import DPI, Palette, plain_text_style
 from workbench.viz.base.widget import FIRST_IN_ROW, Drawing, FigureWidget, require_ipywidgets
 from workbench.viz.base.words import counted
 from workbench.viz.layouts.layout_maps import number_colors, number_text_color
-from workbench.viz.layouts.strip_figure import DIGITS, ROOM, laid_out, name_row
+from workbench.viz.layouts.strip_figure import DIGITS, ROOM, name_row, new_strip
 
 Point = tuple[float, float]
 Edge = tuple[Point, Point]
@@ -316,7 +316,7 @@ def _figure(tree: ReductionTree, row: int, stage: int | None, theme: str | None)
         notes = list(_notes(tree, one))
         if size is None:
             notes.append("There is no room for the numbers of elements.")
-        figure, axes = laid_out([_title(tree, one), *notes], geometry.height + _LANES, 0, palette)
+        figure, axes = new_strip([_title(tree, one), *notes], geometry.height + _LANES, 0, palette)
         axes.set_ylim(-_LANES, geometry.height)
         _draw_edges(axes, geometry, stage, palette)
         _draw_dots(axes, geometry, stage, colors, palette)

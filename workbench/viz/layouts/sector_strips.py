@@ -20,11 +20,11 @@ from workbench.viz.layouts.layout_maps import number_colors
 from workbench.viz.layouts.strip_figure import (
     DIGITS,
     ROOM,
-    chosen_one,
+    checked_request,
     draw_box,
-    laid_out,
     name_row,
-    request_said,
+    new_strip,
+    request_text,
 )
 
 # Heights in pixels: a lane's box, the lines, a sector's box.
@@ -49,7 +49,7 @@ def coalescing_strip(coalescing: Coalescing, request: int = 0, *, theme: str | N
     with plain_text_style(theme) as palette:
         heading = [_sectors_text(coalescing, chosen), *_all_sectors_texts(coalescing, request)]
         places = _SectorPositions.within(ROOM, chosen.sectors, coalescing.sector_bytes)
-        figure, axes = laid_out(heading, _LANE + _LINES + _SECTOR, places.below, palette)
+        figure, axes = new_strip(heading, _LANE + _LINES + _SECTOR, places.below, palette)
         _draw_coalescing(axes, places, chosen, number_colors(max(chosen.lanes) + 1, theme), palette)
     return figure
 
@@ -68,7 +68,7 @@ def _chosen_sectors(coalescing: Coalescing, request: int) -> Request:
         raise InvalidArgumentError(
             "coalescing", "none of its lanes touches memory", "Take an access with an active lane."
         )
-    return chosen_one(coalescing.requests, request)
+    return checked_request(coalescing.requests, request)
 
 
 def _sectors_text(coalescing: Coalescing, request: Request) -> str:
@@ -82,7 +82,7 @@ def _sectors_text(coalescing: Coalescing, request: Request) -> str:
 
 def _all_sectors_texts(coalescing: Coalescing, request: int) -> list[str]:
     return [
-        f"{request_said(coalescing.target, coalescing.requests, request)} "
+        f"{request_text(coalescing.target, coalescing.requests, request)} "
         f"All requests of this access: {counted(coalescing.sectors, 'sector')}, "
         f"{_percent(coalescing.efficiency)} used."
     ]

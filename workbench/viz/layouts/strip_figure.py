@@ -24,7 +24,7 @@ ROOM = SIZE_INCHES[0] * DPI - _LEFT - _RIGHT
 DIGITS = {8.0: 7.8, 7.5: 7.4, 6.0: 5.9}
 
 
-def chosen_one(requests: Sequence[One], number: int) -> One:
+def checked_request(requests: Sequence[One], number: int) -> One:
     """Return the request with this index, or raise an error that names `request`."""
     fix = f"Give a whole number from 0 to {len(requests) - 1}."
     if isinstance(number, bool) or not isinstance(number, int):
@@ -34,12 +34,12 @@ def chosen_one(requests: Sequence[One], number: int) -> One:
     return requests[number]
 
 
-def request_said(target: str, requests: Sequence[One], number: int) -> str:
-    """Return which request is drawn, in words."""
+def request_text(target: str, requests: Sequence[One], number: int) -> str:
+    """Return the text that names the drawn request: target, number and warp."""
     return f"{target}, request {number} of {len(requests)} (warp {requests[number].warp})."
 
 
-def laid_out(heading: Sequence[str], inside: float, below: float, palette: Palette) -> tuple[Figure, Axes]:
+def new_strip(heading: Sequence[str], inside: float, below: float, palette: Palette) -> tuple[Figure, Axes]:
     """Return a figure of the required height; the unit of its axes is a pixel and y points down."""
     figure, axes = new_figure()
     lines = [heading[0], *(line for text in heading[1:] for line in textwrap.wrap(text, 125))]
