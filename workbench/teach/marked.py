@@ -16,8 +16,6 @@ comments that are indented by four columns. A mark without code removes the line
 
 from __future__ import annotations
 
-import ast
-import io
 import re
 import tokenize
 from collections.abc import Collection, Iterator
@@ -25,9 +23,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from workbench.errors import InvalidArgumentError, UnknownNameError
-
-# A notebook in JupyterLab shows 88 characters of a line.
-WIDTH = 88
+from workbench.teach.notebook_code import for_notebook, statements, tokens
 
 _SOLUTION, _STUB, _STUB_ONLY, _WRONG = "SOLUTION", "STUB", "STUB ONLY", "WRONG"
 _BLOCK = re.compile(rf"### (BEGIN|END) ({_SOLUTION}|{_WRONG})")
@@ -76,7 +72,7 @@ class MarkedSource:
         self._lines = text.splitlines()
         self._wrong = sorted(wrong, key=len, reverse=True)  # a name may begin with another name
         self._file = file
-        self._statements = list(_statements(text))
+        self._statements = list(statements(text))
         self._comments = set(_comments(text))
         self._marks: set[int] = set()
         self._edits: list[_Edit] = []
@@ -126,7 +122,7 @@ class MarkedSource:
             if row in self._marks:  # the code of the mark above
                 continue
             if text.startswith("###"):
-                self._read_end_of_block(row, text, opened)
+                self._read_block(row, text, opened)
             elif mark := _MARK.fullmatch(text):
                 kind, rest = mark[1], mark[2]
                 if kind != _WRONG and _SOLUTION in opened:
@@ -137,7 +133,7 @@ class MarkedSource:
         for kind, row in opened.items():
             raise self._malformed(row, f"has BEGIN {kind} without an end", f"Add `### END {kind}`.")
 
-    def _read_end_of_block(self, row: int, text: str, opened: dict[str, int]) -> None:
+    def _read_block(self, row: int, text: str, opened: dict[str, int]) -> None:
         """Read a line `### BEGIN ...` or `### END ...`."""
         block = _BLOCK.fullmatch(text)
         if block is None:
@@ -225,119 +221,10 @@ class MarkedSource:
         return InvalidArgumentError(self._place(row), given, fix)
 
 
-def for_notebook(source: str) -> str:
-    """Return a module's functions without docstrings, imports and types; Triton's annotations stay.
-
-    A signature that fits into a line becomes one line; a longer line of code is broken at its brackets.
-    """
-    lines: list[str | None] = list(source.splitlines())
-    statements = dict(_statements(source))
-    tree = ast.parse(source)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import | ast.ImportFrom) and node in tree.body:
-            _replace(lines, node.lineno - 1, node.end_lineno)
-        if isinstance(node, ast.Module | ast.FunctionDef) and ast.get_docstring(node) is not None:
-            last = node.body[0].end_lineno or 0
-            while last < len(lines) and not lines[last]:
-                last += 1
-            _replace(lines, node.body[0].lineno - 1, last)
-        if isinstance(node, ast.FunctionDef):
-            first = node.lineno - 1
-            _replace(lines, first, statements[first], " " * node.col_offset + _signature(node))
-    kept = "\n".join(line for line in lines if line is not None).strip() + "\n"
-    kept = kept.replace("  # fmt: skip", "")
-    starts = {first for first, _ in _statements(kept)}
-    broken = (_broken(line, is_statement=row in starts) for row, line in enumerate(kept.splitlines()))
-    return "\n".join(line for several in broken for line in several) + "\n"
-
-
-def _replace(lines: list[str | None], first: int, last: int | None, *new: str) -> None:
-    """Replace lines without moving those below."""
-    lines[first:last] = [*new, *[None] * (len(lines[first:last]) - len(new))]
-
-
-def _signature(function: ast.FunctionDef) -> str:
-    """Return the line `def name(...):` of a function, without types outside Triton's language."""
-    if not function.decorator_list:
-        function.returns = None
-        for argument in ast.walk(function.args):
-            if isinstance(argument, ast.arg):
-                argument.annotation = None
-    head = ast.FunctionDef(function.name, function.args, [ast.Pass()], [], function.returns)
-    return ast.unparse(ast.fix_missing_locations(head)).splitlines()[0]
-
-
-def _broken(line: str, *, is_statement: bool, width: int = WIDTH) -> list[str]:
-    """Break a line of code that is too wide, as the formatter does: at its last bracket, then at commas."""
-    text = line.lstrip()
-    indentation = line[: len(line) - len(text)]
-    if len(line) <= width or "#" in text:
-        return [line]
-    parts = _split_at_commas(text)
-    if len(parts) > 1 and not is_statement:
-        return [piece for part in parts for piece in _broken(f"{indentation}{part},", is_statement=False)]
-    if (place := _last_brackets(text)) is None or len(line) <= WIDTH:
-        return [line]
-    start, end = place
-    inside = f"{indentation}    {text[start + 1 : end]}"
-    # A list, tuple or dictionary that needs more than one line has a line for each element.
-    width = 0 if text[:start].endswith((" ", "(", "[", "{")) else WIDTH
-    return [
-        indentation + text[: start + 1],
-        *_broken(inside, is_statement=False, width=width),
-        indentation + text[end:],
-    ]
-
-
-def _split_at_commas(text: str) -> list[str]:
-    """Split code at the commas that are outside of brackets."""
-    parts, depth, begin = [], 0, 0
-    for place, character in enumerate(_without_strings(text)):
-        depth += (character in "([{") - (character in ")]}")
-        if character == "," and depth == 0:
-            parts.append(text[begin:place].strip())
-            begin = place + 1
-    return [*parts, text[begin:].strip()] if text[begin:].strip() else parts
-
-
-def _last_brackets(text: str) -> tuple[int, int] | None:
-    """Return the places of the last brackets that are neither within others nor empty."""
-    last, opened = None, []
-    for place, character in enumerate(_without_strings(text)):
-        if character in "([{":
-            opened.append(place)
-        elif character in ")]}":
-            start = opened.pop()
-            if not opened and place > start + 1:
-                last = start, place
-    return last
-
-
-def _without_strings(text: str) -> str:
-    """Return code of the same length, with the characters of its strings replaced."""
-    return re.sub(r"\"[^\"]*\"|'[^']*'", lambda match: "_" * len(match[0]), text)
-
-
-def _tokens(text: str) -> Iterator[tokenize.TokenInfo]:
-    return tokenize.generate_tokens(io.StringIO(text).readline)
-
-
 def _comments(text: str) -> Iterator[int]:
     """Yield the rows that hold nothing but a comment."""
     lines = text.splitlines()
-    for token in _tokens(text):
+    for token in tokens(text):
         row = token.start[0] - 1
         if token.type == tokenize.COMMENT and lines[row].lstrip().startswith("#"):
             yield row
-
-
-def _statements(text: str) -> Iterator[_Rows]:
-    """Yield the rows of each simple statement, and of each header of a compound one."""
-    beside = (tokenize.COMMENT, tokenize.NL, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
-    first: int | None = None
-    for token in _tokens(text):
-        if token.type == tokenize.NEWLINE and first is not None:
-            yield first, token.start[0]
-            first = None
-        elif token.type not in beside and first is None:
-            first = token.start[0] - 1
