@@ -302,7 +302,6 @@ def exercise() -> teach.Exercise:
         function="answer",
         specification=specification,
         cases=(Case(lambda _: (torch.arange(1.0, 6.0),)), Case(lambda _: (torch.arange(3.0, 11.0),))),
-        stub="",
         hints=(),
         mutants=(),
         unproven="anything.",

@@ -11,7 +11,8 @@ A lesson is written as `lessons/source/NN_name.py` (jupytext, py:percent) and bu
 2. **Figures.** The markdown cell after a cell that draws has one sentence for each picture, each a paragraph:
    `*Figure: what is drawn, and what to see in it.*` It also becomes the picture's alternative text. A picture
    with a sentence of its own (`alt` in its output's metadata, or its repr) needs none.
-3. **Solutions.** `{{solution EXERCISE_ID}}` in a markdown cell becomes the folded explanation and solution.
+3. **Exercises.** `# {{exercise EXERCISE_ID}}` in a code cell becomes the stub and the call of its check, and
+   `{{solution EXERCISE_ID}}` in a markdown cell the folded explanation and solution.
 4. **Measured numbers** are never typed into prose but taken from a recording when the lesson is built:
    `{{recording device=nvidia-h200 op=add shape=[268435456] dtype=fp32 provider=workbench show=TB/s}}`
    becomes "4.12 TB/s". `show` is one of `SHOWN`. The other words give the values of fields of a line or of
@@ -87,6 +88,7 @@ CELL_SECONDS = 10.0
 LESSON_SECONDS = 40.0
 
 SOLUTION = re.compile(r"\{\{solution ([\w-]+)\}\}")
+EXERCISE = re.compile(r"^# \{\{exercise ([\w-]+)\}\}$", re.MULTILINE)
 
 METADATA = {
     "kernelspec": {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"},
@@ -124,10 +126,12 @@ def find(folder: Path = LESSONS) -> list[Lesson]:
 
 
 def text_of(lesson: Lesson) -> NotebookNode:
-    """Read the source as a notebook and insert the solutions, but not the measured numbers."""
+    """Read the source as a notebook and insert stubs and solutions, but not the measured numbers."""
     notebook: NotebookNode = jupytext.read(lesson.source, fmt="py:percent")
     for _, cell in markdown_cells(notebook):
         cell.source = SOLUTION.sub(lambda match: solution_fold(match[1]), cell.source)
+    for _, cell in code_cells(notebook):
+        cell.source = EXERCISE.sub(lambda match: stub_and_check(match[1]), cell.source)
     return notebook
 
 
@@ -151,6 +155,12 @@ def render(lesson: Lesson) -> NotebookNode:
 def fill(text: str) -> str:
     """Insert the measured numbers into Markdown, and remove its `unmeasured` marks."""
     return MEASUREMENT.sub(lambda match: recorded_number(match[1]), UNMEASURED.sub("", text))
+
+
+def stub_and_check(exercise: str) -> str:
+    """Return the code cell of an exercise: its stub, and the call that checks the learner's function."""
+    function = teach.exercise(exercise).function
+    return f'{teach.stub_text(exercise)}\n\nteach.exercise("{exercise}").check({function})'
 
 
 def solution_fold(exercise: str) -> str:

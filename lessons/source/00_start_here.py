@@ -404,11 +404,7 @@ Markdown(recording.table(largest, "markdown"))
 
 
 # %%
-def count(n, block_size):
-    pass  # return programs, idle_lanes
-
-
-teach.exercise("00-1").check(count)
+# {{exercise 00-1}}
 
 # %% [markdown]
 # {{solution 00-1}}
@@ -421,21 +417,7 @@ teach.exercise("00-1").check(count)
 
 
 # %%
-@triton.jit
-def axpy_kernel(
-    x_pointer, y_pointer, output_pointer, length, alpha, BLOCK_SIZE: tl.constexpr
-):
-    pass
-
-
-def axpy(alpha, x, y):
-    output = torch.empty_like(x)
-    return Launch.of(
-        axpy_kernel, (1,), x, y, output, x.numel(), alpha, outputs=output, BLOCK_SIZE=64
-    )
-
-
-teach.exercise("00-2").check(axpy)
+# {{exercise 00-2}}
 
 # %% [markdown]
 # {{solution 00-2}}
@@ -452,28 +434,7 @@ teach.exercise("00-2").check(axpy)
 
 
 # %%
-@triton.jit
-def add_persistent_kernel(
-    x_pointer, y_pointer, output_pointer, length, BLOCK_SIZE: tl.constexpr
-):
-    pass
-
-
-def add_persistent(x, y, programs):
-    output = torch.empty_like(x)
-    return Launch.of(
-        add_persistent_kernel,
-        (programs,),
-        x,
-        y,
-        output,
-        x.numel(),
-        outputs=output,
-        BLOCK_SIZE=64,
-    )
-
-
-teach.exercise("00-3").check(add_persistent)
+# {{exercise 00-3}}
 
 # %% [markdown]
 # {{solution 00-3}}

@@ -631,11 +631,7 @@ for dtype in ("fp16", "fp32"):
 
 
 # %%
-def sectors(first, stride, itemsize):
-    pass  # return how many
-
-
-teach.exercise("01-1").check(sectors)
+# {{exercise 01-1}}
 
 # %% [markdown]
 # {{solution 01-1}}
@@ -648,36 +644,7 @@ teach.exercise("01-1").check(sectors)
 
 
 # %%
-@triton.jit
-def copy_any_kernel(
-    x_pointer,
-    output_pointer,
-    rows,
-    columns,
-    row_stride,
-    column_stride,
-    TILE: tl.constexpr,
-):
-    pass
-
-
-def copy_any(x):
-    rows, columns = x.shape
-    output = torch.empty(rows, columns, device=x.device)
-    return Launch.of(
-        copy_any_kernel,
-        (1, 1),
-        x,
-        output,
-        rows,
-        columns,
-        *x.stride(),
-        outputs=output,
-        TILE=32,
-    )
-
-
-teach.exercise("01-2").check(copy_any)
+# {{exercise 01-2}}
 
 # %% [markdown]
 # {{solution 01-2}}
@@ -693,27 +660,7 @@ teach.exercise("01-2").check(copy_any)
 
 
 # %%
-@triton.jit
-def quarter_turn_kernel(x_pointer, output_pointer, rows, columns, TILE: tl.constexpr):
-    pass
-
-
-def quarter_turn(x):
-    rows, columns = x.shape
-    output = torch.empty(columns, rows, device=x.device)
-    return Launch.of(
-        quarter_turn_kernel,
-        (1, 1),
-        x,
-        output,
-        rows,
-        columns,
-        outputs=output,
-        TILE=32,
-    )
-
-
-teach.exercise("01-3").check(quarter_turn)
+# {{exercise 01-3}}
 
 # %% [markdown]
 # {{solution 01-3}}

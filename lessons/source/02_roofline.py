@@ -312,11 +312,7 @@ print(f"at best {two_kernels.bytes / one_kernel.bytes:.2f} times as fast")
 
 
 # %%
-def intensity(m, n, k, bytes_per_element):
-    pass  # return FLOPs / bytes
-
-
-teach.exercise("02-1").check(intensity)
+# {{exercise 02-1}}
 
 # %% [markdown]
 # {{solution 02-1}}
@@ -330,11 +326,7 @@ teach.exercise("02-1").check(intensity)
 
 
 # %%
-def least_seconds(flops, bytes, bandwidth, rate):
-    pass  # return seconds, "memory" or "compute"
-
-
-teach.exercise("02-2").check(least_seconds)
+# {{exercise 02-2}}
 
 # %% [markdown]
 # {{solution 02-2}}
@@ -347,29 +339,7 @@ teach.exercise("02-2").check(least_seconds)
 
 
 # %%
-@triton.jit
-def multiply_add_kernel(
-    a_pointer, b_pointer, c_pointer, output_pointer, length, BLOCK_SIZE: tl.constexpr
-):
-    pass
-
-
-def multiply_add(a, b, c):
-    output = torch.empty_like(a)
-    return Launch.of(
-        multiply_add_kernel,
-        (1,),
-        a,
-        b,
-        c,
-        output,
-        a.numel(),
-        outputs=output,
-        BLOCK_SIZE=64,
-    )
-
-
-teach.exercise("02-3").check(multiply_add)
+# {{exercise 02-3}}
 
 # %% [markdown]
 # {{solution 02-3}}

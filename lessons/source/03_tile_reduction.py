@@ -891,31 +891,7 @@ for problem in dict.fromkeys(line.problem for line in against):
 
 
 # %%
-@triton.jit
-def smaller(a, a_index, b, b_index):
-    pass  # return the value and the index of one of the two
-
-
-@triton.jit
-def smallest_kernel(x_pointer, output_pointer, columns, BLOCK_SIZE: tl.constexpr):
-    pass
-
-
-def smallest(x):
-    rows, columns = x.shape
-    output = torch.empty(rows, dtype=torch.int64, device=x.device)
-    return Launch.of(
-        smallest_kernel,
-        (rows,),
-        x,
-        output,
-        columns,
-        outputs=output,
-        BLOCK_SIZE=triton.next_power_of_2(columns),
-    )
-
-
-teach.exercise("03-1").check(smallest)
+# {{exercise 03-1}}
 
 # %% [markdown]
 # {{solution 03-1}}
@@ -928,20 +904,7 @@ teach.exercise("03-1").check(smallest)
 
 
 # %%
-@triton.jit
-def log_sum_exp_kernel(x_pointer, output_pointer, columns, BLOCK_SIZE: tl.constexpr):
-    pass
-
-
-def log_sum_exp(x):
-    rows, columns = x.shape
-    output = torch.empty(rows, device=x.device)
-    return Launch.of(
-        log_sum_exp_kernel, (rows,), x, output, columns, outputs=output, BLOCK_SIZE=64
-    )
-
-
-teach.exercise("03-2").check(log_sum_exp)
+# {{exercise 03-2}}
 
 # %% [markdown]
 # {{solution 03-2}}
@@ -955,29 +918,7 @@ teach.exercise("03-2").check(log_sum_exp)
 
 
 # %%
-@triton.jit
-def join_splits_kernel(
-    maxima_pointer, totals_pointer, output_pointer, splits, BLOCK_SIZE: tl.constexpr
-):
-    pass
-
-
-def join_splits(maxima, totals):
-    rows, splits = maxima.shape
-    output = torch.empty(rows, device=maxima.device)
-    return Launch.of(
-        join_splits_kernel,
-        (rows,),
-        maxima,
-        totals,
-        output,
-        splits,
-        outputs=output,
-        BLOCK_SIZE=triton.next_power_of_2(splits),
-    )
-
-
-teach.exercise("03-3").check(join_splits)
+# {{exercise 03-3}}
 
 # %% [markdown]
 # {{solution 03-3}}

@@ -633,20 +633,7 @@ for line in backward:
 
 
 # %%
-@triton.jit
-def variance_kernel(x_pointer, output_pointer, columns, BLOCK_SIZE: tl.constexpr):
-    pass
-
-
-def variance(x):
-    rows, columns = x.shape
-    output = torch.empty(rows, device=x.device)
-    return Launch.of(
-        variance_kernel, (rows,), x, output, columns, outputs=output, BLOCK_SIZE=64
-    )
-
-
-teach.exercise("04-1").check(variance)
+# {{exercise 04-1}}
 
 # %% [markdown]
 # {{solution 04-1}}
@@ -661,39 +648,7 @@ teach.exercise("04-1").check(variance)
 
 
 # %%
-@triton.jit
-def add_rms_norm_kernel(
-    x_pointer,
-    residual_pointer,
-    weight_pointer,
-    normalized_pointer,
-    added_pointer,
-    columns,
-    eps,
-    BLOCK_SIZE: tl.constexpr,
-):
-    pass
-
-
-def add_rms_norm(x, residual, weight, eps):
-    rows, columns = x.shape
-    normalized, added = torch.empty_like(x), torch.empty_like(x)
-    return Launch.of(
-        add_rms_norm_kernel,
-        (rows,),
-        x,
-        residual,
-        weight,
-        normalized,
-        added,
-        columns,
-        eps,
-        outputs=(normalized, added),
-        BLOCK_SIZE=triton.next_power_of_2(columns),
-    )
-
-
-teach.exercise("04-2").check(add_rms_norm)
+# {{exercise 04-2}}
 
 # %% [markdown]
 # {{solution 04-2}}
@@ -711,37 +666,7 @@ teach.exercise("04-2").check(add_rms_norm)
 
 
 # %%
-@triton.jit
-def rms_norm_backward_kernel(
-    x_pointer,
-    weight_pointer,
-    dy_pointer,
-    dx_pointer,
-    columns,
-    eps,
-    BLOCK_SIZE: tl.constexpr,
-):
-    pass
-
-
-def rms_norm_backward(x, weight, dy, eps):
-    rows, columns = x.shape
-    dx = torch.empty_like(x)
-    return Launch.of(
-        rms_norm_backward_kernel,
-        (rows,),
-        x,
-        weight,
-        dy,
-        dx,
-        columns,
-        eps,
-        outputs=dx,
-        BLOCK_SIZE=triton.next_power_of_2(columns),
-    )
-
-
-teach.exercise("04-3").check(rms_norm_backward)
+# {{exercise 04-3}}
 
 # %% [markdown]
 # {{solution 04-3}}

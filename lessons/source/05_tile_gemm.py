@@ -865,11 +865,7 @@ for name, step in steps.items():
 
 
 # %%
-def loaded_bytes(m, n, k, block_m, block_n):
-    pass
-
-
-teach.exercise("05-1").check(loaded_bytes)
+# {{exercise 05-1}}
 
 # %% [markdown]
 # {{solution 05-1}}
@@ -968,41 +964,7 @@ with viz.figure_style():
 
 
 # %%
-@triton.jit
-def linear_kernel(
-    x_pointer,
-    weight_pointer,
-    output_pointer,
-    m,
-    n,
-    k,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-):
-    pass
-
-
-def linear(x, weight):
-    (m, k), n = x.shape, weight.shape[0]
-    output = torch.empty(m, n, dtype=x.dtype, device=x.device)
-    return Launch.of(
-        linear_kernel,
-        (triton.cdiv(m, 16), triton.cdiv(n, 32)),
-        x,
-        weight,
-        output,
-        m,
-        n,
-        k,
-        outputs=output,
-        BLOCK_M=16,
-        BLOCK_N=32,
-        BLOCK_K=16,
-    )
-
-
-teach.exercise("05-2").check(linear)
+# {{exercise 05-2}}
 
 # %% [markdown]
 # {{solution 05-2}}
@@ -1016,31 +978,7 @@ teach.exercise("05-2").check(linear)
 
 
 # %%
-@triton.jit
-def gram_kernel(
-    x_pointer, output_pointer, rows, columns, BLOCK: tl.constexpr, BLOCK_K: tl.constexpr
-):
-    pass
-
-
-def gram(x):
-    rows, columns = x.shape
-    output = torch.empty(columns, columns, dtype=x.dtype, device=x.device)
-    tiles = triton.cdiv(columns, 16)
-    return Launch.of(
-        gram_kernel,
-        (tiles, tiles),
-        x,
-        output,
-        rows,
-        columns,
-        outputs=output,
-        BLOCK=16,
-        BLOCK_K=16,
-    )
-
-
-teach.exercise("05-3").check(gram)
+# {{exercise 05-3}}
 
 # %% [markdown]
 # {{solution 05-3}}
@@ -1055,11 +993,7 @@ teach.exercise("05-3").check(gram)
 
 
 # %%
-def best_tile(m, n, registers):
-    pass  # return rows, cols
-
-
-teach.exercise("05-4").check(best_tile)
+# {{exercise 05-4}}
 
 # %% [markdown]
 # {{solution 05-4}}

@@ -1349,40 +1349,7 @@ if longer:
 
 
 # %%
-@triton.jit
-def tile_of(number, rows, cols):
-    return rows, cols  # beyond the last tile: nothing is stored
-
-
-@triton.jit
-def make_tile(
-    a_pointer, b_pointer, output_pointer, m, n, tile_row, tile_col, BLOCK: tl.constexpr
-):
-    row = tile_row * BLOCK + tl.arange(0, BLOCK)[:, None]
-    col = tile_col * BLOCK + tl.arange(0, BLOCK)[None, :]
-    of_a, of_b = tl.arange(0, BLOCK)[None, :], tl.arange(0, BLOCK)[:, None]
-    a = tl.load(a_pointer + row * BLOCK + of_a, mask=row < m, other=0.0)
-    b = tl.load(b_pointer + of_b * n + col, mask=col < n, other=0.0)
-    inside = (row < m) & (col < n)
-    tl.store(output_pointer + row * n + col, tl.dot(a, b), mask=inside)
-
-
-@triton.jit
-def ordered_kernel(a_pointer, b_pointer, output_pointer, m, n, BLOCK: tl.constexpr):
-    tile_row, tile_col = tile_of(
-        tl.program_id(axis=0), tl.cdiv(m, BLOCK), tl.cdiv(n, BLOCK)
-    )
-    make_tile(a_pointer, b_pointer, output_pointer, m, n, tile_row, tile_col, BLOCK)
-
-
-def ordered(a, b):
-    m, n = a.shape[0], b.shape[1]
-    output = torch.empty(m, n, dtype=a.dtype, device=a.device)
-    grid = (triton.cdiv(m, 16) * triton.cdiv(n, 16),)
-    return Launch.of(ordered_kernel, grid, a, b, output, m, n, outputs=output, BLOCK=16)
-
-
-teach.exercise("06-1").check(ordered)
+# {{exercise 06-1}}
 
 # %% [markdown]
 # {{solution 06-1}}
@@ -1397,39 +1364,7 @@ teach.exercise("06-1").check(ordered)
 
 
 # %%
-@triton.jit
-def part_kernel(
-    a_pointer,
-    b_pointer,
-    parts_pointer,
-    m,
-    n,
-    k,
-    SPLITS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
-    pass
-
-
-@triton.jit
-def sum_kernel(
-    parts_pointer, output_pointer, m, n, SPLITS: tl.constexpr, BLOCK: tl.constexpr
-):
-    pass
-
-
-def long_product(a, b):
-    (m, k), n = a.shape, b.shape[1]
-    output = torch.empty(m, n, dtype=a.dtype, device=a.device)
-    parts = torch.full((4, m, n), float("nan"), dtype=torch.float32, device=a.device)
-    tiles = triton.cdiv(m, 16) * triton.cdiv(n, 16)
-    meta = {"SPLITS": 4, "BLOCK": 16}
-    first = Step(part_kernel, (tiles, 4), (a, b, parts, m, n, k), meta)
-    second = Step(sum_kernel, (tiles,), (parts, output, m, n), meta)
-    return Launch((first, second), (output,), workspaces=(parts,))
-
-
-teach.exercise("06-2").check(long_product)
+# {{exercise 06-2}}
 
 # %% [markdown]
 # {{solution 06-2}}
@@ -1446,11 +1381,7 @@ teach.exercise("06-2").check(long_product)
 
 
 # %%
-def plan(m, n, units):
-    pass  # return rows, cols, programs
-
-
-teach.exercise("06-3").check(plan)
+# {{exercise 06-3}}
 
 # %% [markdown]
 # {{solution 06-3}}
@@ -1463,21 +1394,7 @@ teach.exercise("06-3").check(plan)
 
 
 # %%
-@triton.jit
-def batched_kernel(
-    a_pointer, b_pointer, output_pointer, batch, m, n, k, BLOCK: tl.constexpr
-):
-    pass
-
-
-def batched(a, b):
-    (batch, m, k), n = a.shape, b.shape[2]
-    output = torch.empty(batch, m, n, dtype=a.dtype, device=a.device)
-    arguments = (a, b, output, batch, m, n, k)
-    return Launch.of(batched_kernel, (6,), *arguments, outputs=output, BLOCK=16)
-
-
-teach.exercise("06-4").check(batched)
+# {{exercise 06-4}}
 
 # %% [markdown]
 # {{solution 06-4}}

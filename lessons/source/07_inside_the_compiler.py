@@ -731,11 +731,7 @@ print(answer)
 
 
 # %%
-def holder(row, column):
-    pass  # return lane, register
-
-
-teach.exercise("07-1").check(holder)
+# {{exercise 07-1}}
 
 # %% [markdown]
 # {{solution 07-1}}
@@ -750,11 +746,7 @@ teach.exercise("07-1").check(holder)
 
 
 # %%
-def largest_tile(launch, target, registers):
-    pass  # return the largest BLOCK_N of 32, 64, 128, 256 that fits, or 0
-
-
-teach.exercise("07-2").check(largest_tile)
+# {{exercise 07-2}}
 
 # %% [markdown]
 # {{solution 07-2}}
@@ -769,14 +761,7 @@ teach.exercise("07-2").check(largest_tile)
 
 
 # %%
-def distribute(shape, size_per_thread, threads_per_warp, warps_per_cta):
-    encoding = None  # TileDistributionEncoding(...)
-    if encoding is not None:
-        places = torch.tensor(encoding.elements())  # [warps, lanes, Y..., 2]
-        return places.flatten(2, -2)  # [warps, lanes, registers, 2]
-
-
-teach.exercise("07-3").check(distribute)
+# {{exercise 07-3}}
 
 # %% [markdown]
 # {{solution 07-3}}
@@ -794,37 +779,7 @@ teach.exercise("07-3").check(distribute)
 
 
 # %%
-@triton.jit
-def relu_kernel(
-    x_pointer,
-    output_pointer,
-    rows,
-    columns,
-    row_stride,
-    TILE_ROWS: tl.constexpr,
-    TILE_COLUMNS: tl.constexpr,
-):
-    pass
-
-
-def relu(x):
-    rows, columns = x.shape
-    output = torch.empty(rows, columns, dtype=x.dtype, device=x.device)
-    return Launch.of(
-        relu_kernel,
-        (1, 1),
-        x,
-        output,
-        rows,
-        columns,
-        x.stride(0),
-        outputs=output,
-        TILE_ROWS=8,
-        TILE_COLUMNS=128,
-    )
-
-
-teach.exercise("07-4").check(relu)
+# {{exercise 07-4}}
 
 # %% [markdown]
 # {{solution 07-4}}

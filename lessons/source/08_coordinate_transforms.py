@@ -934,11 +934,7 @@ for name, how in movers.items():
 
 
 # %%
-def enlarged(rows, cols, factor):
-    pass  # return naive((rows, cols), (cols, 1)) with three transforms on top
-
-
-teach.exercise("08-1").check(enlarged)
+# {{exercise 08-1}}
 
 # %% [markdown]
 # {{solution 08-1}}
@@ -954,11 +950,7 @@ teach.exercise("08-1").check(enlarged)
 
 
 # %%
-def move(digits, lengths, step):
-    pass  # return the digits after the step, a tuple
-
-
-teach.exercise("08-2").check(move)
+# {{exercise 08-2}}
 
 # %% [markdown]
 # {{solution 08-2}}
@@ -977,28 +969,7 @@ teach.exercise("08-2").check(move)
 
 
 # %%
-def operands(n, channels, taps, features):
-    windows = None  # a descriptor of [n, taps * channels]
-    weight = None  # a descriptor of [taps * channels, features]
-    return windows, weight
-
-
-def causal(x, weight):
-    (n, channels), (features, taps, _) = x.shape, weight.shape
-    windows, filters = operands(n, channels, taps, features)
-    if windows is None or filters is None:
-        return None
-    output = torch.empty(n, features, dtype=x.dtype, device=x.device)
-    stored = naive((n, features), (features, 1), names=("row", "col"))
-    return implicit_gemm.launch(
-        View(x, windows, {}),
-        View(weight, filters, {}),
-        View(output, stored, {}),
-        tile=(64, 32, 32),
-    )
-
-
-teach.exercise("08-3").check(causal)
+# {{exercise 08-3}}
 
 # %% [markdown]
 # {{solution 08-3}}
@@ -1014,27 +985,7 @@ teach.exercise("08-3").check(causal)
 
 
 # %%
-def patches(n, h, w, side):
-    return None  # a descriptor of [patches, side * side]
-
-
-def patch_embedding(images, weight):
-    (n, h, w), (features, side, _) = images.shape, weight.shape
-    described = patches(n, h, w, side)
-    if described is None:
-        return None
-    seen = View(images, described, {})
-    rows, k = seen.lengths
-    output = torch.empty(rows, features, dtype=images.dtype, device=images.device)
-    return implicit_gemm.launch(
-        seen,
-        View(weight, naive((k, features), (1, k), names=("row", "col")), {}),
-        View(output, naive((rows, features), (features, 1), names=("row", "col")), {}),
-        tile=(16, 16, 16),
-    )
-
-
-teach.exercise("08-4").check(patch_embedding)
+# {{exercise 08-4}}
 
 # %% [markdown]
 # {{solution 08-4}}

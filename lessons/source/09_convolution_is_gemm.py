@@ -17,10 +17,10 @@
 # behind a convolution (lesson 10), and how an instance is chosen (lesson 13).
 
 # %%
-from workbench import device, explore, lens, ops, runtime, suites, teach, viz
+from workbench import Launch, device, explore, lens, ops, runtime, suites, teach, viz
 from workbench.bench import recording
 from workbench.bench.roofline import Point
-from workbench.coords import naive, packed, transform
+from workbench.coords import Descriptor, naive, packed, transform
 from workbench.coords.transforms import embed, merge, offset, pad, pass_through, unmerge
 from workbench.kernels import convolution, gemm
 from workbench.kernels.rows import group_norm, normalization
@@ -1071,30 +1071,7 @@ Markdown(recording.table(others, "markdown", columns)) if others else None
 
 
 # %%
-def windows(image, taps, outputs, stride, padding, dilation):
-    pass  # return the descriptor of A: (n, y, x) down, (tap, tap, channel) across
-
-
-def convolved(image, weight, stride, padding, dilation):
-    n, height, width, channels = image.shape
-    high, wide, _, features = weight.shape
-    rows, cols = (
-        (size + 2 * padding - dilation * (taps - 1) - 1) // stride + 1
-        for size, taps in ((height, high), (width, wide))
-    )
-    a = windows(image, (high, wide), (rows, cols), stride, padding, dilation)
-    if a is None:
-        return None
-    b = naive((high * wide * channels, features), (features, 1))
-    c = naive((n * rows * cols, features), (features, 1))
-    output = torch.empty(
-        n, rows, cols, features, dtype=image.dtype, device=image.device
-    )
-    views = View(image, a, {}), View(weight, b, {}), View(output, c, {})
-    return implicit_gemm.launch(*views, tile=(16, 16, 16))
-
-
-teach.exercise("09-1").check(convolved)
+# {{exercise 09-1}}
 
 # %% [markdown]
 # {{solution 09-1}}
@@ -1110,11 +1087,7 @@ teach.exercise("09-1").check(convolved)
 
 
 # %%
-def loaded_bytes(images, size, channels, features, taps, stride, padding, tile):
-    pass
-
-
-teach.exercise("09-2").check(loaded_bytes)
+# {{exercise 09-2}}
 
 # %% [markdown]
 # {{solution 09-2}}
@@ -1129,25 +1102,7 @@ teach.exercise("09-2").check(loaded_bytes)
 
 
 # %%
-def blocks_of(image, block, padding):
-    pass  # return a descriptor of [i, j, n, y, x, c]: pixel i, j of the block at y, x
-
-
-def space_to_batch(image, block, padding):
-    source = blocks_of(image, block, padding)
-    if source is None:
-        return None
-    n, height, width, channels = image.shape
-    high, wide = (height + 2 * padding) // block, (width + 2 * padding) // block
-    shape = (block, block, n, high, wide, channels)
-    output = torch.empty(shape, dtype=image.dtype, device=image.device)
-    stored = naive(shape, output.stride())
-    seen, places = view_transfer.matrices(source, stored, image.element_size())
-    views = View(image, seen, {}), View(output.flatten(0, 2), places, {})
-    return view_transfer.launch(*views)
-
-
-teach.exercise("09-3").check(space_to_batch)
+# {{exercise 09-3}}
 
 # %% [markdown]
 # {{solution 09-3}}
@@ -1164,25 +1119,7 @@ teach.exercise("09-3").check(space_to_batch)
 
 
 # %%
-def shuffled(output, factor):
-    pass  # return a descriptor of [(n, y, x), (k, i, j)]: where the product's elements go
-
-
-def upsampled(image, weight):
-    n, height, width, channels = image.shape
-    _, features, factor, _ = weight.shape
-    a = naive((n * height * width, channels), (channels, 1))
-    b = naive((channels, features * factor * factor), (features * factor * factor, 1))
-    shape = (n, height * factor, width * factor, features)
-    output = torch.empty(shape, dtype=image.dtype, device=image.device)
-    c = shuffled(output, factor)
-    if c is None:
-        return None
-    views = View(image, a, {}), View(weight, b, {}), View(output, c, {})
-    return implicit_gemm.launch(*views, tile=(16, 16, 16))
-
-
-teach.exercise("09-4").check(upsampled)
+# {{exercise 09-4}}
 
 # %% [markdown]
 # {{solution 09-4}}

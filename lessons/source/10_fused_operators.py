@@ -1278,19 +1278,7 @@ table_of([*head, f"{TUNED}, over ours", "torch, over ours", "note"], rows)
 
 
 # %%
-@triton.jit
-def gate_and_clamp(tile, operands, place):
-    return tile
-
-
-def gated(a, b, bias, gate, most):
-    chain = None  # epilogues.own(gate_and_clamp, ...): what does your functor need?
-    if chain is None:
-        return None
-    return gemm.launch(a, b, epilogue=chain, tile=(16, 32, 16), splits=1)
-
-
-teach.exercise("10-1").check(gated)
+# {{exercise 10-1}}
 
 # %% [markdown]
 # {{solution 10-1}}
@@ -1304,43 +1292,7 @@ teach.exercise("10-1").check(gated)
 
 
 # %%
-@triton.jit
-def part_of_tile(a_pointer, b_pointer, row, col, split, m, n, k, SPLITS: tl.constexpr):
-    share = tl.cdiv(tl.cdiv(k, 16), SPLITS) * 16
-    total = tl.zeros([16, 16], tl.float32)
-    for start in range(split * share, min(split * share + share, k), 16):
-        of_a = start + tl.arange(0, 16)[None, :]
-        of_b = start + tl.arange(0, 16)[:, None]
-        a = tl.load(a_pointer + row * k + of_a, mask=(row < m) & (of_a < k), other=0.0)
-        b = tl.load(b_pointer + of_b * n + col, mask=(of_b < k) & (col < n), other=0.0)
-        total = tl.dot(a, b, total)
-    return total
-
-
-@triton.jit
-def part_kernel(a_pointer, b_pointer, parts_pointer, m, n, k, SPLITS: tl.constexpr):
-    pass  # program (tile, split) leaves its part of a tile
-
-
-@triton.jit
-def sum_kernel(
-    parts_pointer, addend_pointer, output_pointer, m, n, SPLITS: tl.constexpr
-):
-    pass  # a program for each tile
-
-
-def activated(a, b, addend):
-    (m, k), n = a.shape, b.shape[1]
-    output = torch.empty(m, n, dtype=a.dtype, device=a.device)
-    parts = torch.full((4, m, n), float("nan"), dtype=torch.float32, device=a.device)
-    tiles = triton.cdiv(m, 16) * triton.cdiv(n, 16)
-    meta = {"SPLITS": 4}
-    first = Step(part_kernel, (tiles, 4), (a, b, parts, m, n, k), meta)
-    second = Step(sum_kernel, (tiles,), (parts, addend, output, m, n), meta)
-    return Launch((first, second), (output,), workspaces=(parts,))
-
-
-teach.exercise("10-2").check(activated)
+# {{exercise 10-2}}
 
 # %% [markdown]
 # {{solution 10-2}}
@@ -1354,46 +1306,7 @@ teach.exercise("10-2").check(activated)
 
 
 # %%
-@triton.jit
-def rows_of_product(a_pointer, b_pointer, row, col, m, n, k):
-    tile = tl.zeros([row.shape[0], col.shape[1]], tl.float32)
-    for start in range(0, k, 16):
-        of_a = start + tl.arange(0, 16)[None, :]
-        of_b = start + tl.arange(0, 16)[:, None]
-        a = tl.load(a_pointer + row * k + of_a, mask=(row < m) & (of_a < k), other=0.0)
-        b = tl.load(b_pointer + of_b * n + col, mask=(of_b < k) & (col < n), other=0.0)
-        tile = tl.dot(a, b, tile)
-    return tile
-
-
-@triton.jit
-def normalized_kernel(
-    a_pointer,
-    b_pointer,
-    weight_pointer,
-    bias_pointer,
-    output_pointer,
-    epsilon,
-    m,
-    n,
-    k,
-    BLOCK: tl.constexpr,
-    COLS: tl.constexpr,
-):
-    pass
-
-
-def normalized(a, b, weight, bias, epsilon):
-    (m, k), n = a.shape, b.shape[1]
-    output = torch.empty(m, n, dtype=a.dtype, device=a.device)
-    arguments = (a, b, weight, bias, output, epsilon, m, n, k)
-    grid = (triton.cdiv(m, 16),)
-    return Launch.of(
-        normalized_kernel, grid, *arguments, outputs=output, BLOCK=16, COLS=64
-    )
-
-
-teach.exercise("10-3").check(normalized)
+# {{exercise 10-3}}
 
 # %% [markdown]
 # {{solution 10-3}}

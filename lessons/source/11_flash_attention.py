@@ -1595,43 +1595,7 @@ print(f"ridge at {h200.rate('fp16') / h200.bandwidth:.0f}")
 
 
 # %%
-@triton.jit
-def update(maximum, total, sums, rated, values):
-    return maximum, total, sums  # nothing seen yet: nothing is stored
-
-
-@triton.jit
-def prefixes_kernel(query, key, value, output, queries, keys, BLOCK: tl.constexpr):
-    row = tl.program_id(axis=0) * BLOCK + tl.arange(0, BLOCK)
-    col = tl.arange(0, BLOCK)[None, :]
-    inside = (row < queries)[:, None]
-    held = tl.load(query + row[:, None] * BLOCK + col, mask=inside, other=0.0)
-    maximum = tl.full([BLOCK], float("-inf"), tl.float32)
-    total = tl.zeros([BLOCK], tl.float32)
-    sums = tl.zeros([BLOCK, BLOCK], tl.float32)
-    for tile in range(tl.cdiv(keys, BLOCK)):
-        place = tile * BLOCK + tl.arange(0, BLOCK)
-        valid = (place < keys)[:, None]
-        keys_there = tl.load(key + place[:, None] * BLOCK + col, mask=valid, other=0.0)
-        values = tl.load(value + place[:, None] * BLOCK + col, mask=valid, other=0.0)
-        rated = tl.dot(held, tl.trans(keys_there)) * 0.25
-        rated = tl.where((place < keys)[None, :], rated, float("-inf"))
-        maximum, total, sums = update(maximum, total, sums, rated, values)
-        places = (tile * queries + row[:, None]) * BLOCK + col
-        known = inside & (total != 0.0)[:, None]
-        tl.store(output + places, sums / total[:, None], mask=known)
-
-
-def prefixes(query, key, value):
-    queries, keys = query.shape[0], key.shape[0]
-    tiles = triton.cdiv(keys, 16)
-    output = torch.empty(tiles, queries, 16, dtype=query.dtype, device=query.device)
-    grid = (triton.cdiv(queries, 16),)
-    arguments = (query, key, value, output, queries, keys)
-    return Launch.of(prefixes_kernel, grid, *arguments, outputs=output, BLOCK=16)
-
-
-teach.exercise("11-1").check(prefixes)
+# {{exercise 11-1}}
 
 # %% [markdown]
 # {{solution 11-1}}
@@ -1648,82 +1612,7 @@ teach.exercise("11-1").check(prefixes)
 
 
 # %%
-def shift_of(queries, keys, from_end):
-    pass  # return the place of the first query among the keys
-
-
-@triton.jit
-def sees(query, key, shift, left):
-    return key >= 0  # everything
-
-
-def tiles_seen(first, last, keys, shift, left, tile):
-    pass  # return begin, whole, whole_end, end, all numbers of tiles
-
-
-@triton.jit
-def add_tile(
-    state, sums, held, key, value, row, start, keys, shift, left, MASKED: tl.constexpr
-):
-    place = start + tl.arange(0, 16)
-    places = place[:, None] * 16 + tl.arange(0, 16)[None, :]
-    valid = (place < keys)[:, None]
-    rated = tl.dot(held, tl.trans(tl.load(key + places, mask=valid, other=0.0))) * 0.25
-    if MASKED:
-        seen = sees(row[:, None], place[None, :], shift, left) & (place < keys)[None, :]
-        rated = tl.where(seen, rated, float("-inf"))
-    state, weights, rescale = reduce.online_softmax_update(state, rated)
-    values = tl.load(value + places, mask=valid, other=0.0)
-    return state, tl.dot(weights.to(values.dtype), values, sums * rescale[:, None])
-
-
-@triton.jit
-def windowed_kernel(query, key, value, plan, output, tiles, queries, keys, shift, left):
-    program = tl.program_id(axis=0)
-    begin, whole = tl.load(plan + 4 * program), tl.load(plan + 4 * program + 1)
-    whole_end, end = tl.load(plan + 4 * program + 2), tl.load(plan + 4 * program + 3)
-    row = program * 16 + tl.arange(0, 16)
-    places = row[:, None] * 16 + tl.arange(0, 16)[None, :]
-    inside = (row < queries)[:, None]
-    held = tl.load(query + places, mask=inside, other=0.0)
-    state = reduce.online_softmax_init(16, tl.float32)
-    sums = tl.zeros([16, 16], tl.float32)
-    visited, masked = 0, 0
-    for tile in range(begin, end):
-        if (tile >= whole) & (tile < whole_end):
-            state, sums = add_tile(
-                state, sums, held, key, value, row, tile * 16, keys, shift, left, False
-            )
-        else:
-            state, sums = add_tile(
-                state, sums, held, key, value, row, tile * 16, keys, shift, left, True
-            )
-            masked += 1
-        visited += 1
-    total = state[1]
-    share = tl.where(total == 0.0, 0.0, 1.0 / total)
-    tl.store(output + places, sums * share[:, None], mask=inside)
-    tl.store(tiles + 2 * program, visited)
-    tl.store(tiles + 2 * program + 1, masked)
-
-
-def windowed(query, key, value, left, from_end):
-    queries, keys = query.shape[0], key.shape[0]
-    shift = shift_of(queries, keys, from_end)
-    plan = [
-        tiles_seen(first, min(first + 16, queries) - 1, keys, shift, left, 16)
-        for first in range(0, queries, 16)
-    ]
-    if None in plan:
-        return None
-    of_tiles = torch.tensor(plan, dtype=torch.int32, device=query.device)
-    output = torch.empty_like(query)
-    tiles = torch.empty(len(plan), 2, dtype=torch.int32, device=query.device)
-    arguments = (query, key, value, of_tiles, output, tiles, queries, keys, shift, left)
-    return Launch.of(windowed_kernel, (len(plan),), *arguments, outputs=(output, tiles))
-
-
-teach.exercise("11-2").check(windowed)
+# {{exercise 11-2}}
 
 # %% [markdown]
 # {{solution 11-2}}
@@ -1739,36 +1628,7 @@ teach.exercise("11-2").check(windowed)
 
 
 # %%
-@triton.jit
-def merge_splits_kernel(
-    outputs,
-    log_sums,
-    output,
-    log_sum,
-    splits,
-    rows,
-    size,
-    SPLITS: tl.constexpr,
-    SIZE: tl.constexpr,
-):
-    pass
-
-
-def merged(outputs, log_sums):
-    splits, rows, size = outputs.shape
-    output = torch.empty(rows, size, device=outputs.device)
-    log_sum = torch.empty(rows, device=outputs.device)
-    arguments = (outputs, log_sums, output, log_sum, splits, rows, size)
-    meta = {
-        "SPLITS": triton.next_power_of_2(splits),
-        "SIZE": triton.next_power_of_2(size),
-    }
-    return Launch.of(
-        merge_splits_kernel, (rows,), *arguments, outputs=(output, log_sum), **meta
-    )
-
-
-teach.exercise("11-3").check(merged)
+# {{exercise 11-3}}
 
 # %% [markdown]
 # {{solution 11-3}}
@@ -1785,20 +1645,7 @@ teach.exercise("11-3").check(merged)
 
 
 # %%
-@triton.jit
-def bend(scores, batch, head, query, key, extra):
-    return scores
-
-
-def bent(query, key, value, slopes, cap):
-    hook = None  # Hook(bend, ...): what does your function have to be given?
-    if hook is None:
-        return None
-    scoring = Scoring(hooks=(hook,))
-    return attention.launch(query, key, value, scoring, tile=(16, 16), splits=1)
-
-
-teach.exercise("11-4").check(bent)
+# {{exercise 11-4}}
 
 # %% [markdown]
 # {{solution 11-4}}

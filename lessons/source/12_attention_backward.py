@@ -1431,39 +1431,7 @@ for line in recording.select(recorded, case={"n_q": 4096, "causal": False}):
 
 
 # %%
-@triton.jit
-def delta_kernel(
-    output_pointer,
-    gradient_pointer,
-    sum_gradient_pointer,
-    delta_pointer,
-    rows,
-    columns,
-    ROWS: tl.constexpr,
-    COLUMNS: tl.constexpr,
-):
-    pass
-
-
-def delta(output, gradient, sum_gradient):
-    rows, columns = output.shape
-    deltas = torch.empty(rows, device=output.device)
-    return Launch.of(
-        delta_kernel,
-        (triton.cdiv(rows, 16),),
-        output,
-        gradient,
-        sum_gradient,
-        deltas,
-        rows,
-        columns,
-        outputs=deltas,
-        ROWS=16,
-        COLUMNS=triton.next_power_of_2(columns),
-    )
-
-
-teach.exercise("12-1").check(delta)
+# {{exercise 12-1}}
 
 # %% [markdown]
 # {{solution 12-1}}
@@ -1477,44 +1445,7 @@ teach.exercise("12-1").check(delta)
 
 
 # %%
-@triton.jit
-def keys_kernel(
-    query,
-    key,
-    value,
-    gradient,
-    log_sums,
-    deltas,
-    key_gradient,
-    value_gradient,
-    queries,
-    keys,
-    scale,
-    CAUSAL: tl.constexpr,
-    TILE: tl.constexpr,
-    SIZE: tl.constexpr,
-):
-    pass
-
-
-def key_value_gradients(query, key, value, gradient, log_sums, deltas, causal):
-    heads, queries, size = query.shape
-    keys = key.shape[1]
-    outputs = torch.empty_like(key), torch.empty_like(value)
-    tensors = (query, key, value, gradient, log_sums, deltas, *outputs)
-    arguments = (*tensors, queries, keys, size**-0.5)
-    return Launch.of(
-        keys_kernel,
-        (triton.cdiv(keys, 16), heads),
-        *arguments,
-        outputs=outputs,
-        CAUSAL=causal,
-        TILE=16,
-        SIZE=size,
-    )
-
-
-teach.exercise("12-2").check(key_value_gradients)
+# {{exercise 12-2}}
 
 # %% [markdown]
 # {{solution 12-2}}
@@ -1529,37 +1460,7 @@ teach.exercise("12-2").check(key_value_gradients)
 
 
 # %%
-@triton.jit
-def queries_kernel(
-    query,
-    key,
-    value,
-    gradient,
-    log_sums,
-    deltas,
-    query_gradient,
-    queries,
-    keys,
-    scale,
-    TILE: tl.constexpr,
-    SIZE: tl.constexpr,
-):
-    pass
-
-
-def query_gradient(query, key, value, gradient, log_sums, deltas):
-    heads, queries, size = query.shape
-    keys = key.shape[1]
-    output = torch.empty_like(query)
-    tensors = (query, key, value, gradient, log_sums, deltas, output)
-    arguments = (*tensors, queries, keys, size**-0.5)
-    grid = (triton.cdiv(queries, 16), heads)
-    return Launch.of(
-        queries_kernel, grid, *arguments, outputs=output, TILE=16, SIZE=size
-    )
-
-
-teach.exercise("12-3").check(query_gradient)
+# {{exercise 12-3}}
 
 # %% [markdown]
 # {{solution 12-3}}
@@ -1576,35 +1477,7 @@ teach.exercise("12-3").check(query_gradient)
 
 
 # %%
-@triton.jit
-def squash(scores, batch, head, query, key, extra):
-    return scores / (1.0 + tl.abs(scores) / extra[0])
-
-
-@triton.jit
-def squash_gradient(gradient, scores, batch, head, query, key, extra):
-    pass  # return the gradient of `scores`, from that of what `squash` returned
-
-
-def squashed_gradients(gradient, query, key, value, output, log_sums, cap):
-    hook = Hook(squash, (cap,), None)  # put squash_gradient here
-    if hook.gradient is None:
-        return None
-    tiling = attention_backward.Tiling((16, 16))
-    return attention_backward.launch(
-        gradient,
-        query,
-        key,
-        value,
-        output,
-        log_sums,
-        Scoring(hooks=(hook,)),
-        of_keys=tiling,
-        of_queries=tiling,
-    )
-
-
-teach.exercise("12-4").check(squashed_gradients)
+# {{exercise 12-4}}
 
 # %% [markdown]
 # {{solution 12-4}}

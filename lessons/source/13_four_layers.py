@@ -1132,11 +1132,7 @@ for init in ("normal", "integer", "one-hot"):
 
 
 # %%
-def why_not(rows, cols, row_stride, itemsize, tile, stages, room):
-    pass  # return "power of two", "tile", "alignment", "shared memory" or ""
-
-
-teach.exercise("13-1").check(why_not)
+# {{exercise 13-1}}
 
 # %% [markdown]
 # {{solution 13-1}}
@@ -1153,16 +1149,7 @@ teach.exercise("13-1").check(why_not)
 
 
 # %%
-def key(dtype, address, size, stride, block):
-    pass  # return a tuple: equal for two calls if they share a compiled kernel
-
-
-def compiled(calls):
-    keys = [key(*call) for call in calls]
-    return None if None in keys else tuple(keys.index(each) for each in keys)
-
-
-teach.exercise("13-2").check(compiled)
+# {{exercise 13-2}}
 
 # %% [markdown]
 # {{solution 13-2}}
@@ -1179,40 +1166,7 @@ teach.exercise("13-2").check(compiled)
 
 
 # %%
-@triton.jit
-def update(peak, squares, tile):
-    return peak, squares  # nothing seen yet
-
-
-@triton.jit
-def finish(peak, squares, cols):
-    return tl.max(peak, axis=1) - 1.0  # below 0: nothing is stored
-
-
-@triton.jit
-def crest_kernel(x, output, rows, cols, ROWS: tl.constexpr, COLS: tl.constexpr):
-    row = tl.program_id(axis=0) * ROWS + tl.arange(0, ROWS)
-    peak = tl.zeros([ROWS, COLS], tl.float32)
-    squares = tl.zeros([ROWS, COLS], tl.float32)
-    for start in range(0, cols, COLS):
-        col = start + tl.arange(0, COLS)[None, :]
-        inside = (row < rows)[:, None] & (col < cols)
-        tile = tl.load(x + row[:, None] * cols + col, mask=inside, other=0.0)
-        peak, squares = update(peak, squares, tile)
-    result = finish(peak, squares, cols)
-    tl.store(output + row, result, mask=(row < rows) & (result >= 0.0))
-
-
-def crest(x):
-    rows, cols = x.shape
-    output = torch.empty(rows, dtype=torch.float32, device=x.device)
-    grid = (triton.cdiv(rows, 4),)
-    return Launch.of(
-        crest_kernel, grid, x, output, rows, cols, outputs=output, ROWS=4, COLS=32
-    )
-
-
-teach.exercise("13-3").check(crest)
+# {{exercise 13-3}}
 
 # %% [markdown]
 # {{solution 13-3}}

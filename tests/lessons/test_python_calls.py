@@ -9,7 +9,6 @@ import pytest
 from tests.lessons.python_calls import python_calls
 from tools import lessons
 from workbench import teach
-from workbench.teach import mutants
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = sorted((ROOT / "workbench").rglob("*.py"))
@@ -74,9 +73,9 @@ def test_no_wrong_answer_and_no_stub_does() -> None:
     for exercise in teach.exercises():
         source = exercise.solution_source()
         head = source[: source.index(exercise.solution_code().strip()[:20])]
-        assert python_calls(f"{head}\n{exercise.stub}") == []
+        assert python_calls(f"{head}\n{exercise.stub_code()}") == []
         for mutant in exercise.mutants:
-            assert python_calls(mutants.mutated(source, mutant)) == [], mutant.name
+            assert python_calls(exercise.marked_source().wrong(mutant.name)) == [], mutant.name
 
 
 def test_old_lesson_11_is_found() -> None:

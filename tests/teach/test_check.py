@@ -53,7 +53,6 @@ def exercise_on(specification: Callable[..., Any], *lengths: int, **fields: Any)
         function="answer",
         specification=specification,
         cases=tuple(map(case, lengths)),
-        stub="",
         hints=(),
         mutants=(),
         unproven="anything.",
@@ -1276,7 +1275,9 @@ from workbench.launch import Launch
 def kernel(x_pointer, output_pointer, length, BLOCK_SIZE: tl.constexpr):
     offsets = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
     x = tl.load(x_pointer + offsets, mask=offsets < length, other=1.0)
-    tl.store(output_pointer + offsets, tl.exp2(x * 0.6), mask=offsets < length)
+    result = tl.exp2(x * 0.6)
+    # WRONG infinite below 0: result = tl.where(x < 0, float("inf"), tl.exp2(x * 0.6))
+    tl.store(output_pointer + offsets, result, mask=offsets < length)
 
 def answer(x):
     output = torch.empty_like(x)
@@ -1287,10 +1288,8 @@ def answer(x):
 
 def test_rounding_beside_infinite_errors_hides_no_name(monkeypatch: pytest.MonkeyPatch) -> None:
     """The wrong elements are infinite in both; right ones differ in their last digit."""
-    one = Mutant(
-        "infinite below 0", "tl.exp2(x * 0.6)", 'tl.where(x < 0, float("inf"), tl.exp2(x * 0.6))', "It is."
-    )
-    monkeypatch.setattr(Definition, "solution_source", lambda self: INFINITE)
+    one = Mutant("infinite below 0", "It is.")
+    monkeypatch.setattr(Definition, "marked_text", lambda self: INFINITE)
     exercise = dataclasses.replace(
         exercise_on(lambda x: torch.exp2(x * 0.6), 300, returns_launch=True), mutants=(one,)
     )

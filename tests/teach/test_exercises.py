@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import builtins
 import dataclasses
 import math
 import re
-from collections.abc import Callable
+import symtable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ import torch
 from tests.everything import some_of
 from tests.teach import generated
 from workbench import teach
-from workbench.errors import InvalidArgumentError, UnknownNameError
+from workbench.errors import UnknownNameError
 from workbench.teach import mutants
 from workbench.teach.definition import Mutant
 
@@ -336,13 +338,6 @@ def test_each_kind_of_edit_is_generated() -> None:
     ]
 
 
-def test_mutant_that_fits_nowhere() -> None:
-    """A solution was edited, and a mutant forgotten."""
-    gone = Mutant("gone", find="no such text", replace="", says="")
-    with pytest.raises(InvalidArgumentError, match="find of mutant 'gone': stands 0 times"):
-        mutants.build_mutant(teach.exercise("00-2"), gone)
-
-
 @each_exercise
 def test_hints_lead_and_end(exercise: teach.Exercise, capsys: pytest.CaptureFixture[str]) -> None:
     exercise.reset()
@@ -374,6 +369,28 @@ def test_lesson_shows_the_exercise(exercise: teach.Exercise) -> None:
     places = [text.find(piece) for piece in pieces]
     assert -1 not in places
     assert places == sorted(places)
+
+
+@pytest.mark.parametrize("lesson", sorted({exercise.lesson for exercise in teach.exercises()}))
+def test_lesson_has_the_names_that_stubs_and_solutions_use(lesson: str) -> None:
+    """A learner can paste a solution below the stub's cell."""
+    (path,) = LESSONS.glob(f"{lesson}_*.ipynb")
+    cells = [cell.source for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
+    solutions = [teach.solution_text(exercise.id) for exercise in teach.exercises(lesson)]
+    table = symtable.symtable("\n".join([*cells, *solutions]), path.name, "exec")
+    defined = {
+        symbol.get_name() for symbol in table.get_symbols() if symbol.is_assigned() or symbol.is_imported()
+    }
+    assert set(global_names(table)) - defined - set(dir(builtins)) == set()
+
+
+def global_names(table: symtable.SymbolTable) -> Iterator[str]:
+    """Yield the names that code takes from its module."""
+    for symbol in table.get_symbols():
+        if symbol.is_referenced() and (symbol.is_global() or table.get_type() == "module"):
+            yield symbol.get_name()
+    for child in table.get_children():
+        yield from global_names(child)
 
 
 def test_exercises_are_found_by_id_and_by_lesson() -> None:

@@ -48,7 +48,7 @@ def solution_explanation(id: str) -> str:
 
 def stub_text(id: str) -> str:
     """Return the code that the lesson gives as a start."""
-    return exercise(id).stub
+    return exercise(id).stub_code()
 
 
 @dataclass(frozen=True, repr=False)

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from workbench import device
+from workbench.teach.marked import MarkedSource
 
 SOLUTIONS = Path(__file__).parent / "solutions"
 
@@ -71,18 +72,14 @@ def cancelling(generator: torch.Generator, m: int, n: int, k: int) -> tuple[torc
 
 @dataclass(frozen=True)
 class Mutant:
-    """A typical wrong answer: the solution with one edit.
+    """A typical wrong answer. The solution's module says in its `# WRONG name:` marks what it has instead.
 
     Attributes:
         name: the mistake in a few words.
-        find: a piece of the solution's source that occurs there once.
-        replace: its replacement.
         says: the explanation for a learner with the same wrong result.
     """
 
     name: str
-    find: str
-    replace: str
     says: str
 
 
@@ -150,7 +147,6 @@ class Definition:
         function: the name of the function that the learner writes.
         specification: computes the function's expected result in plain Python and torch.
         cases: the cases, tried in order. All mutants but the subtle ones fail on the first.
-        stub: the code that the lesson gives as a start.
         hints: questions, each closer to the answer.
         mutants: wrong answers, specific ones before general ones.
         unproven: what passing the check does not prove, as a sentence.
@@ -170,7 +166,6 @@ class Definition:
     function: str
     specification: Callable[..., Any]
     cases: tuple[Case, ...]
-    stub: str
     hints: tuple[str, ...]
     mutants: tuple[Mutant, ...]
     unproven: str
@@ -193,13 +188,33 @@ class Definition:
 
     @property
     def solution_file(self) -> Path:
-        """The solution's module: its docstring is the explanation, its code what a learner would write."""
+        """The solution's module: its docstring is the explanation, its code what a learner would write.
+
+        Its marks (:mod:`workbench.teach.marked`) say what the stub and the wrong answers have instead.
+        """
         name = re.sub(r"\W+", "_", self.name.lower())
         return SOLUTIONS / f"ex_{name}.py"
 
-    def solution_source(self) -> str:
-        """Return the text of the solution's module."""
+    def marked_text(self) -> str:
+        """Return the text of the solution's module, with its marks."""
         return self.solution_file.read_text()
+
+    def marked_source(self) -> MarkedSource:
+        """Read the marks of the solution's module.
+
+        Raises:
+            InvalidArgumentError, UnknownNameError: a mark is wrong, or one is missing.
+        """
+        names = [mutant.name for mutant in self.mutants]
+        return MarkedSource(self.marked_text(), names, self.solution_file.name)
+
+    def solution_source(self) -> str:
+        """Return the text of the solution's module without marks."""
+        return self.marked_source().solution
+
+    def stub_code(self) -> str:
+        """Return the code that the lesson gives as a start."""
+        return self.marked_source().stub
 
     def solution_code(self) -> str:
         """Return the code that a learner would write: the module after its docstring and imports."""

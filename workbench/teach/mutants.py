@@ -6,23 +6,7 @@ import linecache
 from collections.abc import Callable
 from typing import Any
 
-from workbench.errors import InvalidArgumentError
 from workbench.teach.definition import Definition, Mutant
-
-
-def mutated(source: str, mutant: Mutant) -> str:
-    """Return the solution's source with the mutant's edit.
-
-    Raises:
-        InvalidArgumentError: the text that the mutant replaces does not occur exactly once.
-    """
-    if (times := source.count(mutant.find)) != 1:
-        raise InvalidArgumentError(
-            f"find of mutant {mutant.name!r}",
-            f"stands {times} times in the solution",
-            "Name a piece that is unique.",
-        )
-    return source.replace(mutant.find, mutant.replace)
 
 
 def build(definition: Definition, source: str, file: str) -> Callable[..., Any]:
@@ -43,6 +27,5 @@ def build(definition: Definition, source: str, file: str) -> Callable[..., Any]:
 
 def build_mutant(definition: Definition, mutant: Mutant) -> Callable[..., Any]:
     """Build the exercise's function with the mutant's mistake."""
-    return build(
-        definition, mutated(definition.solution_source(), mutant), f"<{definition.id}: {mutant.name}>"
-    )
+    source = definition.marked_source().wrong(mutant.name)
+    return build(definition, source, f"<{definition.id}: {mutant.name}>")

@@ -60,10 +60,6 @@ COUNT = Exercise(
         _constants(7, 1),  # no idle lanes at all
         _constants(10_000_001, 1024),  # beyond what can be counted by hand
     ),
-    stub="""\
-def count(n, block_size):
-    pass  # return programs, idle_lanes
-""",
     hints=(
         "How many programs do 10 elements need, with blocks of 4? And 8 elements? And 9?",
         "n // block_size counts full blocks only. When does that miss a program, and what could you "
@@ -74,48 +70,30 @@ def count(n, block_size):
     mutants=(
         Mutant(
             "the division rounds down",
-            "triton.cdiv(n, block_size)",
-            "n // block_size",
             "The division rounds down, so nobody takes the last, partly filled block.",
         ),
         Mutant(
             "the lanes in use instead of the idle ones",
-            "programs * block_size - n",
-            "n % block_size",
             "The second number counts the lanes of the last block that are in use, not the idle ones.",
         ),
         Mutant(
             "a full last block counts as empty",
-            "programs * block_size - n",
-            "block_size - n % block_size",
             "When block_size divides n, n % block_size is 0: the last block is full, and none of its "
             "lanes is idle.",
         ),
         Mutant(
             "always one program more",
-            "triton.cdiv(n, block_size)",
-            "n // block_size + 1",
             "When block_size divides n, the quotient is whole already, and needs no program more.",
         ),
         Mutant(
-            "right for blocks of 256 only",
-            "programs = triton.cdiv(n, block_size)",
-            "block_size = 256\n    programs = triton.cdiv(n, block_size)",
-            "It is right for blocks of 256 only: block_size does not enter.",
+            "right for blocks of 256 only", "It is right for blocks of 256 only: block_size does not enter."
         ),
         Mutant(
             "the idle lanes of all blocks",
-            "idle_lanes = programs * block_size - n",
-            "idle_lanes = programs * (programs * block_size - n)",
             "Only the last block has idle lanes; those of the others are all in use.",
         ),
-        Mutant("zeros", "return programs, idle_lanes", "return 0, 0", "Both numbers are always zero."),
-        Mutant(
-            "the arguments, untouched",
-            "return programs, idle_lanes",
-            "return n, block_size",
-            "Those are the arguments, just as they came.",
-        ),
+        Mutant("zeros", "Both numbers are always zero."),
+        Mutant("the arguments, untouched", "Those are the arguments, just as they came."),
     ),
     unproven="that it is right for n = 0, which nobody launches: a grid has at least one program.",
 )
@@ -138,20 +116,6 @@ AXPY = Exercise(
         _axpy_case(1025, -0.25, seed=8),
         _axpy_case(300, 0.7, seed=9, numbers=normals),  # sums that have to be rounded
     ),
-    stub="""\
-@triton.jit
-def axpy_kernel(
-    x_pointer, y_pointer, output_pointer, length, alpha, BLOCK_SIZE: tl.constexpr
-):
-    pass
-
-
-def axpy(alpha, x, y):
-    output = torch.empty_like(x)
-    return Launch.of(
-        axpy_kernel, (1,), x, y, output, x.numel(), alpha, outputs=output, BLOCK_SIZE=64
-    )
-""",
     hints=(
         "Which line of the addition kernel above computes, and what would it say for alpha * x + y?",
         "How does a program find out which block is its own, and which offsets lie in that block?",
@@ -159,75 +123,28 @@ def axpy(alpha, x, y):
         "The stub starts one program. How many does a tensor of any length need? (You wrote it in 00-1.)",
     ),
     mutants=(
-        Mutant(
-            "no mask on the load of x",
-            "tl.load(x_pointer + offsets, mask=valid)",
-            "tl.load(x_pointer + offsets)",
-            f"Lanes that have no element load x. {_NO_MASK}",
-        ),
-        Mutant(
-            "no mask on the load of y",
-            "tl.load(y_pointer + offsets, mask=valid)",
-            "tl.load(y_pointer + offsets)",
-            f"Lanes that have no element load y. {_NO_MASK}",
-        ),
-        Mutant(
-            "no mask on the store",
-            "alpha * x + y, mask=valid)",
-            "alpha * x + y)",
-            f"Lanes that have no element store a result. {_NO_MASK}",
-        ),
-        Mutant(
-            "alpha is missing",
-            "alpha * x + y, mask",
-            "x + y, mask",
-            "alpha does not enter: this is x + y.",
-        ),
-        Mutant(
-            "alpha multiplies y",
-            "alpha * x + y, mask",
-            "x + alpha * y, mask",
-            "alpha multiplies y; it belongs to x.",
-        ),
-        Mutant(
-            "alpha multiplies the sum",
-            "alpha * x + y, mask",
-            "alpha * (x + y), mask",
-            "alpha multiplies the whole sum; it belongs to x alone.",
-        ),
-        Mutant(
-            "y is missing",
-            "alpha * x + y, mask",
-            "alpha * x, mask",
-            "y does not enter: this is alpha * x.",
-        ),
+        Mutant("no mask on the load of x", f"Lanes that have no element load x. {_NO_MASK}"),
+        Mutant("no mask on the load of y", f"Lanes that have no element load y. {_NO_MASK}"),
+        Mutant("no mask on the store", f"Lanes that have no element store a result. {_NO_MASK}"),
+        Mutant("alpha is missing", "alpha does not enter: this is x + y."),
+        Mutant("alpha multiplies y", "alpha multiplies y; it belongs to x."),
+        Mutant("alpha multiplies the sum", "alpha multiplies the whole sum; it belongs to x alone."),
+        Mutant("y is missing", "y does not enter: this is alpha * x."),
         Mutant(
             "the program id is not multiplied by the block size",
-            "tl.program_id(axis=0) * BLOCK_SIZE",
-            "tl.program_id(axis=0)",
             "Program 1 begins at element 1, where program 0 is at work already. By how many elements "
             "does each one move on?",
         ),
         Mutant(
             "every program takes the first block",
-            "tl.program_id(axis=0) * BLOCK_SIZE + tl.arange",
-            "tl.arange",
             "All programs work on the first block: the program id does not enter.",
         ),
+        Mutant("one program", "One program is started, and one program does one block."),
         Mutant(
-            "one program",
-            "(triton.cdiv(length, 64),)",
-            "(1,)",
-            "One program is started, and one program does one block.",
+            "the grid rounds down", "The grid is rounded down, so nobody takes the last, partly filled block."
         ),
-        Mutant(
-            "the grid rounds down",
-            "triton.cdiv(length, 64)",
-            "length // 64",
-            "The grid is rounded down, so nobody takes the last, partly filled block.",
-        ),
-        Mutant("zeros", "alpha * x + y, mask", "x * 0, mask", "Only zeros are stored."),
-        Mutant("x, untouched", "alpha * x + y, mask", "x, mask", "x itself is stored, untouched."),
+        Mutant("zeros", "Only zeros are stored."),
+        Mutant("x, untouched", "x itself is stored, untouched."),
     ),
     unproven="that it is fast, or that it is right for other dtypes and strides.",
     returns_launch=True,
@@ -250,27 +167,6 @@ ADD_PERSISTENT = Exercise(
         _persistent_case(1025, 5, seed=9),  # one element beyond a larger block
         _persistent_case(300, 3, seed=10, numbers=normals),  # sums that have to be rounded
     ),
-    stub="""\
-@triton.jit
-def add_persistent_kernel(
-    x_pointer, y_pointer, output_pointer, length, BLOCK_SIZE: tl.constexpr
-):
-    pass
-
-
-def add_persistent(x, y, programs):
-    output = torch.empty_like(x)
-    return Launch.of(
-        add_persistent_kernel,
-        (programs,),
-        x,
-        y,
-        output,
-        x.numel(),
-        outputs=output,
-        BLOCK_SIZE=64,
-    )
-""",
     hints=(
         "Ten blocks, three programs: deal them out like cards. Which blocks does program 0 get, and "
         "which program 1?",
@@ -283,68 +179,39 @@ def add_persistent(x, y, programs):
     mutants=(
         Mutant(
             "every program takes every block",
-            "in range(program, blocks, programs)",
-            "in range(0, blocks)",
             "Every program goes through all blocks: the sum is right, and the work is done several times "
             "over.",
         ),
         Mutant(
             "a step of one",
-            "in range(program, blocks, programs)",
-            "in range(program, blocks)",
             "The loop goes on by one block, into those of the other programs. How far away is this "
             "program's next one?",
         ),
         Mutant(
             "every program begins at block 0",
-            "in range(program, blocks, programs)",
-            "in range(0, blocks, programs)",
             "All programs begin at block 0, and take the same ones. Where should program 1 begin?",
         ),
         Mutant(
             "only the first block of each program",
-            "in range(program, blocks, programs)",
-            "in range(program, program + 1)",
             "Each program does one block and ends; there are more blocks than programs.",
         ),
         Mutant(
             "a program for each block",
-            "(programs,), x",
-            "(triton.cdiv(x.numel(), 64),), x",
             "There is a program for every block; the grid should be what the caller asked for.",
         ),
-        Mutant(
-            "no mask on the load of x",
-            "tl.load(x_pointer + offsets, mask=valid)",
-            "tl.load(x_pointer + offsets)",
-            f"Lanes that have no element load x. {_NO_MASK}",
-        ),
-        Mutant(
-            "no mask on the load of y",
-            "tl.load(y_pointer + offsets, mask=valid)",
-            "tl.load(y_pointer + offsets)",
-            f"Lanes that have no element load y. {_NO_MASK}",
-        ),
-        Mutant(
-            "no mask on the store",
-            "x + y, mask=valid)",
-            "x + y)",
-            f"Lanes that have no element store a result. {_NO_MASK}",
-        ),
+        Mutant("no mask on the load of x", f"Lanes that have no element load x. {_NO_MASK}"),
+        Mutant("no mask on the load of y", f"Lanes that have no element load y. {_NO_MASK}"),
+        Mutant("no mask on the store", f"Lanes that have no element store a result. {_NO_MASK}"),
         Mutant(
             "the number of blocks rounds down",
-            "tl.cdiv(length, BLOCK_SIZE)",
-            "length // BLOCK_SIZE",
             "The number of blocks is rounded down, so nobody takes the last, partly filled one.",
         ),
         Mutant(
             "the offsets follow the program, not the block",
-            "block * BLOCK_SIZE",
-            "program * BLOCK_SIZE",
             "The offsets follow the program id, so each turn of the loop does the same block again.",
         ),
-        Mutant("zeros", "x + y, mask=valid)", "x * 0, mask=valid)", "Only zeros are stored."),
-        Mutant("x, untouched", "x + y, mask=valid)", "x, mask=valid)", "x itself is stored, untouched."),
+        Mutant("zeros", "Only zeros are stored."),
+        Mutant("x, untouched", "x itself is stored, untouched."),
     ),
     unproven="that the work is spread evenly, that it is fast, or that "
     "it is right for other dtypes and strides.",

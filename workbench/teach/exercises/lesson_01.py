@@ -84,10 +84,6 @@ SECTORS = Exercise(
         _numbers(24, 1, 8),
         _numbers(62, 5, 2),
     ),
-    stub="""\
-def sectors(first, stride, itemsize):
-    pass  # return how many
-""",
     hints=(
         "At which byte does lane 0 begin, and at which lane 1? And lane l?",
         "Bytes 0 to 31 are sector 0, bytes 32 to 63 are sector 1. Which operator gives any byte's sector?",
@@ -96,117 +92,48 @@ def sectors(first, stride, itemsize):
     mutants=(
         Mutant(
             "the first byte is left out",
-            "(first + lane * stride * itemsize)",
-            "(lane * stride * itemsize)",
             "Where the first element begins does not enter. Does it begin with a sector?",
         ),
-        Mutant(
-            "the stride is left out",
-            "lane * stride * itemsize",
-            "lane * itemsize",
-            "The stride does not enter: these lanes read neighbors.",
-        ),
-        Mutant(
-            "the stride is taken for bytes",
-            "lane * stride * itemsize",
-            "lane * stride",
-            "The stride counts elements; addresses count bytes.",
-        ),
-        Mutant(
-            "cache lines instead of sectors",
-            ") // 32 for",
-            ") // 128 for",
-            "Those are lines of 128 bytes, of four sectors each.",
-        ),
-        Mutant(
-            "one for each lane",
-            "len({(first + lane * stride * itemsize) // 32 for lane in range(32)})",
-            "len([(first + lane * stride * itemsize) // 32 for lane in range(32)])",
-            "That is one for each lane. Lanes that lie in one sector share it.",
-        ),
+        Mutant("the stride is left out", "The stride does not enter: these lanes read neighbors."),
+        Mutant("the stride is taken for bytes", "The stride counts elements; addresses count bytes."),
+        Mutant("cache lines instead of sectors", "Those are lines of 128 bytes, of four sectors each."),
+        Mutant("one for each lane", "That is one for each lane. Lanes that lie in one sector share it."),
         Mutant(
             "the bytes asked for, in sectors",
-            "len({(first + lane * stride * itemsize) // 32 for lane in range(32)})",
-            "32 * itemsize // 32",
             "That is how many sectors the bytes would fill if they lay together.",
         ),
         Mutant(
             "not rounded down",
-            ") // 32 for",
-            ") / 32 for",
             "The address is divided and not rounded: lanes in one sector get numbers that differ in the "
             "digits after the point.",
         ),
-        Mutant(
-            "bits instead of bytes",
-            "lane * stride * itemsize",
-            "lane * stride * itemsize * 8",
-            "The item size counts bytes already, and so do addresses.",
-        ),
-        Mutant(
-            "lanes count from 1",
-            "range(32)",
-            "range(1, 33)",
-            "Those are lanes 1 to 32: lanes, like elements, count from 0.",
-        ),
-        Mutant(
-            "half a warp",
-            "range(32)",
-            "range(16)",
-            "Those are 16 lanes: a warp has 32.",
-        ),
-        Mutant(
-            "the last lane is missing",
-            "range(32)",
-            "range(31)",
-            "One lane is missing: a warp has 32, from 0 to 31.",
-        ),
-        Mutant(
-            "zero",
-            "len({(first + lane * stride * itemsize) // 32 for lane in range(32)})",
-            "0",
-            "It is always zero.",
-        ),
-        Mutant(
-            "the first byte, untouched",
-            "len({(first + lane * stride * itemsize) // 32 for lane in range(32)})",
-            "first",
-            "That is the first byte, just as it came.",
-        ),
+        Mutant("bits instead of bytes", "The item size counts bytes already, and so do addresses."),
+        Mutant("lanes count from 1", "Those are lanes 1 to 32: lanes, like elements, count from 0."),
+        Mutant("half a warp", "Those are 16 lanes: a warp has 32."),
+        Mutant("the last lane is missing", "One lane is missing: a warp has 32, from 0 to 31."),
+        Mutant("zero", "It is always zero."),
+        Mutant("the first byte, untouched", "That is the first byte, just as it came."),
     ),
     unproven="how long the request takes: neighboring requests may find their sectors in the cache.",
 )
 
 _NO_MASK = "Has it a mask, and is the mask false for all of them?"
 _GRID_MUTANTS = (
-    Mutant(
-        "one program",
-        "(triton.cdiv(rows, 32), triton.cdiv(columns, 32))",
-        "(1, 1)",
-        "One program is started, and one program does one tile.",
-    ),
+    Mutant("one program", "One program is started, and one program does one tile."),
     Mutant(
         "the grid rounds rows down",
-        "triton.cdiv(rows, 32)",
-        "max(rows // 32, 1)",
         "The grid is rounded down along the rows, so nobody takes the last, partly filled tiles.",
     ),
     Mutant(
         "the grid rounds columns down",
-        "triton.cdiv(columns, 32)",
-        "max(columns // 32, 1)",
         "The grid is rounded down along the columns, so nobody takes the last, partly filled tiles.",
     ),
     Mutant(
         "the axes of the grid are swapped",
-        "(triton.cdiv(rows, 32), triton.cdiv(columns, 32))",
-        "(triton.cdiv(columns, 32), triton.cdiv(rows, 32))",
         "The grid has the tiles along the columns first, and the kernel takes its rows from there.",
     ),
     Mutant(
         "every program takes the first rows",
-        "tl.program_id(axis=0) * TILE + tl.arange",
-        "tl.arange",
         "All programs work on the first rows: the program id of axis 0 does not enter.",
     ),
 )
@@ -227,35 +154,6 @@ COPY_ANY = Exercise(
         _window(100, 1, 1, seed=8),  # a column of a wider matrix
         Case(lambda generator: (normals(generator, 40).expand(50, 40),), seed=9),  # every row is the same
     ),
-    stub="""\
-@triton.jit
-def copy_any_kernel(
-    x_pointer,
-    output_pointer,
-    rows,
-    columns,
-    row_stride,
-    column_stride,
-    TILE: tl.constexpr,
-):
-    pass
-
-
-def copy_any(x):
-    rows, columns = x.shape
-    output = torch.empty(rows, columns, device=x.device)
-    return Launch.of(
-        copy_any_kernel,
-        (1, 1),
-        x,
-        output,
-        rows,
-        columns,
-        *x.stride(),
-        outputs=output,
-        TILE=32,
-    )
-""",
     hints=(
         "How far apart in memory are x[i, j] and x[i + 1, j]? And x[i, j] and x[i, j + 1]?",
         "Where is x[i, j], counted in elements from the first, for any strides? And where output[i, j]?",
@@ -267,70 +165,34 @@ def copy_any(x):
     mutants=(
         Mutant(
             "the strides are swapped",
-            "row[:, None] * row_stride + column[None, :] * column_stride",
-            "row[:, None] * column_stride + column[None, :] * row_stride",
             "The strides are swapped: rows are multiplied by the stride of columns.",
         ),
         Mutant(
             "right for contiguous matrices only",
-            "row[:, None] * row_stride + column[None, :] * column_stride",
-            "row[:, None] * columns + column[None, :]",
             "It is right for contiguous matrices only: the strides do not enter.",
         ),
         Mutant(
             "the column stride is taken for 1",
-            "column[None, :] * column_stride",
-            "column[None, :]",
             "Neighbors in a row are taken to be neighbors in memory: the column stride does not enter.",
         ),
         Mutant(
             "the row stride is taken for the number of columns",
-            "row[:, None] * row_stride",
-            "row[:, None] * columns",
             "Rows are taken to follow one another: the row stride does not enter.",
         ),
-        Mutant(
-            "the output gets x's strides",
-            "output_pointer + row[:, None] * columns + column[None, :]",
-            "output_pointer + places",
-            "The output is stored with the strides of x. It has its own.",
-        ),
-        Mutant(
-            "no mask on the load",
-            "tl.load(x_pointer + places, mask=inside)",
-            "tl.load(x_pointer + places)",
-            f"Lanes that have no element load x. {_NO_MASK}",
-        ),
-        Mutant(
-            "no mask on the store",
-            "tile, mask=inside)",
-            "tile)",
-            f"Lanes that have no element store a result. {_NO_MASK}",
-        ),
+        Mutant("the output gets x's strides", "The output is stored with the strides of x. It has its own."),
+        Mutant("no mask on the load", f"Lanes that have no element load x. {_NO_MASK}"),
+        Mutant("no mask on the store", f"Lanes that have no element store a result. {_NO_MASK}"),
         Mutant(
             "the mask knows the columns only",
-            "(row < rows)[:, None] & (column < columns)[None, :]",
-            "(row < row + 1)[:, None] & (column < columns)[None, :]",
             "The mask is about columns only; at the bottom, tiles hang over as well.",
         ),
         Mutant(
             "a diagonal",
-            """\
-    inside = (row < rows)[:, None] & (column < columns)[None, :]
-    places = row[:, None] * row_stride + column[None, :] * column_stride
-    tile = tl.load(x_pointer + places, mask=inside)
-    tl.store(output_pointer + row[:, None] * columns + column[None, :], tile, mask=inside)
-""",
-            """\
-    inside = (row < rows) & (column < columns)
-    tile = tl.load(x_pointer + row * row_stride + column * column_stride, mask=inside)
-    tl.store(output_pointer + row * columns + column, tile, mask=inside)
-""",
             "Row numbers and column numbers are added one to one, which makes the diagonal of a tile. "
             "`[:, None]` and `[None, :]` make a tile of all pairs.",
         ),
         *_GRID_MUTANTS,
-        Mutant("zeros", "tile, mask=inside)", "tile * 0, mask=inside)", "Only zeros are stored."),
+        Mutant("zeros", "Only zeros are stored."),
     ),
     unproven="that it is fast for all strides, or that it is right for other dtypes.",
     returns_launch=True,
@@ -353,26 +215,6 @@ QUARTER_TURN = Exercise(
         _contiguous(100, 1, seed=7),
         Case(lambda generator: (normals(generator, 16, 48),), seed=8),
     ),
-    stub="""\
-@triton.jit
-def quarter_turn_kernel(x_pointer, output_pointer, rows, columns, TILE: tl.constexpr):
-    pass
-
-
-def quarter_turn(x):
-    rows, columns = x.shape
-    output = torch.empty(columns, rows, device=x.device)
-    return Launch.of(
-        quarter_turn_kernel,
-        (1, 1),
-        x,
-        output,
-        rows,
-        columns,
-        outputs=output,
-        TILE=32,
-    )
-""",
     hints=(
         "Turn a sheet of paper counterclockwise. Where does its upper right corner go, and where the upper "
         "left one?",
@@ -383,78 +225,35 @@ def quarter_turn(x):
     ),
     mutants=(
         Mutant(
-            "a transpose",
-            "(columns - 1 - column)[:, None]",
-            "column[:, None]",
-            "This is the transpose: the last column of x has to come out as the first row.",
+            "a transpose", "This is the transpose: the last column of x has to come out as the first row."
         ),
-        Mutant(
-            "clockwise",
-            "(columns - 1 - column)[:, None] * rows + row[None, :]",
-            "column[:, None] * rows + (rows - 1 - row)[None, :]",
-            "This turns clockwise.",
-        ),
+        Mutant("clockwise", "This turns clockwise."),
         Mutant(
             "each tile turned in its place",
-            "    places = (columns - 1 - column)[:, None] * rows + row[None, :]\n"
-            "    tl.store(output_pointer + places, tl.trans(tile), mask=tl.trans(inside))",
-            "    places = column[:, None] * rows + row[None, :]\n"
-            "    tl.store(output_pointer + places, tl.flip(tl.trans(tile), 0), mask=tl.trans(inside))",
             "Each tile is turned, and stays in the place that it has in the transpose. The last columns of x "
             "have to become the first rows.",
         ),
         Mutant(
             "the rows run backwards",
-            "(columns - 1 - column)[:, None] * rows + row[None, :]",
-            "(columns - 1 - column)[:, None] * rows + (rows - 1 - row)[None, :]",
             "The rows come out in reverse as well: that is a transpose along the other diagonal.",
         ),
-        Mutant(
-            "one row too far",
-            "(columns - 1 - column)",
-            "(columns - column)",
-            "Column 0 goes to row columns, which does not exist: rows count from 0.",
-        ),
-        Mutant(
-            "the tile is not turned",
-            "tl.trans(tile), mask",
-            "tile, mask",
-            "The tile is stored as it was loaded, where it belongs turned.",
-        ),
+        Mutant("one row too far", "Column 0 goes to row columns, which does not exist: rows count from 0."),
+        Mutant("the tile is not turned", "The tile is stored as it was loaded, where it belongs turned."),
         Mutant(
             "the mask is not turned",
-            "tl.trans(inside)",
-            "inside",
             "The tile is turned, and its mask is not. Which lanes of the stored tile have an element?",
         ),
-        Mutant(
-            "no mask on the load",
-            "column[None, :], mask=inside)",
-            "column[None, :])",
-            f"Lanes that have no element load x. {_NO_MASK}",
-        ),
-        Mutant(
-            "no mask on the store",
-            "tl.trans(tile), mask=tl.trans(inside))",
-            "tl.trans(tile))",
-            f"Lanes that have no element store a result. {_NO_MASK}",
-        ),
+        Mutant("no mask on the load", f"Lanes that have no element load x. {_NO_MASK}"),
+        Mutant("no mask on the store", f"Lanes that have no element store a result. {_NO_MASK}"),
         Mutant(
             "tiles of 8 x 8",
-            "triton.cdiv(rows, 32), triton.cdiv(columns, 32))\n    return Launch.of("
-            "quarter_turn_kernel, grid, x, output, rows, columns, outputs=output, TILE=32)",
-            "triton.cdiv(rows, 8), triton.cdiv(columns, 8))\n    return Launch.of("
-            "quarter_turn_kernel, grid, x, output, rows, columns, outputs=output, TILE=8)",
             "A tile of 8 x 8 has 64 elements, and a program of four warps has 128 lanes: half of them load "
             "what others load as well, in requests of their own.",
         ),
         *_GRID_MUTANTS,
-        Mutant("zeros", "tl.trans(tile), mask", "tl.trans(tile) * 0, mask", "Only zeros are stored."),
+        Mutant("zeros", "Only zeros are stored."),
         Mutant(
-            "x, untouched",
-            "tl.store(output_pointer + places, tl.trans(tile), mask=tl.trans(inside))",
-            "tl.store(output_pointer + row[:, None] * columns + column[None, :], tile, mask=inside)",
-            "The elements are in the order in which they came: only the shape has changed.",
+            "x, untouched", "The elements are in the order in which they came: only the shape has changed."
         ),
     ),
     unproven="that it is as fast as its sectors allow, or that it is right for other dtypes and strides.",

@@ -56,10 +56,6 @@ INTENSITY = Exercise(
         _constants(1, 1, 1, 8),
         _constants(100, 30, 7, 1),
     ),
-    stub="""\
-def intensity(m, n, k, bytes_per_element):
-    pass  # return FLOPs / bytes
-""",
     hints=(
         "How many multiplications and how many additions make one element of C? And how many elements has C?",
         "Which three matrices move, and how many elements has each of them?",
@@ -68,72 +64,29 @@ def intensity(m, n, k, bytes_per_element):
     mutants=(
         Mutant(
             "additions are not counted",
-            "2 * m * n * k",
-            "m * n * k",
             "It is half of what it should be: a multiplication and an addition are two FLOPs.",
         ),
-        Mutant(
-            "C is forgotten",
-            "m * k + k * n + m * n",
-            "m * k + k * n",
-            "A and B are read. Does nothing else move?",
-        ),
-        Mutant(
-            "A is forgotten",
-            "m * k + k * n + m * n",
-            "k * n + m * n",
-            "B and C move. Does nothing else?",
-        ),
-        Mutant(
-            "B is forgotten",
-            "m * k + k * n + m * n",
-            "m * k + m * n",
-            "A and C move. Does nothing else?",
-        ),
+        Mutant("C is forgotten", "A and B are read. Does nothing else move?"),
+        Mutant("A is forgotten", "B and C move. Does nothing else?"),
+        Mutant("B is forgotten", "A and C move. Does nothing else?"),
         Mutant(
             "all matrices are k by k",
-            "m * k + k * n + m * n",
-            "3 * k * k",
             "Every matrix is counted as k by k. That is right for square products only.",
         ),
         Mutant(
             "all matrices are m by n",
-            "m * k + k * n + m * n",
-            "3 * m * n",
             "Every matrix is counted as m by n. That is right for square products only.",
         ),
-        Mutant(
-            "bits instead of bytes",
-            "elements * bytes_per_element",
-            "elements * bytes_per_element * 8",
-            "It is an eighth of what it should be: FLOP per bit?",
-        ),
-        Mutant(
-            "elements instead of bytes",
-            "elements * bytes_per_element",
-            "elements",
-            "It is FLOP per element: how many bytes has each?",
-        ),
+        Mutant("bits instead of bytes", "It is an eighth of what it should be: FLOP per bit?"),
+        Mutant("elements instead of bytes", "It is FLOP per element: how many bytes has each?"),
         Mutant(
             "both matrices are read anew for each element of C",
-            "m * k + k * n + m * n",
-            "2 * m * n * k + m * n",
             "A row of A and a column of B are read again for every element of C. Each matrix is to be "
             "moved once.",
         ),
-        Mutant(
-            "bytes per FLOP",
-            "flops / (elements * bytes_per_element)",
-            "elements * bytes_per_element / flops",
-            "It is upside down: bytes per FLOP.",
-        ),
-        Mutant("zeros", "flops / (elements * bytes_per_element)", "0.0", "It is always zero."),
-        Mutant(
-            "the first argument, untouched",
-            "flops / (elements * bytes_per_element)",
-            "float(m)",
-            "That is m, just as it came.",
-        ),
+        Mutant("bytes per FLOP", "It is upside down: bytes per FLOP."),
+        Mutant("zeros", "It is always zero."),
+        Mutant("the first argument, untouched", "That is m, just as it came."),
     ),
     unproven="that a kernel reaches this intensity: with small tiles, it loads the same elements many times.",
 )
@@ -150,10 +103,6 @@ LEAST_SECONDS = Exercise(
         _constants(100.0, 50.0, 5.0, 10.0),  # exactly at the ridge
         _constants(0.0, 1e6, 1e12, 1e12),  # a copy: no arithmetic
     ),
-    stub="""\
-def least_seconds(flops, bytes, bandwidth, rate):
-    pass  # return seconds, "memory" or "compute"
-""",
     hints=(
         "If computing cost nothing, how long would it take to move the bytes? If moving cost "
         "nothing, how long to compute?",
@@ -161,66 +110,27 @@ def least_seconds(flops, bytes, bandwidth, rate):
         "Which of the two times is it that sets the end? And what do you say when they are equal?",
     ),
     mutants=(
-        Mutant(
-            "the sum",
-            'return moving, "memory"\n    return computing, "compute"',
-            'return moving + computing, "memory"\n    return moving + computing, "compute"',
-            "The two times are added up, but a GPU moves and computes at the same time.",
-        ),
-        Mutant(
-            "the shorter time",
-            'if moving > computing:\n        return moving, "memory"\n    return computing, "compute"',
-            'if moving > computing:\n        return computing, "memory"\n    return moving, "compute"',
-            "That is the shorter time: the job is not done before both parts are.",
-        ),
+        Mutant("the sum", "The two times are added up, but a GPU moves and computes at the same time."),
+        Mutant("the shorter time", "That is the shorter time: the job is not done before both parts are."),
         Mutant(
             "the shorter time and its name",
-            "moving > computing",
-            "moving < computing",
             "That is the shorter time: the job is not done before both parts are.",
         ),
         Mutant(
             "the names are swapped",
-            'return moving, "memory"\n    return computing, "compute"',
-            'return moving, "compute"\n    return computing, "memory"',
             "The time is right, and the two names are swapped: who is busy for that long?",
         ),
         Mutant(
-            "memory at the ridge",
-            "moving > computing",
-            "moving >= computing",
-            'Both times are equal there: the ridge itself is to be called "compute".',
+            "memory at the ridge", 'Both times are equal there: the ridge itself is to be called "compute".'
         ),
         Mutant(
             "bandwidth and rate are swapped",
-            "moving = bytes / bandwidth\n    computing = flops / rate",
-            "moving = bytes / rate\n    computing = flops / bandwidth",
             "Bytes are divided by the rate of computing, and FLOPs by the bandwidth.",
         ),
-        Mutant(
-            "always memory",
-            'return computing, "compute"',
-            'return moving, "memory"',
-            "It is always the time of the bytes. Some jobs take longer to compute.",
-        ),
-        Mutant(
-            "always compute",
-            'return moving, "memory"',
-            'return computing, "compute"',
-            "It is always the time of the FLOPs. Some jobs take longer to move.",
-        ),
-        Mutant(
-            "zeros",
-            'return moving, "memory"\n    return computing, "compute"',
-            'return 0.0, "memory"\n    return 0.0, "compute"',
-            "The time is always zero.",
-        ),
-        Mutant(
-            "the first argument, untouched",
-            'return moving, "memory"\n    return computing, "compute"',
-            'return flops, "memory"\n    return flops, "compute"',
-            "The time is flops, just as it came.",
-        ),
+        Mutant("always memory", "It is always the time of the bytes. Some jobs take longer to compute."),
+        Mutant("always compute", "It is always the time of the FLOPs. Some jobs take longer to move."),
+        Mutant("zeros", "The time is always zero."),
+        Mutant("the first argument, untouched", "The time is flops, just as it came."),
     ),
     unproven="that a kernel takes this time: it is the least there can be, on a machine that never waits.",
 )
@@ -242,28 +152,6 @@ MULTIPLY_ADD = Exercise(
             lambda generator: tuple(normals(generator, 300) for _ in range(3)), seed=9
         ),
     ),
-    stub="""\
-@triton.jit
-def multiply_add_kernel(
-    a_pointer, b_pointer, c_pointer, output_pointer, length, BLOCK_SIZE: tl.constexpr
-):
-    pass
-
-
-def multiply_add(a, b, c):
-    output = torch.empty_like(a)
-    return Launch.of(
-        multiply_add_kernel,
-        (1,),
-        a,
-        b,
-        c,
-        output,
-        a.numel(),
-        outputs=output,
-        BLOCK_SIZE=64,
-    )
-""",
     hints=(
         "How many tensors must this operator read, and how many write, at the very least?",
         "Where is the product while the addition waits for it? Does anybody else ever need it?",
@@ -271,77 +159,32 @@ def multiply_add(a, b, c):
         "How many programs does a tensor of any length need, when a block has 64 elements?",
     ),
     mutants=(
-        Mutant(
-            "a + b * c",
-            "product = a * b\n    tl.store(output_pointer + offsets, product + c,",
-            "tl.store(output_pointer + offsets, a + b * c,",
-            "This is a + b * c: another pair is multiplied.",
-        ),
-        Mutant(
-            "(a + b) * c",
-            "product = a * b\n    tl.store(output_pointer + offsets, product + c,",
-            "tl.store(output_pointer + offsets, (a + b) * c,",
-            "This is (a + b) * c: the operators are swapped.",
-        ),
-        Mutant("c is missing", "product + c", "product", "c does not enter: this is a * b."),
+        Mutant("a + b * c", "This is a + b * c: another pair is multiplied."),
+        Mutant("(a + b) * c", "This is (a + b) * c: the operators are swapped."),
+        Mutant("c is missing", "c does not enter: this is a * b."),
         Mutant(
             "the product passes through memory",
-            "product = a * b",
-            "tl.store(output_pointer + offsets, a * b, mask=valid)\n"
-            "    product = tl.load(output_pointer + offsets, mask=valid)",
             "The product is written to memory and read back. One program can keep it until c is added.",
         ),
         Mutant(
             "an input is loaded twice",
-            "product = a * b",
-            "product = tl.load(a_pointer + offsets, mask=valid) * b",
             "An input is loaded twice. What is loaded once stays at hand: give it a name and use that.",
         ),
-        Mutant(
-            "no mask on the load of a",
-            "tl.load(a_pointer + offsets, mask=valid)",
-            "tl.load(a_pointer + offsets)",
-            f"Lanes that have no element load a. {_NO_MASK}",
-        ),
-        Mutant(
-            "no mask on the load of b",
-            "tl.load(b_pointer + offsets, mask=valid)",
-            "tl.load(b_pointer + offsets)",
-            f"Lanes that have no element load b. {_NO_MASK}",
-        ),
-        Mutant(
-            "no mask on the load of c",
-            "tl.load(c_pointer + offsets, mask=valid)",
-            "tl.load(c_pointer + offsets)",
-            f"Lanes that have no element load c. {_NO_MASK}",
-        ),
-        Mutant(
-            "no mask on the store",
-            "product + c, mask=valid)",
-            "product + c)",
-            f"Lanes that have no element store a result. {_NO_MASK}",
-        ),
+        Mutant("no mask on the load of a", f"Lanes that have no element load a. {_NO_MASK}"),
+        Mutant("no mask on the load of b", f"Lanes that have no element load b. {_NO_MASK}"),
+        Mutant("no mask on the load of c", f"Lanes that have no element load c. {_NO_MASK}"),
+        Mutant("no mask on the store", f"Lanes that have no element store a result. {_NO_MASK}"),
         Mutant(
             "the program id is not multiplied by the block size",
-            "tl.program_id(axis=0) * BLOCK_SIZE",
-            "tl.program_id(axis=0)",
             "Program 1 begins at element 1, where program 0 is at work already. By how many elements "
             "does each one move on?",
         ),
+        Mutant("one program", "One program is started, and one program does one block."),
         Mutant(
-            "one program",
-            "(triton.cdiv(length, 64),)",
-            "(1,)",
-            "One program is started, and one program does one block.",
+            "the grid rounds down", "The grid is rounded down, so nobody takes the last, partly filled block."
         ),
-        Mutant(
-            "the grid rounds down",
-            "triton.cdiv(length, 64)",
-            "length // 64",
-            "The grid is rounded down, so nobody takes the last, partly filled block.",
-        ),
-        Mutant("zeros", "product + c", "product * 0", "Only zeros are stored."),
-        Mutant("a, untouched", "product + c", "a", "a itself is stored, untouched."),
+        Mutant("zeros", "Only zeros are stored."),
+        Mutant("a, untouched", "a itself is stored, untouched."),
     ),
     unproven="that it is fast, or that it is right for other dtypes and strides.",
     returns_launch=True,

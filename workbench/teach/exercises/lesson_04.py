@@ -89,23 +89,6 @@ def _backward(x: torch.Tensor, weight: torch.Tensor, dy: torch.Tensor, eps: floa
     return Budget(2 * x.nbytes + len(x) * weight.nbytes, x.nbytes)
 
 
-# All of the variance's solution but the last line, the store.
-_LOOP = """\
-    mean = 0.0
-    squares = 0.0
-    for start in range(0, columns, BLOCK_SIZE):
-        column = start + tl.arange(0, BLOCK_SIZE)
-        valid = column < columns
-        x = tl.load(x_pointer + row * columns + column, mask=valid, other=0.0)
-        count = tl.minimum(columns - start, BLOCK_SIZE)
-        tile_mean = tl.sum(x, axis=0) / count
-        centered = tl.where(valid, x - tile_mean, 0.0)
-        difference = tile_mean - mean
-        share = count / (start + count)
-        mean += difference * share
-        squares += tl.sum(centered * centered, axis=0) + difference * difference * start * share
-"""
-
 _BY_TILE_WIDTH = "The sum is divided by the width of the tile. How many elements were added up?"
 
 VARIANCE = Exercise(
@@ -126,19 +109,6 @@ VARIANCE = Exercise(
         _rising(2, 129, seed=9),
         _rising(1, LONG, seed=11),
     ),
-    stub="""\
-@triton.jit
-def variance_kernel(x_pointer, output_pointer, columns, BLOCK_SIZE: tl.constexpr):
-    pass
-
-
-def variance(x):
-    rows, columns = x.shape
-    output = torch.empty(rows, device=x.device)
-    return Launch.of(
-        variance_kernel, (rows,), x, output, columns, outputs=output, BLOCK_SIZE=64
-    )
-""",
     hints=(
         "Of a tile in registers, how do you get the mean and the sum of squares around it, and which lanes "
         "must not be squared?",
@@ -150,50 +120,17 @@ def variance(x):
     mutants=(
         Mutant(
             "the difference of two moments",
-            """\
-        difference = tile_mean - mean
-        share = count / (start + count)
-        mean += difference * share
-        squares += tl.sum(centered * centered, axis=0) + difference * difference * start * share
-    tl.store(output_pointer + row, squares / columns)
-""",
-            """\
-        mean += tl.sum(x, axis=0)
-        squares += tl.sum(x * x, axis=0)
-    tl.store(output_pointer + row, (squares - mean * mean / columns) / columns)
-""",
             "The mean of the squares less the square of the mean: with a large mean the two are nearly "
             "equal, and the difference has lost its digits.",
         ),
         Mutant(
             "the mean of the squares less the square of the mean",
-            """\
-        difference = tile_mean - mean
-        share = count / (start + count)
-        mean += difference * share
-        squares += tl.sum(centered * centered, axis=0) + difference * difference * start * share
-    tl.store(output_pointer + row, squares / columns)
-""",
-            """\
-        mean += tl.sum(x, axis=0)
-        squares += tl.sum(x * x, axis=0)
-    tl.store(output_pointer + row, squares / columns - (mean / columns) * (mean / columns))
-""",
             "The mean of the squares less the square of the mean: with a large mean the two are nearly "
             "equal, and the difference has lost its digits.",
         ),
         *(
             Mutant(
                 f"one tile of {size:,}",
-                _LOOP,
-                f"""\
-    column = tl.arange(0, {size})
-    valid = column < columns
-    x = tl.load(x_pointer + row * columns + column, mask=valid, other=0.0)
-    mean = tl.sum(x, axis=0) / columns
-    centered = tl.where(valid, x - mean, 0.0)
-    squares = tl.sum(centered * centered, axis=0)
-""",
                 f"There is one tile of {size:,} columns, and what lies beyond in a longer row does not "
                 "enter. What has to be carried from one tile to the next?",
             )
@@ -201,54 +138,29 @@ def variance(x):
         ),
         Mutant(
             "nothing between the tiles",
-            " + difference * difference * start * share",
-            "",
             "Each tile adds the squares around its own mean, and how far the means lie apart does not enter.",
         ),
         Mutant(
             "idle lanes are squared",
-            "tl.where(valid, x - tile_mean, 0.0)",
-            "x - tile_mean",
             "Lanes that have no element are 0 when loaded, and no longer 0 when the mean is subtracted: "
             "their squares are added as well.",
         ),
-        Mutant(
-            "the last tile counts as full",
-            "tl.minimum(columns - start, BLOCK_SIZE)",
-            "BLOCK_SIZE",
-            "The last tile counts as though it were full.",
-        ),
+        Mutant("the last tile counts as full", "The last tile counts as though it were full."),
         Mutant(
             "divided by one less",
-            "squares / columns",
-            "squares / (columns - 1)",
             "The squares are divided by one less than the number of elements, as for the unbiased variance. "
             "Here the plain one is asked for.",
         ),
         Mutant(
             "halfway between the means",
-            "mean += difference * share",
-            "mean += difference / 2",
             "The mean moves halfway towards that of the tile, as though both sides had as many elements.",
         ),
         Mutant(
             "the mean of the last tile",
-            "mean += difference * share",
-            "mean = tile_mean",
             "The mean of the tile takes the place of that of all elements so far.",
         ),
-        Mutant(
-            "only the first tile",
-            "range(0, columns, BLOCK_SIZE)",
-            "range(0, BLOCK_SIZE, BLOCK_SIZE)",
-            "Only the first tile of each row enters.",
-        ),
-        Mutant(
-            "the standard deviation",
-            "squares / columns)",
-            "tl.sqrt(squares / columns))",
-            "This is the standard deviation; the variance is its square.",
-        ),
+        Mutant("only the first tile", "Only the first tile of each row enters."),
+        Mutant("the standard deviation", "This is the standard deviation; the variance is its square."),
     ),
     unproven="that it is fast, or that it is right for other dtypes. Two "
     "moments pass as well in fp64, or less the first element where that lies near the mean, and so does a "
@@ -272,38 +184,6 @@ ADD_RMS_NORM = Exercise(
         _to_add(2, 40, 1e-6, seed=6, scale=100.0),
         _to_add(2, LONG, 1e-6, seed=7),
     ),
-    stub="""\
-@triton.jit
-def add_rms_norm_kernel(
-    x_pointer,
-    residual_pointer,
-    weight_pointer,
-    normalized_pointer,
-    added_pointer,
-    columns,
-    eps,
-    BLOCK_SIZE: tl.constexpr,
-):
-    pass
-
-
-def add_rms_norm(x, residual, weight, eps):
-    rows, columns = x.shape
-    normalized, added = torch.empty_like(x), torch.empty_like(x)
-    return Launch.of(
-        add_rms_norm_kernel,
-        (rows,),
-        x,
-        residual,
-        weight,
-        normalized,
-        added,
-        columns,
-        eps,
-        outputs=(normalized, added),
-        BLOCK_SIZE=triton.next_power_of_2(columns),
-    )
-""",
     hints=(
         "Which of the values have to go to memory, and which of them has to come back from there?",
         "Which value do lanes need that have no element, so that the sum of squares is that of the row? And "
@@ -311,61 +191,22 @@ def add_rms_norm(x, residual, weight, eps):
         "Where in the formula does eps stand? With a row of zeros, what do you divide by?",
     ),
     mutants=(
-        Mutant(
-            "eps beside the root",
-            "tl.sqrt(mean_square + eps)",
-            "(tl.sqrt(mean_square) + eps)",
-            "eps is added to the root; it belongs under it.",
-        ),
-        Mutant(
-            "no eps",
-            "mean_square + eps",
-            "mean_square",
-            "eps does not enter.",
-        ),
-        Mutant(
-            "divided by the width of the tile",
-            "/ columns",
-            "/ BLOCK_SIZE",
-            _BY_TILE_WIDTH,
-        ),
+        Mutant("eps beside the root", "eps is added to the root; it belongs under it."),
+        Mutant("no eps", "eps does not enter."),
+        Mutant("divided by the width of the tile", _BY_TILE_WIDTH),
         Mutant(
             "the sum of squares instead of their mean",
-            " / columns",
-            "",
             "That is the root of the sum of squares: it is to be the root of their mean.",
         ),
-        Mutant(
-            "the norm of x alone",
-            "added * added",
-            "x * x",
-            "The squares are those of x, without what was added.",
-        ),
-        Mutant(
-            "no root",
-            "tl.sqrt(mean_square + eps)",
-            "(mean_square + eps)",
-            "It is divided by the mean square itself, not by its root.",
-        ),
-        Mutant(
-            "the weight does not enter",
-            "tl.sqrt(mean_square + eps) * weight",
-            "tl.sqrt(mean_square + eps)",
-            "The weight does not enter.",
-        ),
-        Mutant(
-            "x is stored for the sum",
-            "tl.store(added_pointer + places, added,",
-            "tl.store(added_pointer + places, x,",
-            "The second output is x, to which nothing was added.",
-        ),
+        Mutant("the norm of x alone", "The squares are those of x, without what was added."),
+        Mutant("no root", "It is divided by the mean square itself, not by its root."),
+        Mutant("the weight does not enter", "The weight does not enter."),
+        Mutant("x is stored for the sum", "The second output is x, to which nothing was added."),
         Mutant(
             "the outputs are swapped",
-            "outputs = (normalized, added)",
-            "outputs = (added, normalized)",
             "The two outputs are named in the wrong order: the normalized one comes first.",
         ),
-        *fixed_tiles("triton.next_power_of_2(columns)", 1024, 4096),
+        *fixed_tiles(1024, 4096),
     ),
     unproven="that it is fast, or that it is right for other dtypes and for rows longer than a tile can be.",
     returns_launch=True,
@@ -387,36 +228,6 @@ RMS_NORM_BACKWARD = Exercise(
         _to_differentiate(2, 40, 1e-6, seed=6, scale=100.0),
         _to_differentiate(2, LONG, 1e-6, seed=7),
     ),
-    stub="""\
-@triton.jit
-def rms_norm_backward_kernel(
-    x_pointer,
-    weight_pointer,
-    dy_pointer,
-    dx_pointer,
-    columns,
-    eps,
-    BLOCK_SIZE: tl.constexpr,
-):
-    pass
-
-
-def rms_norm_backward(x, weight, dy, eps):
-    rows, columns = x.shape
-    dx = torch.empty_like(x)
-    return Launch.of(
-        rms_norm_backward_kernel,
-        (rows,),
-        x,
-        weight,
-        dy,
-        dx,
-        columns,
-        eps,
-        outputs=dx,
-        BLOCK_SIZE=triton.next_power_of_2(columns),
-    )
-""",
     hints=(
         "In how many ways does an element of x act on the outputs of its row, if r is made of all of them?",
         "Which two means over the row does the formula need, and what has to be in registers when you have "
@@ -427,60 +238,27 @@ def rms_norm_backward(x, weight, dy, eps):
     mutants=(
         Mutant(
             "r taken for a constant",
-            "(g - x * r * r * mean)",
-            "g",
             "This is r * g, as though r were a constant. It is made of x, and has a gradient too.",
         ),
-        Mutant(
-            "plus instead of minus",
-            "g - x * r * r * mean",
-            "g + x * r * r * mean",
-            "The second term is added: a larger x makes r smaller, not larger.",
-        ),
+        Mutant("plus instead of minus", "The second term is added: a larger x makes r smaller, not larger."),
         Mutant(
             "one r less",
-            "x * r * r * mean",
-            "x * r * mean",
             "The second term has one r less than it should: which power of the mean square is the derivative "
             "of r?",
         ),
-        Mutant(
-            "no r in front",
-            "r * (g - x * r * r * mean)",
-            "g - x * r * r * mean",
-            "The whole is not multiplied by r.",
-        ),
+        Mutant("no r in front", "The whole is not multiplied by r."),
         Mutant(
             "the weight does not enter",
-            "g = dy * weight",
-            "g = dy",
             "The weight does not enter: what reaches the normalized x is dy * weight.",
         ),
         Mutant(
             "the mean of g",
-            "tl.sum(g * x, axis=0)",
-            "tl.sum(g, axis=0)",
             "This is the mean of g, as it stands in the gradient of layer norm; here it is that of g * x.",
         ),
-        Mutant(
-            "a sum instead of a mean",
-            "tl.sum(g * x, axis=0) / columns",
-            "tl.sum(g * x, axis=0)",
-            "g * x is summed, and not divided by the number of columns.",
-        ),
-        Mutant(
-            "divided by the width of the tile",
-            "tl.sum(x * x, axis=0) / columns",
-            "tl.sum(x * x, axis=0) / BLOCK_SIZE",
-            _BY_TILE_WIDTH,
-        ),
-        Mutant(
-            "no eps",
-            " / columns + eps)",
-            " / columns)",
-            "eps does not enter.",
-        ),
-        *fixed_tiles("triton.next_power_of_2(columns)", 1024, 4096),
+        Mutant("a sum instead of a mean", "g * x is summed, and not divided by the number of columns."),
+        Mutant("divided by the width of the tile", _BY_TILE_WIDTH),
+        Mutant("no eps", "eps does not enter."),
+        *fixed_tiles(1024, 4096),
     ),
     unproven="that it is fast, or that the gradient of the weight is right, which nobody asked for.",
     returns_launch=True,

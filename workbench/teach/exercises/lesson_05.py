@@ -105,10 +105,6 @@ LOADED_BYTES = Exercise(
         _sizes(4096, 4096, 4096, 128, 256),
         _sizes(129, 257, 24, 128, 256),  # one beyond
     ),
-    stub="""\
-def loaded_bytes(m, n, k, block_m, block_n):
-    pass
-""",
     hints=(
         "Which part of A does one program need, and which programs need the same part?",
         "How many programs load the element A[0, 0], and how many B[0, 0]?",
@@ -118,42 +114,21 @@ def loaded_bytes(m, n, k, block_m, block_n):
     mutants=(
         Mutant(
             "rows and columns swapped",
-            "of_a = tile_cols * m * k\n    of_b = tile_rows * k * n",
-            "of_a = tile_rows * m * k\n    of_b = tile_cols * k * n",
             "A is counted once for each row of tiles. But a row of tiles shares its rows of A: how many "
             "programs of it load them?",
         ),
         Mutant(
             "each matrix once",
-            "of_a = tile_cols * m * k\n    of_b = tile_rows * k * n",
-            "of_a = m * k\n    of_b = k * n",
             "That is the least that has to move. Programs cannot see what others have loaded: each loads "
             "its own.",
         ),
-        Mutant(
-            "elements instead of bytes",
-            "return 2 * (of_a + of_b)",
-            "return of_a + of_b",
-            "These are elements. How many bytes has one of fp16?",
-        ),
+        Mutant("elements instead of bytes", "These are elements. How many bytes has one of fp16?"),
         Mutant(
             "lanes that hang over",
-            "of_a = tile_cols * m * k\n    of_b = tile_rows * k * n",
-            "of_a = tile_cols * tile_rows * block_m * k\n    of_b = tile_rows * k * tile_cols * block_n",
             "The lanes that hang over are counted too. Their mask is false: they load nothing.",
         ),
-        Mutant(
-            "the last tile left out",
-            "-(-m // block_m), -(-n // block_n)",
-            "m // block_m, n // block_n",
-            "The tiles at the end, which hang over, are not counted.",
-        ),
-        Mutant(
-            "the output too",
-            "return 2 * (of_a + of_b)",
-            "return 2 * (of_a + of_b + m * n)",
-            "The output is counted too. It is stored, not loaded.",
-        ),
+        Mutant("the last tile left out", "The tiles at the end, which hang over, are not counted."),
+        Mutant("the output too", "The output is counted too. It is stored, not loaded."),
     ),
     unproven="how many of these bytes come from memory: what one program has loaded, the L2 cache may have "
     "for the next.",
@@ -174,40 +149,6 @@ LINEAR = Exercise(
         _layer(70, 3, 5, seed=7),
         _cancelling_layer(16, 32, 128, seed=8),  # sums are large on the way, and small in the end
     ),
-    stub="""\
-@triton.jit
-def linear_kernel(
-    x_pointer,
-    weight_pointer,
-    output_pointer,
-    m,
-    n,
-    k,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-):
-    pass
-
-
-def linear(x, weight):
-    (m, k), n = x.shape, weight.shape[0]
-    output = torch.empty(m, n, dtype=x.dtype, device=x.device)
-    return Launch.of(
-        linear_kernel,
-        (triton.cdiv(m, 16), triton.cdiv(n, 32)),
-        x,
-        weight,
-        output,
-        m,
-        n,
-        k,
-        outputs=output,
-        BLOCK_M=16,
-        BLOCK_N=32,
-        BLOCK_K=16,
-    )
-""",
     hints=(
         "At which row of the weight does the part begin that is never loaded? Does a tile begin there, or a "
         "matrix end?",
@@ -218,61 +159,35 @@ def linear(x, weight):
     mutants=(
         Mutant(
             "the broken kernel itself",
-            "mask=(of_weight < k) & (col < n)",
-            "mask=(of_weight < k) & (col < m)",
             "This is the broken kernel's mistake still. With what are columns of the tile compared?",
         ),
-        Mutant(
-            "rows compared with columns",
-            "mask=(row < m) & (of_x < k)",
-            "mask=(row < n) & (of_x < k)",
-            "The rows of x are compared with n. How many rows has x?",
-        ),
+        Mutant("rows compared with columns", "The rows of x are compared with n. How many rows has x?"),
         Mutant(
             "no mask along K",
-            "(of_x < k), other=0.0)\n        weight = tl.load(weight_pointer + col * k + of_weight, "
-            "mask=(of_weight < k) & ",
-            "True, other=0.0)\n        weight = tl.load(weight_pointer + col * k + of_weight, mask=",
             "The last step along K hangs over, and neither load has a mask for it: the next row's beginning "
             "is multiplied too.",
         ),
         Mutant(
             "a load without `other`",
-            "mask=(row < m) & (of_x < k), other=0.0)",
-            "mask=(row < m) & (of_x < k))",
             "A load has a mask and no `other`. On a GPU its masked lanes then hold anything, NaN too, and "
             "along K they are added up. What should they hold?",
         ),
         Mutant(
             "no zeros along K in x",
-            "mask=(row < m) & (of_x < k)",
-            "mask=row < m",
             "The last step along K loads what lies beyond the rows of x. It meets zeros of the weight, which "
             "is right only as long as it is a finite number.",
         ),
-        Mutant(
-            "the last step along K is left out",
-            "range(0, k, BLOCK_K)",
-            "range(0, k // BLOCK_K * BLOCK_K, BLOCK_K)",
-            "What does not fill a step along K does not enter.",
-        ),
+        Mutant("the last step along K is left out", "What does not fill a step along K does not enter."),
         Mutant(
             "the weight is not transposed",
-            "weight_pointer + col * k + of_weight",
-            "weight_pointer + of_weight * n + col",
             "The weight is read as though it were [k, n]. Its rows have k elements: how far apart are two "
             "columns of the tile?",
         ),
         Mutant(
-            "only the last step is kept",
-            "total = tl.dot(x, weight, total)",
-            "total = tl.dot(x, weight)",
-            "Each step along K replaces the sums instead of adding to them.",
+            "only the last step is kept", "Each step along K replaces the sums instead of adding to them."
         ),
         Mutant(
             "sums are rounded between steps",
-            "total = tl.dot(x, weight, total)",
-            "total = (total + tl.dot(x, weight)).to(tl.float16)",
             "The sums are rounded to fp16 after each step along K. Where large ones nearly cancel, what is "
             "left is their rounding.",
         ),
@@ -297,30 +212,6 @@ GRAM = Exercise(
         _matrix(5, 70, seed=6),
         _many_small(224, 20, seed=7),  # fourteen steps, of which thirteen add little
     ),
-    stub="""\
-@triton.jit
-def gram_kernel(
-    x_pointer, output_pointer, rows, columns, BLOCK: tl.constexpr, BLOCK_K: tl.constexpr
-):
-    pass
-
-
-def gram(x):
-    rows, columns = x.shape
-    output = torch.empty(columns, columns, dtype=x.dtype, device=x.device)
-    tiles = triton.cdiv(columns, 16)
-    return Launch.of(
-        gram_kernel,
-        (tiles, tiles),
-        x,
-        output,
-        rows,
-        columns,
-        outputs=output,
-        BLOCK=16,
-        BLOCK_K=16,
-    )
-""",
     hints=(
         "Along which dimension of x does the sum go, and so how many elements is it long?",
         "Where in x lies the element of row `i` and column `kk` of x.t()?",
@@ -328,48 +219,28 @@ def gram(x):
         "for the other, and what is then left for the program of the other?",
     ),
     mutants=(
-        Mutant(
-            "the mirror images are not stored",
-            "        tl.store(output_pointer + right * columns + left, total, mask=inside)\n",
-            "",
-            "The tiles below the diagonal are never stored.",
-        ),
+        Mutant("the mirror images are not stored", "The tiles below the diagonal are never stored."),
         Mutant(
             "all tiles are made",
-            "if tl.program_id(axis=0) <= tl.program_id(axis=1):",
-            "if tl.program_id(axis=0) <= tl.num_programs(axis=0):",
             "Tiles below the diagonal are computed too, though their mirror images are at hand.",
         ),
         Mutant(
             "without the diagonal",
-            "tl.program_id(axis=0) <= tl.program_id(axis=1)",
-            "tl.program_id(axis=0) < tl.program_id(axis=1)",
             "The tiles on the diagonal are left out: they are their own mirror images.",
         ),
         Mutant(
             "the product of the rows",
-            "x_pointer + of_a * columns + left",
-            "x_pointer + left * columns + of_a",
             "The first operand is x, not its transpose. Which index of its tile is a row of x?",
         ),
         Mutant(
             "no mask along K",
-            "mask=(of_a < rows) & (left < columns), other=0.0)\n            b = tl.load(x_pointer + "
-            "of_b * columns + right, mask=(of_b < rows) & (right < columns)",
-            "mask=left < columns, other=0.0)\n            b = tl.load(x_pointer + "
-            "of_b * columns + right, mask=right < columns",
             "The last step along K hangs over, beyond the rows of x: neither load has a mask for it.",
         ),
         Mutant(
-            "only the last step is kept",
-            "total = tl.dot(a, b, total)",
-            "total = tl.dot(a, b)",
-            "Each step along K replaces the sums instead of adding to them.",
+            "only the last step is kept", "Each step along K replaces the sums instead of adding to them."
         ),
         Mutant(
             "sums are rounded between steps",
-            "total = tl.dot(a, b, total)",
-            "total = (total + tl.dot(a, b)).to(tl.float16)",
             "The sums are rounded to fp16 after each step along K. What many steps add to a large sum is "
             "lost so, where each adds little.",
         ),
@@ -402,10 +273,6 @@ BEST_TILE = Exercise(
         _sizes(130, 1000, 128),
         _sizes(1000, 130, 128),
     ),
-    stub="""\
-def best_tile(m, n, registers):
-    pass  # return rows, cols
-""",
     hints=(
         "How many sums has a tile, and how many of them has each of 128 threads to keep?",
         "Of the tiles that fit, which is the better one for a large product: 32 x 256 or 64 x 128, if each "
@@ -415,51 +282,29 @@ def best_tile(m, n, registers):
     mutants=(
         Mutant(
             "the largest tile that fits",
-            "return loaded, rows, cols",
-            "return -rows * cols, rows, cols",
             "This is the tile with the most sums. A product with few rows has no use for a high one: of "
             "those that load equally little, which is wanted?",
         ),
-        Mutant(
-            "a square",
-            "if rows * cols <= 128 * registers]",
-            "if rows * cols <= 128 * registers and rows == cols]",
-            "Only squares are tried.",
-        ),
-        Mutant(
-            "registers of one thread",
-            "rows * cols <= 128 * registers",
-            "rows * cols <= 32 * registers",
-            "The sums are dealt out to 32 threads. How many has a program?",
-        ),
+        Mutant("a square", "Only squares are tried."),
+        Mutant("registers of one thread", "The sums are dealt out to 32 threads. How many has a program?"),
         Mutant(
             "all registers but one",
-            "rows * cols <= 128 * registers",
-            "rows * cols < 128 * registers",
             "A tile that takes just as many registers as there are is left out. It fits.",
         ),
         Mutant(
             "rows and columns swapped",
-            "triton.cdiv(n, cols) * m + triton.cdiv(m, rows) * n",
-            "triton.cdiv(n, cols) * n + triton.cdiv(m, rows) * m",
             "The rows of A are loaded once for each column of tiles, so it is m that they multiply.",
         ),
         Mutant(
             "as though tiles never hung over",
-            "triton.cdiv(n, cols) * m + triton.cdiv(m, rows) * n",
-            "n / cols * m + m / rows * n",
             "Here tiles are counted in fractions. One that hangs over loads its rows of A like any other.",
         ),
         Mutant(
             "lanes that hang over",
-            "triton.cdiv(n, cols) * m + triton.cdiv(m, rows) * n",
-            "triton.cdiv(n, cols) * triton.cdiv(m, rows) * (rows + cols)",
             "Here each tile loads as much as a whole one. Lanes that hang over load nothing.",
         ),
         Mutant(
             "the tallest of equals",
-            "return loaded, rows, cols",
-            "return loaded, cols, rows",
             "Of tiles that load equally little, the one with the fewest rows was asked for.",
         ),
     ),

@@ -146,39 +146,6 @@ ORDERED = Exercise(
         _product(270, 16, 16, seed=8),  # 17 x 1 tiles
         _product(10, 270, 16, seed=9),  # 1 x 17 tiles
     ),
-    stub="""\
-@triton.jit
-def tile_of(number, rows, cols):
-    return rows, cols  # beyond the last tile: nothing is stored
-
-
-@triton.jit
-def make_tile(
-    a_pointer, b_pointer, output_pointer, m, n, tile_row, tile_col, BLOCK: tl.constexpr
-):
-    row = tile_row * BLOCK + tl.arange(0, BLOCK)[:, None]
-    col = tile_col * BLOCK + tl.arange(0, BLOCK)[None, :]
-    of_a, of_b = tl.arange(0, BLOCK)[None, :], tl.arange(0, BLOCK)[:, None]
-    a = tl.load(a_pointer + row * BLOCK + of_a, mask=row < m, other=0.0)
-    b = tl.load(b_pointer + of_b * n + col, mask=col < n, other=0.0)
-    inside = (row < m) & (col < n)
-    tl.store(output_pointer + row * n + col, tl.dot(a, b), mask=inside)
-
-
-@triton.jit
-def ordered_kernel(a_pointer, b_pointer, output_pointer, m, n, BLOCK: tl.constexpr):
-    tile_row, tile_col = tile_of(
-        tl.program_id(axis=0), tl.cdiv(m, BLOCK), tl.cdiv(n, BLOCK)
-    )
-    make_tile(a_pointer, b_pointer, output_pointer, m, n, tile_row, tile_col, BLOCK)
-
-
-def ordered(a, b):
-    m, n = a.shape[0], b.shape[1]
-    output = torch.empty(m, n, dtype=a.dtype, device=a.device)
-    grid = (triton.cdiv(m, 16) * triton.cdiv(n, 16),)
-    return Launch.of(ordered_kernel, grid, a, b, output, m, n, outputs=output, BLOCK=16)
-""",
     hints=(
         "Four programs that run at one time make four tiles. In how many rows and columns should these "
         "stand, so that they need the fewest tiles of A and B together?",
@@ -189,37 +156,24 @@ def ordered(a, b):
     mutants=(
         Mutant(
             "always forward",
-            "if first % 4 == 2:",
-            "if first < 0:",
             "This is `grouped`, with groups of two: each group begins with columns of B that the cache has "
             "dropped meanwhile.",
         ),
         Mutant(
-            "row by row",
-            "return first + within % height, col",
-            "return number // cols, number % cols",
-            "Four tiles of one row need four columns of B. As what block would they need less?",
+            "row by row", "Four tiles of one row need four columns of B. As what block would they need less?"
         ),
         Mutant(
             "groups of one height",
-            "height = min(rows - first, 2)",
-            "height = 2",
             "The last group is taken to be as high as the others, also where a single row is left: some "
             "tiles are never made.",
         ),
         Mutant(
             "groups of four",
-            "    first = number // (2 * cols) * 2\n    height = min(rows - first, 2)\n"
-            "    within = number % (2 * cols)\n    col = within // height\n    if first % 4 == 2:\n",
-            "    first = number // (4 * cols) * 4\n    height = min(rows - first, 4)\n"
-            "    within = number % (4 * cols)\n    col = within // height\n    if first % 8 == 4:\n",
             "Four tiles of one column need four rows of A, and the cache has no room to keep them. As what "
             "block would they need less?",
         ),
         Mutant(
             "row and column swapped",
-            "return first + within % height, col",
-            "return col, first + within % height",
             "Row and column of the tile are swapped, which only a square output can take.",
         ),
     ),
@@ -243,38 +197,6 @@ LONG_PRODUCT = Exercise(
         _product(33, 1, 16, seed=5),  # one step: three splits have nothing
         _product(1, 40, 100, seed=6),
     ),
-    stub="""\
-@triton.jit
-def part_kernel(
-    a_pointer,
-    b_pointer,
-    parts_pointer,
-    m,
-    n,
-    k,
-    SPLITS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
-    pass
-
-
-@triton.jit
-def sum_kernel(
-    parts_pointer, output_pointer, m, n, SPLITS: tl.constexpr, BLOCK: tl.constexpr
-):
-    pass
-
-
-def long_product(a, b):
-    (m, k), n = a.shape, b.shape[1]
-    output = torch.empty(m, n, dtype=a.dtype, device=a.device)
-    parts = torch.full((4, m, n), float("nan"), dtype=torch.float32, device=a.device)
-    tiles = triton.cdiv(m, 16) * triton.cdiv(n, 16)
-    meta = {"SPLITS": 4, "BLOCK": 16}
-    first = Step(part_kernel, (tiles, 4), (a, b, parts, m, n, k), meta)
-    second = Step(sum_kernel, (tiles,), (parts, output, m, n), meta)
-    return Launch((first, second), (output,), workspaces=(parts,))
-""",
     hints=(
         "How many tiles along K are there, and how many of them does each of four splits take, if none "
         "may be forgotten? Where does the range of split `s` begin, and where does it end?",
@@ -286,48 +208,26 @@ def long_product(a, b):
     mutants=(
         Mutant(
             "shares rounded down",
-            "share = tl.cdiv(tl.cdiv(k, BLOCK), SPLITS) * BLOCK",
-            "share = tl.cdiv(k, BLOCK) // SPLITS * BLOCK",
             "The shares are rounded down, so what is left of K at the end belongs to nobody.",
         ),
         Mutant(
             "a split without steps stores nothing",
-            "tl.store(part + row * n + col, total, mask=(row < m) & (col < n))",
-            "tl.store(part + row * n + col, total, mask=(row < m) & (col < n) & (split * share < k))",
             "A split that has nothing of K stores nothing, and the second kernel adds what happens to lie "
             "there.",
         ),
         Mutant(
             "every split has all of K",
-            "range(split * share, min(split * share + share, k), BLOCK)",
-            "range(0, k, BLOCK)",
             "Each split adds up all of K, so that the result is four times too large.",
         ),
+        Mutant("from its share to the end", "Each split goes on to the end of K, beyond its own share."),
         Mutant(
-            "from its share to the end",
-            "min(split * share + share, k)",
-            "k",
-            "Each split goes on to the end of K, beyond its own share.",
-        ),
-        Mutant(
-            "one part is left out",
-            "for split in range(SPLITS):",
-            "for split in range(1, SPLITS):",
-            "The second kernel begins with part 1. The first one has the number 0.",
+            "one part is left out", "The second kernel begins with part 1. The first one has the number 0."
         ),
         Mutant(
             "parts are rounded",
-            "dtype=torch.float32",
-            "dtype=a.dtype",
             "The parts are kept in fp16. Where large ones nearly cancel, what is left is their rounding.",
         ),
-        Mutant(
-            "no mask along K",
-            "mask=(row < m) & (of_a < k), other=0.0)\n        b = tl.load(b_pointer + of_b * n + col, "
-            "mask=(of_b < k) & (col < n)",
-            "mask=row < m, other=0.0)\n        b = tl.load(b_pointer + of_b * n + col, mask=col < n",
-            "The last step along K hangs over, and neither load has a mask for it.",
-        ),
+        Mutant("no mask along K", "The last step along K hangs over, and neither load has a mask for it."),
     ),
     unproven="that it is faster: parts are written and read, and another kernel is launched. It pays "
     "where K is long and tiles are few.",
@@ -358,10 +258,6 @@ PLAN = Exercise(
         _sizes(1, 193, 1),  # one column beyond 192
         _sizes(128, 64, 1),
     ),
-    stub="""\
-def plan(m, n, units):
-    pass  # return rows, cols, programs
-""",
     hints=(
         "How many tiles does the unit make that makes the most of them?",
         "How long does it take for these, by the rule in the text? For which of the eight tiles is that "
@@ -371,39 +267,26 @@ def plan(m, n, units):
     mutants=(
         Mutant(
             "the fewest waves",
-            "return waves * max(rows * cols, 80 * (rows + cols)), rows, cols",
-            "return waves, rows, cols",
             "This is the tile with the fewest waves. But a wave of large tiles takes longer.",
         ),
         Mutant(
             "waves in fractions",
-            "    waves = triton.cdiv(triton.cdiv(m, rows) * triton.cdiv(n, cols), units)\n        return",
-            "    waves = triton.cdiv(m, rows) * triton.cdiv(n, cols) / units\n        return",
             "Waves are counted in fractions. A last wave of one tile takes as long as a full one.",
         ),
         Mutant(
-            "loads cost nothing",
-            "max(rows * cols, 80 * (rows + cols))",
-            "rows * cols",
-            "Loads cost nothing here, so that small tiles look as good as large ones.",
+            "loads cost nothing", "Loads cost nothing here, so that small tiles look as good as large ones."
         ),
         Mutant(
             "a program for each unit",
-            "return rows, cols, triton.cdiv(tiles, waves)",
-            "return rows, cols, min(tiles, units)",
             "So many programs are not needed: in the last wave some of them have nothing to do, which the "
             "others could have spared them.",
         ),
         Mutant(
             "programs rounded down",
-            "return rows, cols, triton.cdiv(tiles, waves)",
-            "return rows, cols, tiles // waves",
             "With so few programs one of them makes a tile more than there are waves.",
         ),
         Mutant(
             "the largest of equals",
-            "rows + cols)), rows, cols\n",
-            "rows + cols)), -rows, -cols\n",
             "Of tiles that are equally good, the one with the fewest rows was asked for.",
         ),
     ),
@@ -424,20 +307,6 @@ BATCHED = Exercise(
         _batch(7, 1, 1, 1, seed=5),  # one tile in each matrix
         _cancelling_batch(2, 16, 16, 128, seed=6),  # sums are large on the way, and small in the end
     ),
-    stub="""\
-@triton.jit
-def batched_kernel(
-    a_pointer, b_pointer, output_pointer, batch, m, n, k, BLOCK: tl.constexpr
-):
-    pass
-
-
-def batched(a, b):
-    (batch, m, k), n = a.shape, b.shape[2]
-    output = torch.empty(batch, m, n, dtype=a.dtype, device=a.device)
-    arguments = (a, b, output, batch, m, n, k)
-    return Launch.of(batched_kernel, (6,), *arguments, outputs=output, BLOCK=16)
-""",
     hints=(
         "How many tiles are there in all? Which of them does program 2 of six take?",
         "Of tile number 17, with 2 rows and 3 columns of tiles in each matrix: which matrix is it in, and "
@@ -447,57 +316,31 @@ def batched(a, b):
     mutants=(
         Mutant(
             "one tile a program",
-            "range(tl.program_id(axis=0), batch * rows * cols, tl.num_programs(axis=0))",
-            "range(tl.program_id(axis=0), min(batch * rows * cols, tl.num_programs(axis=0)), "
-            "tl.num_programs(axis=0))",
             "Each program makes one tile and ends, also where there are more tiles than programs.",
         ),
         Mutant(
             "all tiles by each program",
-            "range(tl.program_id(axis=0), batch * rows * cols, tl.num_programs(axis=0))",
-            "range(tl.program_id(axis=0), batch * rows * cols, 1)",
             "A program goes on with the next tile, which is another program's. How far is it to its own next "
             "one?",
         ),
-        Mutant(
-            "the first matrix only",
-            "batch * rows * cols, tl.num_programs",
-            "rows * cols, tl.num_programs",
-            "Only the tiles of one matrix are counted.",
-        ),
+        Mutant("the first matrix only", "Only the tiles of one matrix are counted."),
         Mutant(
             "rows and columns of tiles swapped",
-            "row = number // cols % rows * BLOCK + tl.arange(0, BLOCK)[:, None]\n"
-            "        col = number % cols * BLOCK",
-            "row = number // rows % rows * BLOCK + tl.arange(0, BLOCK)[:, None]\n"
-            "        col = number % rows * BLOCK",
             "A row of tiles has as many tiles as there are columns. By which of the two is the number "
             "divided?",
         ),
         Mutant(
             "row of the whole batch",
-            "number // cols % rows",
-            "number // cols",
             "The row of tiles is counted over all matrices, and the matrix is added once more.",
         ),
-        Mutant(
-            "B of the first matrix",
-            "b_pointer + matrix * k * n",
-            "b_pointer",
-            "All products are made with the first matrix of b.",
-        ),
+        Mutant("B of the first matrix", "All products are made with the first matrix of b."),
         Mutant(
             "sums go on from tile to tile",
-            "        total = tl.zeros([BLOCK, BLOCK], tl.float32)\n",
-            "        if number < tl.num_programs(axis=0):\n"
-            "            total = tl.zeros([BLOCK, BLOCK], tl.float32)\n",
             "The sums begin at zero with a program's first tile only. What do they hold when the second one "
             "begins?",
         ),
         Mutant(
             "sums are rounded between steps",
-            "total = tl.dot(a, b, total)",
-            "total = (total + tl.dot(a, b)).to(tl.float16)",
             "The sums are rounded to fp16 after each step along K. Where large ones nearly cancel, what is "
             "left is their rounding.",
         ),

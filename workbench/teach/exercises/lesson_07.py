@@ -145,24 +145,6 @@ def _blocked(shape: tuple[int, int], *attribute: tuple[int, int]) -> Case:
     return Case(lambda generator: (shape, *attribute))
 
 
-# The piece of the solution that says how H is cut and which P and Y have its parts.
-_SOLVED = """\
-        hs_lengthss.append((repetitions, warps, threads, size))
-    encoding = TileDistributionEncoding(
-        rs_lengths=(),
-        hs_lengthss=tuple(hs_lengthss),
-        ps_to_rhss_major=((1, 2), (1, 2)),
-        ps_to_rhss_minor=((1, 1), (2, 2)),
-        ys_to_rhs_major=(1, 2, 1, 2),
-        ys_to_rhs_minor=(0, 0, 3, 3),
-"""
-
-
-def _edited(*edits: tuple[str, str]) -> str:
-    """The same piece where H is cut in another order, and P and Y with it."""
-    return functools.reduce(lambda text, edit: text.replace(*edit), edits, _SOLVED)
-
-
 HOLDER = Exercise(
     id="07-1",
     title="who holds it",
@@ -178,10 +160,6 @@ HOLDER = Exercise(
         _element(10, 3),
         _element(1, 0),
     ),
-    stub="""\
-def holder(row, column):
-    pass  # return lane, register
-""",
     hints=(
         "Which elements does lane 0 hold? And lane 1? Read them off the picture of the accumulator.",
         "How many lanes share a row, and how many columns does each of them hold?",
@@ -192,67 +170,35 @@ def holder(row, column):
     mutants=(
         Mutant(
             "the rows go on beyond the eighth",
-            "row % 8 * 4",
-            "row * 4",
             "A warp has 32 lanes, and four to a row make eight rows. Who holds row 8?",
         ),
-        Mutant(
-            "a lane for each column",
-            "+ column // 2",
-            "+ column",
-            "Each column gets a lane of its own; a lane holds two neighbors.",
-        ),
-        Mutant(
-            "eight lanes a row",
-            "row % 8 * 4",
-            "row % 8 * 8",
-            "A row is shared by eight lanes here. How many pairs of columns has it?",
-        ),
+        Mutant("a lane for each column", "Each column gets a lane of its own; a lane holds two neighbors."),
+        Mutant("eight lanes a row", "A row is shared by eight lanes here. How many pairs of columns has it?"),
         Mutant(
             "lanes go down the columns",
-            "row % 8 * 4 + column // 2",
-            "row % 8 + column // 2 * 8",
             "The lanes go down the columns first; in this layout, they go along the rows.",
         ),
         Mutant(
             "the registers go down first",
-            "row // 8 * 2 + column % 2",
-            "row // 8 + column % 2 * 2",
             "The registers go through the rows first: register 1 is to be the next column.",
         ),
         Mutant(
             "the lower half has the same registers",
-            "row // 8 * 2 + column % 2",
-            "column % 2",
             "Rows 0 and 8 have the same lane and the same register: one of the two elements is lost.",
         ),
         Mutant(
             "the columns have the same registers",
-            "row // 8 * 2 + column % 2",
-            "row // 8 * 2",
             "A lane's two neighbors have the same register: one of the two elements is lost.",
         ),
         Mutant(
             "two neighboring rows a lane",
-            "lane = row % 8 * 4 + column // 2\n    register = row // 8 * 2 + column % 2",
-            "lane = row // 2 * 4 + column // 2\n    register = row % 2 * 2 + column % 2",
             "A lane holds two rows that are neighbors here; they are to be eight apart.",
         ),
         Mutant(
-            "register and lane are swapped",
-            "return lane, register",
-            "return register, lane",
-            "Both numbers are right, and in the wrong order: the lane first.",
+            "register and lane are swapped", "Both numbers are right, and in the wrong order: the lane first."
         ),
-        Mutant(
-            "zeros", "return lane, register", "return 0, 0", "Lane 0 and register 0 hold one element only."
-        ),
-        Mutant(
-            "the arguments, untouched",
-            "return lane, register",
-            "return row, column",
-            "Those are the row and the column, just as they came.",
-        ),
+        Mutant("zeros", "Lane 0 and register 0 hold one element only."),
+        Mutant("the arguments, untouched", "Those are the row and the column, just as they came."),
     ),
     unproven="that other instructions keep to this map: the operands of this one do not, nor does AMD.",
 )
@@ -270,10 +216,6 @@ LARGEST_TILE = Exercise(
         Case(lambda generator: (_product(), "sm_90", _registers("sm_90", 64))),  # used up to the last one
         _budget("sm_80", 16),  # nothing fits
     ),
-    stub="""\
-def largest_tile(launch, target, registers):
-    pass  # return the largest BLOCK_N of 32, 64, 128, 256 that fits, or 0
-""",
     hints=(
         "How do you ask the compiler for this launch with another BLOCK_N? (It stood above, where the tile "
         "was changed.)",
@@ -285,71 +227,28 @@ def largest_tile(launch, target, registers):
     mutants=(
         Mutant(
             "spills are not looked at",
-            "step.registers <= registers and step.spills == 0",
-            "step.registers <= registers",
             "A kernel that spills stays within any budget: what has no room goes to memory.",
         ),
-        Mutant(
-            "the budget is not looked at",
-            "step.registers <= registers and step.spills == 0",
-            "step.spills == 0",
-            "Spills are looked at, and the budget is not.",
-        ),
-        Mutant(
-            "less than the budget",
-            "step.registers <= registers",
-            "step.registers < registers",
-            "A kernel may use its budget up to the last register.",
-        ),
+        Mutant("the budget is not looked at", "Spills are looked at, and the budget is not."),
+        Mutant("less than the budget", "A kernel may use its budget up to the last register."),
         Mutant(
             "the target is not looked at",
-            "lens.compile(launch, target,",
-            'lens.compile(launch, "sm_90",',
             "It compiles for sm_90, whatever the target: other GPUs need other numbers of registers.",
         ),
         Mutant(
             "the tile is not changed",
-            ", BLOCK_N=block_n)",
-            ")",
             "Every tile is the launch's own here: BLOCK_N has to reach the compiler.",
         ),
-        Mutant(
-            "BLOCK_M is changed",
-            ", BLOCK_N=block_n)",
-            ", BLOCK_M=block_n)",
-            "It is BLOCK_M that changes here.",
-        ),
-        Mutant(
-            "the smallest that fits",
-            "largest = block_n",
-            "largest = largest or block_n",
-            "That is the smallest tile that fits.",
-        ),
-        Mutant(
-            "the largest of all when nothing fits",
-            "    return largest",
-            "    return largest or 256",
-            "Where nothing fits, 0 is to be returned.",
-        ),
-        Mutant(
-            "how many fit",
-            "largest = block_n",
-            "largest += 1",
-            "That is how many tiles fit, not how large the largest is.",
-        ),
+        Mutant("BLOCK_M is changed", "It is BLOCK_M that changes here."),
+        Mutant("the smallest that fits", "That is the smallest tile that fits."),
+        Mutant("the largest of all when nothing fits", "Where nothing fits, 0 is to be returned."),
+        Mutant("how many fit", "That is how many tiles fit, not how large the largest is."),
         Mutant(
             "256 is not tried",
-            "(32, 64, 128, 256)",
-            "(32, 64, 128)",
             "The largest tile of all, 256, is never compiled; dealt out to more warps, it fits.",
         ),
-        Mutant("zeros", "    return largest", "    return 0", "It is always 0: no tile fits?"),
-        Mutant(
-            "the budget, untouched",
-            "    return largest",
-            "    return registers",
-            "That is the budget, just as it came.",
-        ),
+        Mutant("zeros", "It is always 0: no tile fits?"),
+        Mutant("the budget, untouched", "That is the budget, just as it came."),
     ),
     unproven="that the largest tile is the fastest: more registers a thread leave room for fewer programs "
     "on a multiprocessor. The clock decides, and nothing was timed.",
@@ -367,13 +266,6 @@ DISTRIBUTE = Exercise(
         _blocked((32, 16), (1, 1), (16, 2), (1, 8)),  # warps side by side, repeated down
         _blocked((16, 64), (1, 1), (4, 8), (4, 1)),  # repeated along the rows alone
     ),
-    stub="""\
-def distribute(shape, size_per_thread, threads_per_warp, warps_per_cta):
-    encoding = None  # TileDistributionEncoding(...)
-    if encoding is not None:
-        places = torch.tensor(encoding.elements())  # [warps, lanes, Y..., 2]
-        return places.flatten(2, -2)  # [warps, lanes, registers, 2]
-""",
     hints=(
         "How many rows do all warps together hold at a time, and how often do they start anew to cover "
         "shape[0]?",
@@ -387,98 +279,49 @@ def distribute(shape, size_per_thread, threads_per_warp, warps_per_cta):
     mutants=(
         Mutant(
             "lanes go down first",
-            "ps_to_rhss_major=((1, 2), (1, 2))",
-            "ps_to_rhss_major=((1, 2), (2, 1))",
             "The lanes go down the columns first. In a P, the last entry is the fastest.",
         ),
         Mutant(
             "warps go down first",
-            "ps_to_rhss_major=((1, 2), (1, 2))",
-            "ps_to_rhss_major=((2, 1), (1, 2))",
             "The warps go down the columns first. In a P, the last entry is the fastest.",
         ),
         Mutant(
             "repetitions go down first",
-            "ys_to_rhs_major=(1, 2, 1, 2)",
-            "ys_to_rhs_major=(2, 1, 1, 2)",
             "The repetitions go down first. They follow the order too: the last dimension is the fastest.",
         ),
         Mutant(
             "the elements of a thread go down first",
-            "ys_to_rhs_major=(1, 2, 1, 2)",
-            "ys_to_rhs_major=(1, 2, 2, 1)",
             "The elements of one thread go down first. The last Y is the fastest.",
         ),
         Mutant(
             "repetitions are the fastest",
-            "ys_to_rhs_minor=(0, 0, 3, 3)",
-            "ys_to_rhs_minor=(3, 3, 0, 0)",
             "The registers go through the repetitions first, and through a thread's own elements last.",
         ),
         Mutant(
             "a warp's repetitions lie together",
-            _SOLVED,
-            _edited(
-                ("(repetitions, warps, threads, size)", "(warps, repetitions, threads, size)"),
-                ("((1, 1), (2, 2))", "((0, 0), (2, 2))"),
-                ("(0, 0, 3, 3)", "(1, 1, 3, 3)"),
-            ),
             "Each warp takes all of its rows in one piece. In Triton the warps take one turn each, and then "
             "all of them start anew.",
         ),
         Mutant(
             "a lane's elements lie apart",
-            _SOLVED,
-            _edited(
-                ("(repetitions, warps, threads, size)", "(repetitions, warps, size, threads)"),
-                ("((1, 1), (2, 2))", "((1, 1), (3, 3))"),
-                ("(0, 0, 3, 3)", "(0, 0, 2, 2)"),
-            ),
             "Neighboring elements go to neighboring lanes. In a blocked layout a thread's own elements are "
             "neighbors: they are the fastest part of H.",
         ),
         Mutant(
             "lanes and warps have changed places",
-            _SOLVED,
-            _edited(
-                ("(repetitions, warps, threads, size)", "(repetitions, threads, warps, size)"),
-                ("((1, 1), (2, 2))", "((2, 2), (1, 1))"),
-            ),
             "Neighboring rows go to neighboring warps. The lanes of one warp are to lie together.",
         ),
         Mutant(
             "the fastest part stands first",
-            _SOLVED,
-            _edited(
-                ("(repetitions, warps, threads, size)", "(size, threads, warps, repetitions)"),
-                ("((1, 1), (2, 2))", "((2, 2), (1, 1))"),
-                ("(0, 0, 3, 3)", "(3, 3, 0, 0)"),
-            ),
             "The elements that a thread holds lie far apart, and repetitions lie together. In H the slowest "
             "part stands first.",
         ),
-        Mutant(
-            "zeros",
-            "torch.tensor(encoding.elements())",
-            "torch.zeros_like(torch.tensor(encoding.elements()))",
-            "Every place holds element (0, 0)?",
-        ),
+        Mutant("zeros", "Every place holds element (0, 0)?"),
     ),
     unproven="that CK generates the same instructions: it says where the elements are, and no more.",
 )
 
 _NO_MASK = "Has it a mask, and is the mask false for all of them?"
-
-_MAXIMUM = "tl.maximum(tile, 0, propagate_nan=tl.PropagateNan.ALL)"
-_LAUNCHED = """\
-    grid = (triton.cdiv(rows, 16), triton.cdiv(columns, 128))
-    sizes = (rows, columns, x.stride(0))
-    return Launch.of(relu_kernel, grid, x, output, *sizes, outputs=output, TILE_ROWS=16, TILE_COLUMNS=128)"""
-
-
-def _tiles(rows: int) -> str:
-    """The same with tiles of so many rows."""
-    return _LAUNCHED.replace("rows, 16", f"rows, {rows}").replace("TILE_ROWS=16", f"TILE_ROWS={rows}")
 
 
 WIDE = Exercise(
@@ -495,36 +338,6 @@ WIDE = Exercise(
         _rows(1, 8, 24, seed=6),  # the least
         _with_nan(17, 40, 56, seed=7),
     ),
-    stub="""\
-@triton.jit
-def relu_kernel(
-    x_pointer,
-    output_pointer,
-    rows,
-    columns,
-    row_stride,
-    TILE_ROWS: tl.constexpr,
-    TILE_COLUMNS: tl.constexpr,
-):
-    pass
-
-
-def relu(x):
-    rows, columns = x.shape
-    output = torch.empty(rows, columns, dtype=x.dtype, device=x.device)
-    return Launch.of(
-        relu_kernel,
-        (1, 1),
-        x,
-        output,
-        rows,
-        columns,
-        x.stride(0),
-        outputs=output,
-        TILE_ROWS=8,
-        TILE_COLUMNS=128,
-    )
-""",
     hints=(
         "First make it right, narrow or not: how do a row and a column become an offset in x, how one in the "
         "output, and where is the mask false?",
@@ -538,96 +351,55 @@ def relu(x):
     mutants=(
         Mutant(
             "the sizes may be any numbers",
-            "    columns = columns // 8 * 8\n    row_stride = row_stride // 8 * 8\n",
-            "",
             "The compiler does not know that 8 divides the stride and the number of columns. Of an argument, "
             "`tl.multiple_of` does not tell it. What could you write that is a multiple of 8 beyond doubt?",
         ),
         Mutant(
             "the stride may be any number",
-            "    row_stride = row_stride // 8 * 8\n",
-            "",
             "The compiler does not know that rows of x begin at multiples of 8 elements.",
         ),
         Mutant(
             "the columns may be any number",
-            "    columns = columns // 8 * 8\n",
-            "",
             "The compiler does not know that the number of columns is a multiple of 8: the mask may end "
             "anywhere, and rows of the output may begin anywhere.",
         ),
         Mutant(
             "a tile for warps of 32 lanes",
-            _LAUNCHED,
-            _tiles(8),
             "It is wide on sm_90 and half as wide on gfx942, whose warps have 64 lanes: eight elements for "
             "each of those are 512 a warp.",
         ),
         Mutant(
             "a tile too large",
-            _LAUNCHED,
-            _tiles(128),
             "The loads are wide, and the tile is large: each lane has to keep all of its part in registers.",
         ),
         Mutant(
             "columns in sixteens",
-            "columns // 8 * 8",
-            "columns // 16 * 16",
             "A number of columns that is a multiple of 8 alone is rounded down, and the last eight are lost.",
         ),
         Mutant(
             "the stride in sixteens",
-            "row_stride // 8 * 8",
-            "row_stride // 16 * 16",
             "A stride that is a multiple of 8 alone is rounded down: it is no longer the stride of x.",
         ),
+        Mutant("eighths", "The number of columns is divided by 8 and not multiplied again."),
         Mutant(
-            "eighths",
-            "columns // 8 * 8",
-            "columns // 8",
-            "The number of columns is divided by 8 and not multiplied again.",
-        ),
-        Mutant(
-            "the output gets x's stride",
-            "row[:, None] * columns",
-            "row[:, None] * row_stride",
-            "The output is stored with the row stride of x. It has its own.",
+            "the output gets x's stride", "The output is stored with the row stride of x. It has its own."
         ),
         Mutant(
             "x without its stride",
-            "row[:, None] * row_stride",
-            "row[:, None] * columns",
             "Rows of x are taken to follow one another: the row stride does not enter.",
         ),
-        Mutant(
-            "no mask on the load",
-            "tl.load(x_pointer + row[:, None] * row_stride + column[None, :], mask=inside)",
-            "tl.load(x_pointer + row[:, None] * row_stride + column[None, :])",
-            f"Lanes that have no element load x. {_NO_MASK}",
-        ),
-        Mutant(
-            "no mask on the store",
-            "result, mask=inside)",
-            "result)",
-            f"Lanes that have no element store a result. {_NO_MASK}",
-        ),
-        Mutant(
-            "one program",
-            "(triton.cdiv(rows, 16), triton.cdiv(columns, 128))",
-            "(1, 1)",
-            "One program is started, and one program does one tile.",
-        ),
+        Mutant("no mask on the load", f"Lanes that have no element load x. {_NO_MASK}"),
+        Mutant("no mask on the store", f"Lanes that have no element store a result. {_NO_MASK}"),
+        Mutant("one program", "One program is started, and one program does one tile."),
         Mutant(
             "NaN becomes 0",
-            _MAXIMUM,
-            "tl.maximum(tile, 0)",
             "tl.maximum passes NaN by on a GPU: of NaN and 0 it gives 0. It has an argument for that, "
             "`propagate_nan`.",
         ),
-        Mutant("the minimum", _MAXIMUM, "tl.minimum(tile, 0)", "That is min(x, 0)."),
-        Mutant("the absolute value", _MAXIMUM, "tl.abs(tile)", "That is the absolute value."),
-        Mutant("zeros", _MAXIMUM, "tile * 0", "Only zeros are stored."),
-        Mutant("x, untouched", _MAXIMUM, "tile", "That is x, just as it came."),
+        Mutant("the minimum", "That is min(x, 0)."),
+        Mutant("the absolute value", "That is the absolute value."),
+        Mutant("zeros", "Only zeros are stored."),
+        Mutant("x, untouched", "That is x, just as it came."),
     ),
     unproven="that neighboring lanes fill whole sectors (lesson 01 counts them), or that it is fast: nothing "
     "was timed, and no AMD GPU has run it.",

@@ -195,15 +195,6 @@ def _no_copies(images: torch.Tensor, weight: torch.Tensor) -> Budget:
     return Budget(2 * images.numel() * -(-features // _SIDE) + of_weight, 2 * rows * features)
 
 
-_REPEATED = """\
-    repeated = transform(
-        image,
-        [pass_through(rows), pass_through(cols), replicate((factor, factor))],
-        [(0,), (1,), ()],
-        [(0,), (2,), (1, 3)],
-"""
-_DIGITS = "[merge((rows, factor)), merge((cols, factor))],\n        [(0, 1), (2, 3)],"
-
 PICTURE = Exercise(
     id="08-1",
     title="make this picture",
@@ -217,10 +208,6 @@ PICTURE = Exercise(
         _picture(3, 5, 1),  # nothing to do
         _picture(2, 2, 2),
     ),
-    stub="""\
-def enlarged(rows, cols, factor):
-    pass  # return naive((rows, cols), (cols, 1)) with three transforms on top
-""",
     hints=(
         "Which row of the image does row i of the picture show? And what does the rest of i say?",
         "A row of the picture has two digits then. Which transform makes two indices of one, and which of "
@@ -232,56 +219,27 @@ def enlarged(rows, cols, factor):
     mutants=(
         Mutant(
             "the image again and again",
-            _DIGITS,
-            "[merge((factor, rows)), merge((factor, cols))],\n        [(1, 0), (3, 2)],",
             "The whole image is repeated. Each pixel is to be: which digit is the fast one?",
         ),
         Mutant(
             "columns again and again",
-            _DIGITS,
-            "[merge((rows, factor)), merge((factor, cols))],\n        [(0, 1), (3, 2)],",
             "Rows are right. Along a row the image is repeated, and not each pixel.",
         ),
         Mutant(
             "rows again and again",
-            _DIGITS,
-            "[merge((factor, rows)), merge((cols, factor))],\n        [(1, 0), (2, 3)],",
             "Columns are right. Down a column the image is repeated, and not each pixel.",
         ),
-        Mutant(
-            "rows and columns swapped",
-            "[(0, 1), (2, 3)],\n        [(0,), (1,)],",
-            "[(0, 1), (2, 3)],\n        [(1,), (0,)],",
-            "Rows and columns of the picture are swapped.",
-        ),
+        Mutant("rows and columns swapped", "Rows and columns of the picture are swapped."),
         Mutant(
             "an embed for each direction",
-            _REPEATED,
-            "    from workbench.coords.transforms import embed\n\n"
-            "    repeated = transform(\n        image,\n"
-            "        [embed((rows, factor), (1, 0)), embed((cols, factor), (1, 0))],\n"
-            "        [(0,), (1,)],\n        [(0, 1), (2, 3)],\n",
             "An embed with a coefficient of 0 repeats too, but it takes one for each direction. Which "
             "transform makes both new dimensions at once?",
         ),
         Mutant(
-            "column by column",
-            "(cols, 1)",
-            "(1, rows)",
-            "The image is taken to lie in memory column by column; it lies row by row.",
+            "column by column", "The image is taken to lie in memory column by column; it lies row by row."
         ),
-        Mutant(
-            "zeros",
-            "(cols, 1)",
-            "(0, 0)",
-            "All of the picture is the first pixel.",
-        ),
-        Mutant(
-            "the image, untouched",
-            "    repeated = transform(\n",
-            "    return image\n    repeated = transform(\n",
-            "This is the image, with no transform on top.",
-        ),
+        Mutant("zeros", "All of the picture is the first pixel."),
+        Mutant("the image, untouched", "This is the image, with no transform on top."),
     ),
     unproven="that it is fast: two divisions by a constant for each element, and neighbors that lie "
     "together only as the copies do.",
@@ -307,10 +265,6 @@ MOVE = Exercise(
         _step((6,), (8,), (-9,)),  # one digit, without an end
         _step((0, 1, 1, 1), (2, 2, 2, 2), (0, 0, 0, 1)),  # a carry through all of them
     ),
-    stub="""\
-def move(digits, lengths, step):
-    pass  # return the digits after the step, a tuple
-""",
     hints=(
         "How do you add two numbers of several digits on paper? With which digit do you begin?",
         "The sum of a digit, the step's digit and a carry: how large can it be at most, and how small? How "
@@ -320,82 +274,31 @@ def move(digits, lengths, step):
     mutants=(
         Mutant(
             "nothing is carried",
-            "digit - lengths[i], 1",
-            "digit - lengths[i], 0",
             "A digit that overflows begins anew, and nothing is carried to the next one.",
         ),
         Mutant(
             "nothing is borrowed",
-            "digit + lengths[i], -1",
-            "digit + lengths[i], 0",
             "A digit below 0 is made positive, and nothing is borrowed from the next one.",
         ),
-        Mutant(
-            "the carry is lost",
-            "digits[i] + step[i] + carry",
-            "digits[i] + step[i]",
-            "What is carried never reaches the next digit.",
-        ),
-        Mutant(
-            "digits below 0 stay",
-            "elif i > 0 and digit < 0:",
-            "elif i < 0 and digit < 0:",
-            "A digit may not be negative, unless it is the first one.",
-        ),
+        Mutant("the carry is lost", "What is carried never reaches the next digit."),
+        Mutant("digits below 0 stay", "A digit may not be negative, unless it is the first one."),
         Mutant(
             "digits that are too large stay",
-            "if i > 0 and digit >= lengths[i]:\n",
-            "if i < 0 and digit >= lengths[i]:\n",
             "A digit may not be as large as its length, unless it is the first one.",
         ),
+        Mutant("a digit may be its length", "A digit of length 5 counts from 0 to 4. What does a 5 become?"),
         Mutant(
-            "a digit may be its length",
-            "digit >= lengths[i]:",
-            "digit > lengths[i]:",
-            "A digit of length 5 counts from 0 to 4. What does a 5 become?",
+            "the first digit begins anew", "The first digit begins anew beyond its length. It is to go on."
         ),
-        Mutant(
-            "the first digit begins anew",
-            "if i > 0 and digit >= lengths[i]:",
-            "if digit >= lengths[i]:",
-            "The first digit begins anew beyond its length. It is to go on.",
-        ),
-        Mutant(
-            "the first digit ends at 0",
-            "elif i > 0 and digit < 0:",
-            "elif digit < 0:",
-            "The first digit is made positive. It is to go below 0.",
-        ),
-        Mutant(
-            "it divides",
-            "digit, carry = digit - lengths[i], 1",
-            "carry, digit = divmod(digit, lengths[i])",
-            "It divides. A digit overflows once at most: what does that spare you?",
-        ),
+        Mutant("the first digit ends at 0", "The first digit is made positive. It is to go below 0."),
+        Mutant("it divides", "It divides. A digit overflows once at most: what does that spare you?"),
         Mutant(
             "from the slow end",
-            "for i in reversed(range(len(digits))):",
-            "for i in range(len(digits)):",
             "It begins with the slow digit. Where does a carry come from, and where does it go?",
         ),
-        Mutant(
-            "only added",
-            "    return tuple(reversed(moved))",
-            "    return tuple(a + b for a, b in zip(digits, step, strict=True))",
-            "The digits are added, and no more.",
-        ),
-        Mutant(
-            "zeros",
-            "    return tuple(reversed(moved))",
-            "    return (0,) * len(moved)",
-            "It is always zeros.",
-        ),
-        Mutant(
-            "the digits, untouched",
-            "    return tuple(reversed(moved))",
-            "    return tuple(digits)",
-            "Those are the digits, just as they came.",
-        ),
+        Mutant("only added", "The digits are added, and no more."),
+        Mutant("zeros", "It is always zeros."),
+        Mutant("the digits, untouched", "Those are the digits, just as they came."),
     ),
     unproven="that it gains anything on a GPU: the kernels here recompute their offsets, for which the "
     "compiler turns divisions by constants into multiplications.",
@@ -412,27 +315,6 @@ SIXTEEN = Exercise(
         _signal(5, 8, 8, 7, seed=3),  # more taps than samples
         _signal(1, 16, 24, 1, seed=4),
     ),
-    stub="""\
-def operands(n, channels, taps, features):
-    windows = None  # a descriptor of [n, taps * channels]
-    weight = None  # a descriptor of [taps * channels, features]
-    return windows, weight
-
-
-def causal(x, weight):
-    (n, channels), (features, taps, _) = x.shape, weight.shape
-    windows, filters = operands(n, channels, taps, features)
-    if windows is None or filters is None:
-        return None
-    output = torch.empty(n, features, dtype=x.dtype, device=x.device)
-    stored = naive((n, features), (features, 1), names=("row", "col"))
-    return implicit_gemm.launch(
-        View(x, windows, {}),
-        View(weight, filters, {}),
-        View(output, stored, {}),
-        tile=(64, 32, 32),
-    )
-""",
     hints=(
         "Which samples does row i of the windows see? Which transform makes a place of `out` and `tap`, and "
         "what has to be there before the first sample?",
@@ -444,54 +326,24 @@ def causal(x, weight):
     mutants=(
         Mutant(
             "the tap is the fast digit",
-            "[pass_through(n), merge((taps, channels))],\n        [(0,), (1, 2)],\n        [(0,), (1,)],\n"
-            '        names=("row", "col"),\n    )\n'
-            '    weight = naive((taps * channels, features), (1, taps * channels), names=("row", "col"))\n',
-            "[pass_through(n), merge((channels, taps))],\n        [(0,), (2, 1)],\n        [(0,), (1,)],\n"
-            '        names=("row", "col"),\n    )\n'
-            "    weight = transform(\n"
-            "        naive((channels, taps, features), (1, channels, taps * channels)),\n"
-            "        [merge((channels, taps)), pass_through(features)],\n"
-            '        [(0, 1), (2,)],\n        [(0,), (1,)],\n        names=("row", "col"),\n    )\n',
             "The sum is right, and its order is not that of memory: neighbors along a row of the windows are "
             "different samples.",
         ),
         Mutant(
             "windows and weight in different orders",
-            "merge((taps, channels))],\n        [(0,), (1, 2)],",
-            "merge((channels, taps))],\n        [(0,), (2, 1)],",
             "Columns of the windows and rows of the weight stand in different orders.",
         ),
-        Mutant(
-            "no zeros before",
-            "left_pad(n, taps - 1)",
-            "left_pad(n, 0)",
-            "Window i begins at sample i. It is to end there.",
-        ),
-        Mutant(
-            "one zero too many",
-            "left_pad(n, taps - 1)",
-            "left_pad(n, taps)",
-            "Window i ends before sample i: there is one zero too many.",
-        ),
+        Mutant("no zeros before", "Window i begins at sample i. It is to end there."),
+        Mutant("one zero too many", "Window i ends before sample i: there is one zero too many."),
         Mutant(
             "windows side by side",
-            "embed((n, taps), (1, 1))",
-            "embed((n, taps), (taps, 1))",
             "Windows lie side by side here. They are to overlap: the next one begins one sample further.",
         ),
         Mutant(
             "the weight as it lies",
-            "(1, taps * channels), names",
-            "(features, 1), names",
             "The weight lies in memory as [features, taps, channels]. Which strides has its transpose?",
         ),
-        Mutant(
-            "zeros",
-            "(channels, 1)",
-            "(0, 0)",
-            "Every element of the windows is the first one of the signal.",
-        ),
+        Mutant("zeros", "Every element of the windows is the first one of the signal."),
     ),
     unproven="that it is faster: nothing was timed. But eight times fewer loads bring the same bytes.",
     returns_launch=True,
@@ -512,26 +364,6 @@ PATCHES = Exercise(
         _images(2, 6, 4, 1, 2, seed=5),  # of one pixel
         _images(4, 9, 3, 3, 20, seed=6),  # one column of patches, two tiles of features
     ),
-    stub="""\
-def patches(n, h, w, side):
-    return None  # a descriptor of [patches, side * side]
-
-
-def patch_embedding(images, weight):
-    (n, h, w), (features, side, _) = images.shape, weight.shape
-    described = patches(n, h, w, side)
-    if described is None:
-        return None
-    seen = View(images, described, {})
-    rows, k = seen.lengths
-    output = torch.empty(rows, features, dtype=images.dtype, device=images.device)
-    return implicit_gemm.launch(
-        seen,
-        View(weight, naive((k, features), (1, k), names=("row", "col")), {}),
-        View(output, naive((rows, features), (features, 1), names=("row", "col")), {}),
-        tile=(16, 16, 16),
-    )
-""",
     hints=(
         "How many patches lie side by side, the last of which may be cut? How many zeros does that take to "
         "the right of a row?",
@@ -542,55 +374,21 @@ def patch_embedding(images, weight):
     ),
     mutants=(
         Mutant(
-            "cut patches are left out",
-            "-(-h // side), -(-w // side)\n    images",
-            "h // side, w // side\n    images",
-            "Patches that the image's end cuts count too: the rest of them is 0.",
+            "cut patches are left out", "Patches that the image's end cuts count too: the rest of them is 0."
         ),
-        Mutant(
-            "the padding on the left",
-            "pad(h, 0, down * side - h), pad(w, 0, across * side - w)",
-            "pad(h, down * side - h, 0), pad(w, across * side - w, 0)",
-            "The zeros are above and to the left of the image.",
-        ),
+        Mutant("the padding on the left", "The zeros are above and to the left of the image."),
         Mutant(
             "digits of a place swapped",
-            "unmerge((down, side)), unmerge((across, side))],\n        [(0,), (1,), (2,)],\n"
-            "        [(0,), (1, 2), (3, 4)],",
-            "unmerge((side, down)), unmerge((side, across))],\n        [(0,), (1,), (2,)],\n"
-            "        [(0,), (2, 1), (4, 3)],",
             "Neighbors in a patch lie far apart in the image. Which digit of a place says which patch it is?",
         ),
-        Mutant(
-            "patches column by column",
-            "merge((n, down, across)), merge((side, side))],\n        [(0, 1, 3), (2, 4)],",
-            "merge((n, across, down)), merge((side, side))],\n        [(0, 3, 1), (2, 4)],",
-            "The patches of an image are counted column by column.",
-        ),
-        Mutant(
-            "pixels column by column",
-            "[(0, 1, 3), (2, 4)],",
-            "[(0, 1, 3), (4, 2)],",
-            "The pixels of a patch are counted column by column.",
-        ),
+        Mutant("patches column by column", "The patches of an image are counted column by column."),
+        Mutant("pixels column by column", "The pixels of a patch are counted column by column."),
         Mutant(
             "images are the fast digit",
-            "merge((n, down, across)), merge((side, side))],\n        [(0, 1, 3), (2, 4)],",
-            "merge((down, across, n)), merge((side, side))],\n        [(1, 3, 0), (2, 4)],",
             "The first patch of all images comes first. All patches of the first image are to come first.",
         ),
-        Mutant(
-            "an image of h x h",
-            "(h * w, w, 1)",
-            "(h * w, h, 1)",
-            "A row of the image has w pixels: how far is it to the next one?",
-        ),
-        Mutant(
-            "zeros",
-            "(h * w, w, 1)",
-            "(0, 0, 0)",
-            "Every element is the first pixel.",
-        ),
+        Mutant("an image of h x h", "A row of the image has w pixels: how far is it to the next one?"),
+        Mutant("zeros", "Every element is the first pixel."),
     ),
     unproven="that it is fast: a patch whose side is odd is loaded pixel by pixel.",
     returns_launch=True,

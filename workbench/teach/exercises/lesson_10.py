@@ -205,8 +205,6 @@ def _in_one_kernel(
     )
 
 
-_CLAMPED = "tl.clamp(tile + bias, -most, most, tl.PropagateNan.ALL)"
-
 GATED = Exercise(
     id="10-1",
     title="a functor of your own",
@@ -222,18 +220,6 @@ GATED = Exercise(
         _beyond_fp16(17, 33, 16, seed=7),
         _with_nan(17, 20, 16, seed=8),
     ),
-    stub="""\
-@triton.jit
-def gate_and_clamp(tile, operands, place):
-    return tile
-
-
-def gated(a, b, bias, gate, most):
-    chain = None  # epilogues.own(gate_and_clamp, ...): what does your functor need?
-    if chain is None:
-        return None
-    return gemm.launch(a, b, epilogue=chain, tile=(16, 32, 16), splits=1)
-""",
     hints=(
         "Tensors of `own` broadcast to the output, as torch broadcasts. Which shape has a number for each "
         "column, and which one for each row?",
@@ -245,83 +231,47 @@ def gated(a, b, bias, gate, most):
     mutants=(
         Mutant(
             "the bias is one for each row",
-            "own(gate_and_clamp, bias,",
-            "own(gate_and_clamp, bias[:, None],",
             "The bias is added by row. As [n] it broadcasts to the columns of an [m, n].",
         ),
         Mutant(
             "the gate is one for each column",
-            "gate[:, None], most",
-            "gate, most",
             "The gate is taken by column. What broadcasts to rows has a second dimension, of 1.",
         ),
-        Mutant(
-            "the bias is subtracted",
-            "tl.clamp(tile + bias",
-            "tl.clamp(tile - bias",
-            "The bias is subtracted, and not added.",
-        ),
+        Mutant("the bias is subtracted", "The bias is subtracted, and not added."),
         Mutant(
             "max and min are exchanged",
-            _CLAMPED,
-            "tl.maximum(tl.minimum(tile + bias, -most), most)",
             "Of max and min each stands where the other belongs: what is `-most` at most, and then `most` at "
             "least, is `most` everywhere.",
         ),
         Mutant(
             "the bounds are exchanged",
-            _CLAMPED,
-            "tl.minimum(tl.maximum(tile + bias, most), -most)",
             "The bounds are exchanged: what is `most` at least, and then `-most` at most, is `-most` "
             "everywhere.",
         ),
         Mutant(
             "the bias comes after the clamp",
-            f"{_CLAMPED} * gate",
-            "(tl.clamp(tile, -most, most, tl.PropagateNan.ALL) + bias) * gate",
             "The bias is added after the clamp. An epilogue is a chain: the order counts.",
         ),
         Mutant(
             "the gate comes before the clamp",
-            f"{_CLAMPED} * gate",
-            "tl.clamp((tile + bias) * gate, -most, most, tl.PropagateNan.ALL)",
             "The gate multiplies before the clamp, so that it is clamped too.",
         ),
-        Mutant(
-            "the bias is gated alone",
-            f"{_CLAMPED} * gate",
-            "tl.clamp(tile + bias * gate, -most, most, tl.PropagateNan.ALL)",
-            "The gate multiplies the bias, and not what is clamped.",
-        ),
-        Mutant(
-            "clamped on one side",
-            _CLAMPED,
-            "tl.minimum(tile + bias, most)",
-            "There is no lower bound.",
-        ),
+        Mutant("the bias is gated alone", "The gate multiplies the bias, and not what is clamped."),
+        Mutant("clamped on one side", "There is no lower bound."),
         Mutant(
             "NaN becomes a bound",
-            _CLAMPED,
-            "tl.minimum(tl.maximum(tile + bias, -most), most)",
             "tl.maximum and tl.minimum pass NaN by on a GPU: of NaN and a bound they give the bound. They "
             "have an argument for that, `propagate_nan`; so has tl.clamp.",
         ),
         Mutant(
             "nothing is left out",
-            "tl.where(col <= row, x, 0.0)",
-            "x",
             "Right of the diagonal there has to be 0: `place` says where an element is.",
         ),
         Mutant(
-            "the diagonal is left out",
-            "tl.where(col <= row",
-            "tl.where(col < row",
-            "The diagonal itself is 0, where the column's number is the row's.",
+            "the diagonal is left out", "The diagonal itself is 0, where the column's number is the row's."
         ),
         Mutant(
             "left of the diagonal",
-            "tl.where(col <= row",
-            "tl.where(col >= row",
             "It is 0 on the wrong side of the diagonal: rows and columns are exchanged.",
         ),
     ),
@@ -346,42 +296,6 @@ ACTIVATED = Exercise(
         _undone(16, 17, 64, seed=7, about=-11.0),  # silu is small there, and follows each digit of the sum
         _far_below_0(16, 17, 64, seed=8),
     ),
-    stub="""\
-@triton.jit
-def part_of_tile(a_pointer, b_pointer, row, col, split, m, n, k, SPLITS: tl.constexpr):
-    share = tl.cdiv(tl.cdiv(k, 16), SPLITS) * 16
-    total = tl.zeros([16, 16], tl.float32)
-    for start in range(split * share, min(split * share + share, k), 16):
-        of_a = start + tl.arange(0, 16)[None, :]
-        of_b = start + tl.arange(0, 16)[:, None]
-        a = tl.load(a_pointer + row * k + of_a, mask=(row < m) & (of_a < k), other=0.0)
-        b = tl.load(b_pointer + of_b * n + col, mask=(of_b < k) & (col < n), other=0.0)
-        total = tl.dot(a, b, total)
-    return total
-
-
-@triton.jit
-def part_kernel(a_pointer, b_pointer, parts_pointer, m, n, k, SPLITS: tl.constexpr):
-    pass  # program (tile, split) leaves its part of a tile
-
-
-@triton.jit
-def sum_kernel(
-    parts_pointer, addend_pointer, output_pointer, m, n, SPLITS: tl.constexpr
-):
-    pass  # a program for each tile
-
-
-def activated(a, b, addend):
-    (m, k), n = a.shape, b.shape[1]
-    output = torch.empty(m, n, dtype=a.dtype, device=a.device)
-    parts = torch.full((4, m, n), float("nan"), dtype=torch.float32, device=a.device)
-    tiles = triton.cdiv(m, 16) * triton.cdiv(n, 16)
-    meta = {"SPLITS": 4}
-    first = Step(part_kernel, (tiles, 4), (a, b, parts, m, n, k), meta)
-    second = Step(sum_kernel, (tiles,), (parts, addend, output, m, n), meta)
-    return Launch((first, second), (output,), workspaces=(parts,))
-""",
     hints=(
         "Is silu of a sum the sum of silus? Which program is the first to know the whole sum?",
         "How often does the addend belong into the sum, and how often is it added if every part has it?",
@@ -391,63 +305,28 @@ def activated(a, b, addend):
     mutants=(
         Mutant(
             "each part is activated, and their sum too",
-            "tl.store(part + row * n + col, total,",
-            "tl.store(part + row * n + col, epilogue.silu(total, (), ()),",
             "Each part goes through silu before it is added up. silu(x + y) is not silu(x) + silu(y).",
         ),
         Mutant(
             "the sum so far is activated",
-            "other=0.0)\n    addend = ",
-            "other=0.0)\n        total = epilogue.silu(total, (), ())\n    addend = ",
             "The sum goes through silu after every part, and not once at the end.",
         ),
+        Mutant("the addend is in every part", "The addend is added as often as there are parts."),
         Mutant(
-            "the addend is in every part",
-            "    total += addend\n",
-            "    total += SPLITS * addend\n",
-            "The addend is added as often as there are parts.",
+            "the addend comes after silu", "The addend is added behind silu. The chain is sum, addend, silu."
         ),
+        Mutant("no addend", "The addend is missing."),
         Mutant(
-            "the addend comes after silu",
-            "    total += addend\n"
-            "    tl.store(output_pointer + row * n + col, epilogue.silu(total, (), ()), ",
-            "    tl.store(output_pointer + row * n + col, epilogue.silu(total, (), ()) + addend, ",
-            "The addend is added behind silu. The chain is sum, addend, silu.",
+            "the sign of the exponent", "The sign of the exponent is wrong: silu(x) is x / (1 + exp(-x))."
         ),
-        Mutant(
-            "no addend",
-            "    total += addend\n",
-            "",
-            "The addend is missing.",
-        ),
-        Mutant(
-            "the sign of the exponent",
-            "tl.store(output_pointer + row * n + col, epilogue.silu(total, (), ()), ",
-            "tl.store(output_pointer + row * n + col, total / (1.0 + tl.exp(total)), ",
-            "The sign of the exponent is wrong: silu(x) is x / (1 + exp(-x)).",
-        ),
-        Mutant(
-            "no activation",
-            "tl.store(output_pointer + row * n + col, epilogue.silu(total, (), ()), ",
-            "tl.store(output_pointer + row * n + col, total, ",
-            "The sum is stored as it is, without silu.",
-        ),
-        Mutant(
-            "the first part is left out",
-            "for split in range(SPLITS):",
-            "for split in range(1, SPLITS):",
-            "The sum begins with part 1. The first one has the number 0.",
-        ),
+        Mutant("no activation", "The sum is stored as it is, without silu."),
+        Mutant("the first part is left out", "The sum begins with part 1. The first one has the number 0."),
         Mutant(
             "the last part is left out",
-            "for split in range(SPLITS):",
-            "for split in range(SPLITS - 1):",
             "The sum ends before the last part. A range ends before the number that it is given.",
         ),
         Mutant(
             "parts are rounded",
-            "dtype=torch.float32",
-            "dtype=a.dtype",
             "The parts are kept in fp16. Where large ones nearly cancel, what is left is their rounding.",
         ),
     ),
@@ -472,45 +351,6 @@ NORMALIZED = Exercise(
         _rows(1, 1, 5, seed=6, level=1.0),  # no spread at all
         _undone_rows(17, 40, 16, seed=7),
     ),
-    stub="""\
-@triton.jit
-def rows_of_product(a_pointer, b_pointer, row, col, m, n, k):
-    tile = tl.zeros([row.shape[0], col.shape[1]], tl.float32)
-    for start in range(0, k, 16):
-        of_a = start + tl.arange(0, 16)[None, :]
-        of_b = start + tl.arange(0, 16)[:, None]
-        a = tl.load(a_pointer + row * k + of_a, mask=(row < m) & (of_a < k), other=0.0)
-        b = tl.load(b_pointer + of_b * n + col, mask=(of_b < k) & (col < n), other=0.0)
-        tile = tl.dot(a, b, tile)
-    return tile
-
-
-@triton.jit
-def normalized_kernel(
-    a_pointer,
-    b_pointer,
-    weight_pointer,
-    bias_pointer,
-    output_pointer,
-    epsilon,
-    m,
-    n,
-    k,
-    BLOCK: tl.constexpr,
-    COLS: tl.constexpr,
-):
-    pass
-
-
-def normalized(a, b, weight, bias, epsilon):
-    (m, k), n = a.shape, b.shape[1]
-    output = torch.empty(m, n, dtype=a.dtype, device=a.device)
-    arguments = (a, b, weight, bias, output, epsilon, m, n, k)
-    grid = (triton.cdiv(m, 16),)
-    return Launch.of(
-        normalized_kernel, grid, *arguments, outputs=output, BLOCK=16, COLS=64
-    )
-""",
     hints=(
         "The tile has 64 columns, whatever n is. What is in the columns that do not exist, and what do they "
         "add to the sum of a row? By what do you divide it?",
@@ -521,66 +361,36 @@ def normalized(a, b, weight, bias, epsilon):
     mutants=(
         Mutant(
             "padded columns count in the variance",
-            "tl.where(col < n, tile - mean[:, None], 0.0)",
-            "tile - mean[:, None]",
             "Columns that do not exist hold 0 - mean once the mean is subtracted, and are counted in the "
             "variance.",
         ),
         Mutant(
             "the mean is divided by the tile's width",
-            "mean = tl.sum(tile, axis=1) / n",
-            "mean = tl.sum(tile, axis=1) / tile.shape[1]",
             "The sum of a row is divided by the columns of the tile, and not by those that there are.",
         ),
         Mutant(
             "the variance is divided by the tile's width",
-            "variance = tl.sum(centered * centered, axis=1) / n",
-            "variance = tl.sum(centered * centered, axis=1) / tile.shape[1]",
             "The sum of squares is divided by the columns of the tile, and not by those that there are.",
         ),
         Mutant(
             "the variance of a sample",
-            "variance = tl.sum(centered * centered, axis=1) / n",
-            "variance = tl.sum(centered * centered, axis=1) / (n - 1)",
             "The sum of squares is divided by n - 1. A norm takes the mean of squares, by n.",
         ),
         Mutant(
             "the variance of a sample, which may be one",
-            "variance = tl.sum(centered * centered, axis=1) / n",
-            "variance = tl.sum(centered * centered, axis=1) / tl.maximum(n - 1, 1)",
             "The sum of squares is divided by n - 1. A norm takes the mean of squares, by n.",
         ),
         Mutant(
-            "epsilon outside of the root",
-            "tl.rsqrt(variance + epsilon)",
-            "(1.0 / (tl.sqrt(variance) + epsilon))",
-            "Epsilon is added to the root, and not to the variance below it.",
+            "epsilon outside of the root", "Epsilon is added to the root, and not to the variance below it."
         ),
-        Mutant(
-            "no epsilon",
-            "tl.rsqrt(variance + epsilon)",
-            "tl.rsqrt(variance)",
-            "There is no epsilon: a row without spread becomes NaN.",
-        ),
-        Mutant(
-            "an RMS norm",
-            "tl.where(col < n, tile - mean[:, None], 0.0)",
-            "tl.where(col < n, tile, 0.0)",
-            "The mean is not subtracted: that is an RMS norm.",
-        ),
+        Mutant("no epsilon", "There is no epsilon: a row without spread becomes NaN."),
+        Mutant("an RMS norm", "The mean is not subtracted: that is an RMS norm."),
         Mutant(
             "squares, less the square of the mean",
-            "variance = tl.sum(centered * centered, axis=1) / n",
-            "variance = tl.sum(tile * tile, axis=1) / n - mean * mean",
             "The variance is made as a mean of squares less the square of the mean. Far from 0 these are "
             "nearly equal, and what is left is rounding (lesson 04).",
         ),
-        Mutant(
-            "the bias is scaled",
-            "[:, None] * weight + bias",
-            "[:, None] * (weight + bias)",
-            "The bias is added to the weight. It comes last.",
-        ),
+        Mutant("the bias is scaled", "The bias is added to the weight. It comes last."),
     ),
     unproven="what to do with a row that fits no tile, and whether a tile of all columns is a good one for "
     "the product.",

@@ -223,42 +223,6 @@ PREFIXES = Exercise(
         _rows(17, 40, rising=600, seed=6, opposed=True),  # a row's maximum is far below that of others
         _long(3, 700, seed=7),  # many tiles that add a little each
     ),
-    stub="""\
-@triton.jit
-def update(maximum, total, sums, rated, values):
-    return maximum, total, sums  # nothing seen yet: nothing is stored
-
-
-@triton.jit
-def prefixes_kernel(query, key, value, output, queries, keys, BLOCK: tl.constexpr):
-    row = tl.program_id(axis=0) * BLOCK + tl.arange(0, BLOCK)
-    col = tl.arange(0, BLOCK)[None, :]
-    inside = (row < queries)[:, None]
-    held = tl.load(query + row[:, None] * BLOCK + col, mask=inside, other=0.0)
-    maximum = tl.full([BLOCK], float("-inf"), tl.float32)
-    total = tl.zeros([BLOCK], tl.float32)
-    sums = tl.zeros([BLOCK, BLOCK], tl.float32)
-    for tile in range(tl.cdiv(keys, BLOCK)):
-        place = tile * BLOCK + tl.arange(0, BLOCK)
-        valid = (place < keys)[:, None]
-        keys_there = tl.load(key + place[:, None] * BLOCK + col, mask=valid, other=0.0)
-        values = tl.load(value + place[:, None] * BLOCK + col, mask=valid, other=0.0)
-        rated = tl.dot(held, tl.trans(keys_there)) * 0.25
-        rated = tl.where((place < keys)[None, :], rated, float("-inf"))
-        maximum, total, sums = update(maximum, total, sums, rated, values)
-        places = (tile * queries + row[:, None]) * BLOCK + col
-        known = inside & (total != 0.0)[:, None]
-        tl.store(output + places, sums / total[:, None], mask=known)
-
-
-def prefixes(query, key, value):
-    queries, keys = query.shape[0], key.shape[0]
-    tiles = triton.cdiv(keys, 16)
-    output = torch.empty(tiles, queries, 16, dtype=query.dtype, device=query.device)
-    grid = (triton.cdiv(queries, 16),)
-    arguments = (query, key, value, output, queries, keys)
-    return Launch.of(prefixes_kernel, grid, *arguments, outputs=output, BLOCK=16)
-""",
     hints=(
         "Total and sums were made with the old maximum in their exponents. By what has $e^{x - m}$ to be "
         "multiplied to become $e^{x - m'}$? Does that depend on the key?",
@@ -270,71 +234,45 @@ def prefixes(query, key, value):
     mutants=(
         Mutant(
             "the sums are not rescaled",
-            "sums * rescale[:, None])",
-            "sums)",
             "The weighted sums are not rescaled. What was added to them has the old maximum in its "
             "exponents, and the total the new one.",
         ),
-        Mutant(
-            "the total is not rescaled",
-            "total * rescale + tl.sum",
-            "total + tl.sum",
-            "The total is not rescaled, only the sums are.",
-        ),
+        Mutant("the total is not rescaled", "The total is not rescaled, only the sums are."),
         Mutant(
             "rescaled the wrong way",
-            "tl.exp(maximum - new_maximum)",
-            "tl.exp(new_maximum - maximum)",
             "The rescale is turned around: it has to make old weights smaller when the maximum grows.",
         ),
         Mutant(
             "nothing is subtracted",
-            "weights = tl.exp(rated - new_maximum[:, None])",
-            "weights = tl.exp(rated)",
             "Nothing is subtracted from the new scores, though the old sums have a maximum subtracted.",
         ),
         Mutant(
             "the old maximum is subtracted",
-            "tl.exp(rated - new_maximum[:, None])",
-            "tl.exp(rated - maximum[:, None])",
             "The new scores have the old maximum subtracted. In the first tile there is none yet.",
         ),
         Mutant(
             "the maximum is not kept",
-            "return new_maximum, total, sums",
-            "return maximum, total, sums",
             "The maximum that is returned is the old one. What will the next tile rescale by?",
         ),
         Mutant(
             "the old sums are forgotten",
-            "tl.dot(weights.to(values.dtype), values, sums * rescale[:, None])",
-            "tl.dot(weights.to(values.dtype), values)",
             "The sums are those of the last tile alone, divided by the total of all.",
         ),
         Mutant(
             "the maximum of all rows",
-            "tl.max(rated, axis=1)",
-            "tl.max(rated)",
             "The maximum is that of all rows of the tile. A row whose scores are far below it has no weight "
             "left.",
         ),
         Mutant(
             "the maximum of the tile alone",
-            "tl.maximum(maximum, tl.max(rated, axis=1))",
-            "tl.max(rated, axis=1)",
             "The maximum is that of the last tile, which may be far below that of all: then the rescale "
             "overflows.",
         ),
         Mutant(
-            "sums are rounded between tiles",
-            "    return new_maximum, total, sums",
-            "    return new_maximum, total, sums.to(tl.float16).to(tl.float32)",
-            f"The sums are rounded to fp16 after each tile of keys. {_LOST}",
+            "sums are rounded between tiles", f"The sums are rounded to fp16 after each tile of keys. {_LOST}"
         ),
         Mutant(
             "totals are rounded between tiles",
-            "    return new_maximum, total, sums",
-            "    return new_maximum, total.to(tl.float16).to(tl.float32), sums",
             f"The totals are rounded to fp16 after each tile of keys. {_LOST}",
         ),
     ),
@@ -366,81 +304,6 @@ WINDOWED = Exercise(
         _window(70, 40, 100, False, seed=14),  # the last ones see all keys, which do not fill their tile
         _long_window(3, 700, seed=15),  # many tiles that add a little each
     ),
-    stub="""\
-def shift_of(queries, keys, from_end):
-    pass  # return the place of the first query among the keys
-
-
-@triton.jit
-def sees(query, key, shift, left):
-    return key >= 0  # everything
-
-
-def tiles_seen(first, last, keys, shift, left, tile):
-    pass  # return begin, whole, whole_end, end, all numbers of tiles
-
-
-@triton.jit
-def add_tile(
-    state, sums, held, key, value, row, start, keys, shift, left, MASKED: tl.constexpr
-):
-    place = start + tl.arange(0, 16)
-    places = place[:, None] * 16 + tl.arange(0, 16)[None, :]
-    valid = (place < keys)[:, None]
-    rated = tl.dot(held, tl.trans(tl.load(key + places, mask=valid, other=0.0))) * 0.25
-    if MASKED:
-        seen = sees(row[:, None], place[None, :], shift, left) & (place < keys)[None, :]
-        rated = tl.where(seen, rated, float("-inf"))
-    state, weights, rescale = reduce.online_softmax_update(state, rated)
-    values = tl.load(value + places, mask=valid, other=0.0)
-    return state, tl.dot(weights.to(values.dtype), values, sums * rescale[:, None])
-
-
-@triton.jit
-def windowed_kernel(query, key, value, plan, output, tiles, queries, keys, shift, left):
-    program = tl.program_id(axis=0)
-    begin, whole = tl.load(plan + 4 * program), tl.load(plan + 4 * program + 1)
-    whole_end, end = tl.load(plan + 4 * program + 2), tl.load(plan + 4 * program + 3)
-    row = program * 16 + tl.arange(0, 16)
-    places = row[:, None] * 16 + tl.arange(0, 16)[None, :]
-    inside = (row < queries)[:, None]
-    held = tl.load(query + places, mask=inside, other=0.0)
-    state = reduce.online_softmax_init(16, tl.float32)
-    sums = tl.zeros([16, 16], tl.float32)
-    visited, masked = 0, 0
-    for tile in range(begin, end):
-        if (tile >= whole) & (tile < whole_end):
-            state, sums = add_tile(
-                state, sums, held, key, value, row, tile * 16, keys, shift, left, False
-            )
-        else:
-            state, sums = add_tile(
-                state, sums, held, key, value, row, tile * 16, keys, shift, left, True
-            )
-            masked += 1
-        visited += 1
-    total = state[1]
-    share = tl.where(total == 0.0, 0.0, 1.0 / total)
-    tl.store(output + places, sums * share[:, None], mask=inside)
-    tl.store(tiles + 2 * program, visited)
-    tl.store(tiles + 2 * program + 1, masked)
-
-
-def windowed(query, key, value, left, from_end):
-    queries, keys = query.shape[0], key.shape[0]
-    shift = shift_of(queries, keys, from_end)
-    plan = [
-        tiles_seen(first, min(first + 16, queries) - 1, keys, shift, left, 16)
-        for first in range(0, queries, 16)
-    ]
-    if None in plan:
-        return None
-    of_tiles = torch.tensor(plan, dtype=torch.int32, device=query.device)
-    output = torch.empty_like(query)
-    tiles = torch.empty(len(plan), 2, dtype=torch.int32, device=query.device)
-    arguments = (query, key, value, of_tiles, output, tiles, queries, keys, shift, left)
-    return Launch.of(windowed_kernel, (len(plan),), *arguments, outputs=(output, tiles))
-""",
     hints=(
         "Which keys does query i see, from which to which, if the first query is at the place of the first "
         "key? And where is the first query if the last one is at the place of the last key?",
@@ -453,88 +316,50 @@ def windowed(query, key, value, left, from_end):
     mutants=(
         Mutant(
             "the last tile taken for full",
-            "min(first + shift + 1, keys) // tile",
-            "(first + shift + 1) // tile",
             "A tile that the keys do not fill is taken for whole: what is not there has a score of 0.",
         ),
-        Mutant(
-            "a mask off by one",
-            "key <= query + shift",
-            "key < query + shift",
-            "The mask is off by one: a query does not see the key at its own place.",
-        ),
+        Mutant("a mask off by one", "The mask is off by one: a query does not see the key at its own place."),
         Mutant(
             "a mask off by one, on the left",
-            "key >= query + shift - left",
-            "key > query + shift - left",
             "The mask is off by one on the left: `left` keys before its own place are seen.",
         ),
-        Mutant(
-            "one key into the future",
-            "key <= query + shift)",
-            "key <= query + shift + 1)",
-            "A query sees the key after its own.",
-        ),
+        Mutant("one key into the future", "A query sees the key after its own."),
         Mutant(
             "aligned at the beginning, always",
-            "return keys - queries if from_end else 0",
-            "return 0",
             "The first query is always at the place of the first key. Where is it if the *last* two are to "
             "meet?",
         ),
         Mutant(
             "aligned at the end, always",
-            "return keys - queries if from_end else 0",
-            "return keys - queries",
             "The last query is always at the place of the last key, also where the first two are to meet.",
         ),
         Mutant(
             "the shift turned around",
-            "return keys - queries if from_end else 0",
-            "return queries - keys if from_end else 0",
             "The shift has the wrong sign: with more keys than queries, a query is further to the right.",
         ),
         Mutant(
             "the diagonal without a mask",
-            "whole_end = min(first + shift + 1, keys) // tile",
-            "whole_end = min(last + shift + 1, keys) // tile",
             "Tiles on the diagonal have no mask. It is the *first* query that must see all of a tile.",
         ),
         Mutant(
             "the left edge without a mask",
-            "whole = (max(last + shift - left",
-            "whole = (max(first + shift - left",
             "Tiles at the left edge have no mask. It is the *last* query that must see all of a tile.",
         ),
-        Mutant(
-            "a mask on every tile",
-            "return begin, whole, whole_end, end",
-            "return begin, end, end, end",
-            "Every tile is masked, also those of which all queries see all keys.",
-        ),
+        Mutant("a mask on every tile", "Every tile is masked, also those of which all queries see all keys."),
         Mutant(
             "nothing is skipped on the left",
-            "begin, end = first_key // tile,",
-            "begin, end = 0,",
             "The first tile is visited always. From which key on does the first query see?",
         ),
         Mutant(
             "nothing is skipped on the right",
-            "(end_key + tile - 1) // tile",
-            "(keys + tile - 1) // tile",
             "All tiles up to the last key are visited. Up to which key does the last query see?",
         ),
         Mutant(
             "the last tile is not visited",
-            "(end_key + tile - 1) // tile",
-            "end_key // tile",
             "A tile that is seen in part on the right is not visited: its number is rounded down.",
         ),
         Mutant(
-            "sums are rounded between tiles",
-            "values, sums * rescale[:, None])",
-            "values, sums * rescale[:, None]).to(tl.float16).to(tl.float32)",
-            f"The sums are rounded to fp16 after each tile of keys. {_LOST}",
+            "sums are rounded between tiles", f"The sums are rounded to fp16 after each tile of keys. {_LOST}"
         ),
     ),
     unproven="that no instruction is wasted: a tile that is masked computes scores that nobody sees.",
@@ -555,35 +380,6 @@ MERGED = Exercise(
         _splits(1, 2, 16, nothing=((0, 1),), level=1, seed=4),
         _splits(9, 1, 17, nothing=((8, 0),), level=5, seed=5),
     ),
-    stub="""\
-@triton.jit
-def merge_splits_kernel(
-    outputs,
-    log_sums,
-    output,
-    log_sum,
-    splits,
-    rows,
-    size,
-    SPLITS: tl.constexpr,
-    SIZE: tl.constexpr,
-):
-    pass
-
-
-def merged(outputs, log_sums):
-    splits, rows, size = outputs.shape
-    output = torch.empty(rows, size, device=outputs.device)
-    log_sum = torch.empty(rows, device=outputs.device)
-    arguments = (outputs, log_sums, output, log_sum, splits, rows, size)
-    meta = {
-        "SPLITS": triton.next_power_of_2(splits),
-        "SIZE": triton.next_power_of_2(size),
-    }
-    return Launch.of(
-        merge_splits_kernel, (rows,), *arguments, outputs=(output, log_sum), **meta
-    )
-""",
     hints=(
         "A split has divided its sums by its own total. Which number has to multiply its output, so that the "
         "outputs of two splits can be added?",
@@ -595,50 +391,28 @@ def merged(outputs, log_sums):
     mutants=(
         Mutant(
             "NaN where nothing is seen: 0 / 0",
-            "share = tl.where(total == 0.0, 0.0, weights / total)",
-            "share = weights / total",
             "A row that no split saw is NaN: its total is 0, and 0 / 0 is no number. Its output is 0.",
         ),
         Mutant(
             "NaN where nothing is seen: -inf - -inf",
-            'shift = tl.where(maximum == float("-inf"), 0.0, maximum)',
-            "shift = maximum",
             "A row that no split saw is NaN: its maximum is $-\\infty$, and that less itself is no number.",
         ),
         Mutant(
             "all splits count alike",
-            "weights = tl.exp(sums - shift)",
-            "weights = tl.where(there, 1.0, 0.0)",
             "The mean of all splits is taken, though one may have nearly all of the weight.",
         ),
-        Mutant(
-            "shares do not add up to 1",
-            "weights / total)",
-            "weights)",
-            "The shares are not divided by their sum.",
-        ),
+        Mutant("shares do not add up to 1", "The shares are not divided by their sum."),
         Mutant(
             "the largest for the sum",
-            "shift + tl.log(total)",
-            "shift",
             "The log-sum-exp is the largest of those of the splits. The others count too.",
         ),
-        Mutant(
-            "what was subtracted is forgotten",
-            "shift + tl.log(total)",
-            "tl.log(total)",
-            "The log-sum-exp lacks what was subtracted before `exp`.",
-        ),
+        Mutant("what was subtracted is forgotten", "The log-sum-exp lacks what was subtracted before `exp`."),
         Mutant(
             "nothing is subtracted",
-            'shift = tl.where(maximum == float("-inf"), 0.0, maximum)',
-            "shift = 0.0",
             "Nothing is subtracted before `exp`. It overflows above 88, and is 0 below -104.",
         ),
         Mutant(
             "lanes beyond the splits count",
-            'mask=there, other=float("-inf")',
-            "mask=there, other=0.0",
             "Lanes beyond the last split have a log-sum-exp of 0, which is a weight like any other.",
         ),
     ),
@@ -661,19 +435,6 @@ BENT = Exercise(
         _bent(1, 4, 1, 1, 90, 16, cap=2.0, seed=4),  # decoding
         _bent(1, 1, 1, 1, 1, 16, cap=1.0, seed=9),
     ),
-    stub="""\
-@triton.jit
-def bend(scores, batch, head, query, key, extra):
-    return scores
-
-
-def bent(query, key, value, slopes, cap):
-    hook = None  # Hook(bend, ...): what does your function have to be given?
-    if hook is None:
-        return None
-    scoring = Scoring(hooks=(hook,))
-    return attention.launch(query, key, value, scoring, tile=(16, 16), splits=1)
-""",
     hints=(
         "The hook is given a tile of scores, and numbers of queries and keys that broadcast to it. Which "
         "line of torch would you write for it?",
@@ -685,51 +446,25 @@ def bent(query, key, value, slopes, cap):
     mutants=(
         Mutant(
             "the distance is capped too",
-            "return capped - tl.load(slopes + head) * distance",
-            "bent = scores - tl.load(slopes + head) * distance\n"
-            "    return cap - 2 * cap / (1 + tl.exp(2 * bent / cap))",
             "The distance is subtracted before the cap, so that it is capped with the score.",
         ),
-        Mutant(
-            "no cap",
-            "return capped - tl.load",
-            "return scores - tl.load",
-            "Scores are not capped.",
-        ),
-        Mutant(
-            "one slope for all heads",
-            "tl.load(slopes + head)",
-            "tl.load(slopes)",
-            "All heads have the first one's slope.",
-        ),
-        Mutant(
-            "far keys are preferred",
-            "return capped - tl.load",
-            "return capped + tl.load",
-            "The distance is added: the farther a key, the larger its score.",
-        ),
+        Mutant("no cap", "Scores are not capped."),
+        Mutant("one slope for all heads", "All heads have the first one's slope."),
+        Mutant("far keys are preferred", "The distance is added: the farther a key, the larger its score."),
         Mutant(
             "aligned at the beginning",
-            "query + shift - key",
-            "query - key",
             "The distance is measured as if the first query were at the place of the first key.",
         ),
         Mutant(
             "the shift turned around",
-            "query + shift - key",
-            "query - shift - key",
             "The shift has the wrong sign: with more keys than queries, a query is further to the right.",
         ),
         Mutant(
             "tanh of another argument",
-            "tl.exp(2 * scores / cap)",
-            "tl.exp(scores / cap)",
             "That is cap * tanh(x / (2 cap)): the exponential wants twice the argument.",
         ),
         Mutant(
             "between -1 and 1",
-            "cap - 2 * cap / (1",
-            "1 - 2 / (1",
             "The scores are capped at 1, whatever the cap: tanh has to be multiplied by it.",
         ),
     ),

@@ -224,38 +224,6 @@ DELTA = Exercise(
         _rows(1, 1, seed=4),
         _rows(33, 100, seed=5),
     ),
-    stub="""\
-@triton.jit
-def delta_kernel(
-    output_pointer,
-    gradient_pointer,
-    sum_gradient_pointer,
-    delta_pointer,
-    rows,
-    columns,
-    ROWS: tl.constexpr,
-    COLUMNS: tl.constexpr,
-):
-    pass
-
-
-def delta(output, gradient, sum_gradient):
-    rows, columns = output.shape
-    deltas = torch.empty(rows, device=output.device)
-    return Launch.of(
-        delta_kernel,
-        (triton.cdiv(rows, 16),),
-        output,
-        gradient,
-        sum_gradient,
-        deltas,
-        rows,
-        columns,
-        outputs=deltas,
-        ROWS=16,
-        COLUMNS=triton.next_power_of_2(columns),
-    )
-""",
     hints=(
         "Without the second gradient, which two tensors is delta made of, and along which axis is summed?",
         "L is the logarithm of a sum of exponentials of the scores. What is its derivative by one score, and "
@@ -266,34 +234,15 @@ def delta(output, gradient, sum_gradient):
     mutants=(
         Mutant(
             "the second gradient with the wrong sign",
-            "axis=1) - of_sum",
-            "axis=1) + of_sum",
             "The gradient of the log-sum-exp is added. It raises dS, from which delta is subtracted.",
         ),
-        Mutant(
-            "the second gradient is forgotten",
-            "axis=1) - of_sum",
-            "axis=1)",
-            "The gradient of the log-sum-exp does not enter.",
-        ),
+        Mutant("the second gradient is forgotten", "The gradient of the log-sum-exp does not enter."),
         Mutant(
             "a mean in place of the sum",
-            "tl.sum(output * gradient, axis=1)",
-            "tl.sum(output * gradient, axis=1) / columns",
             "The products are averaged over the columns. Their sum is asked for.",
         ),
-        Mutant(
-            "the gradient's own square",
-            "tl.sum(output * gradient",
-            "tl.sum(gradient * gradient",
-            "The output does not enter.",
-        ),
-        Mutant(
-            "a sum over rows",
-            "tl.sum(output * gradient, axis=1) - of_sum",
-            "tl.sum(tl.sum(output * gradient, axis=1), axis=0) - of_sum",
-            "Rows are added up. Each has a delta of its own.",
-        ),
+        Mutant("the gradient's own square", "The output does not enter."),
+        Mutant("a sum over rows", "Rows are added up. Each has a delta of its own."),
     ),
     unproven="that it is right where columns are many: the row of a head is one tile here.",
     returns_launch=True,
@@ -314,43 +263,6 @@ KEYS = Exercise(
         _heads(1, 5, 17, 16, seed=5, causal=False),
         _heads(3, 2, 3, 16, seed=6, causal=True),
     ),
-    stub="""\
-@triton.jit
-def keys_kernel(
-    query,
-    key,
-    value,
-    gradient,
-    log_sums,
-    deltas,
-    key_gradient,
-    value_gradient,
-    queries,
-    keys,
-    scale,
-    CAUSAL: tl.constexpr,
-    TILE: tl.constexpr,
-    SIZE: tl.constexpr,
-):
-    pass
-
-
-def key_value_gradients(query, key, value, gradient, log_sums, deltas, causal):
-    heads, queries, size = query.shape
-    keys = key.shape[1]
-    outputs = torch.empty_like(key), torch.empty_like(value)
-    tensors = (query, key, value, gradient, log_sums, deltas, *outputs)
-    arguments = (*tensors, queries, keys, size**-0.5)
-    return Launch.of(
-        keys_kernel,
-        (triton.cdiv(keys, 16), heads),
-        *arguments,
-        outputs=outputs,
-        CAUSAL=causal,
-        TILE=16,
-        SIZE=size,
-    )
-""",
     hints=(
         "Which two tiles does a program load once, and which four things come with each tile of queries?",
         "If a row of the tile of weights is a key, which of the two operands of K Qᵀ is transposed, and "
@@ -362,60 +274,30 @@ def key_value_gradients(query, key, value, gradient, log_sums, deltas, causal):
     mutants=(
         Mutant(
             "right with the causal mask alone",
-            "begin = first if CAUSAL else 0",
-            "begin = first",
             "The loop begins at the diagonal, whether a causal mask was asked for or not. Triton's own "
             "tutorial has had such a backward; its test was causal.",
         ),
-        Mutant(
-            "the mask is off by one",
-            "row[None, :] >= col",
-            "row[None, :] > col",
-            "No query sees the key of its own number. The causal mask lets it.",
-        ),
-        Mutant(
-            "no mask",
-            "tl.where(row[None, :] >= col, weights, 0.0)",
-            "weights",
-            "Tiles are skipped, but in the tile on the diagonal no pair is masked.",
-        ),
+        Mutant("the mask is off by one", "No query sees the key of its own number. The causal mask lets it."),
+        Mutant("no mask", "Tiles are skipped, but in the tile on the diagonal no pair is masked."),
         Mutant(
             "the scale is missing in dK",
-            "of_keys * scale",
-            "of_keys",
             "dK lacks a factor. By what are the products of queries and keys multiplied?",
         ),
         Mutant(
             "the scale is missing in the weights",
-            "tl.dot(k, tl.trans(q)) * scale",
-            "tl.dot(k, tl.trans(q))",
             "The weights are not those of the forward pass: scores are scaled there.",
         ),
         Mutant(
             "no delta",
-            " - delta[None, :])",
-            ")",
             "dP is multiplied by P, and no delta is subtracted: that is the gradient of exp, not of softmax.",
         ),
         Mutant(
             "dV by the gradient of the scores",
-            "tl.dot(weights, o, of_values)",
-            "tl.dot(of_scores, o, of_values)",
             "dV is a sum of dO with the gradients of the scores. Which numbers did the forward pass multiply "
             "values with?",
         ),
-        Mutant(
-            "dK by the gradient of the output",
-            "tl.dot(of_scores, q, of_keys)",
-            "tl.dot(of_scores, o, of_keys)",
-            "dK is a sum of dO. A score is a product with a query.",
-        ),
-        Mutant(
-            "only the last tile of queries",
-            "tl.dot(weights, o, of_values)",
-            "tl.dot(weights, o)",
-            "Of dV, only what the last tile of queries says is kept.",
-        ),
+        Mutant("dK by the gradient of the output", "dK is a sum of dO. A score is a product with a query."),
+        Mutant("only the last tile of queries", "Of dV, only what the last tile of queries says is kept."),
     ),
     unproven="that it is right where heads share keys, or that its sums fit the registers of a GPU: two of "
     "them lie in each program, beside two tiles of pairs.",
@@ -437,36 +319,6 @@ QUERIES = Exercise(
         _heads(2, 1, 18, 16, seed=5),
         _heads(1, 20, 2, 16, seed=6),  # one query sees one key, and one sees two
     ),
-    stub="""\
-@triton.jit
-def queries_kernel(
-    query,
-    key,
-    value,
-    gradient,
-    log_sums,
-    deltas,
-    query_gradient,
-    queries,
-    keys,
-    scale,
-    TILE: tl.constexpr,
-    SIZE: tl.constexpr,
-):
-    pass
-
-
-def query_gradient(query, key, value, gradient, log_sums, deltas):
-    heads, queries, size = query.shape
-    keys = key.shape[1]
-    output = torch.empty_like(query)
-    tensors = (query, key, value, gradient, log_sums, deltas, output)
-    arguments = (*tensors, queries, keys, size**-0.5)
-    grid = (triton.cdiv(queries, 16), heads)
-    return Launch.of(
-        queries_kernel, grid, *arguments, outputs=output, TILE=16, SIZE=size
-    )
-""",
     hints=(
         "What is loaded once now, log-sum-exps and deltas among it, and what passes by?",
         "Which key is the last that query 0 sees, with 20 queries and 37 keys? And which is the last for the "
@@ -477,53 +329,25 @@ def query_gradient(query, key, value, gradient, log_sums, deltas):
     mutants=(
         Mutant(
             "NaN where nothing is seen",
-            '    log_sum = tl.where(log_sum == float("-inf"), 0.0, log_sum)\n',
-            "",
             "Rows that see no key are NaN: both their scores and their log-sum-exp are -inf.",
         ),
         Mutant(
             "aligned at the beginning",
-            "shift = keys - queries",
-            "shift = 0",
             "The mask is aligned at the beginning: query i sees keys up to i. Here the last query sees the "
             "last key.",
         ),
-        Mutant(
-            "the mask is off by one",
-            "<= row[:, None] + shift",
-            "< row[:, None] + shift",
-            "Each query misses the last key that it sees.",
-        ),
-        Mutant(
-            "one key too many",
-            "<= row[:, None] + shift",
-            "<= row[:, None] + shift + 1",
-            "Each query sees one key too many.",
-        ),
+        Mutant("the mask is off by one", "Each query misses the last key that it sees."),
+        Mutant("one key too many", "Each query sees one key too many."),
         Mutant(
             "the scale is missing in dQ",
-            "of_queries * scale",
-            "of_queries",
             "dQ lacks a factor: scores are products times the scale, so their gradient has it too.",
         ),
         Mutant(
             "no delta",
-            " - delta[:, None])",
-            ")",
             "dP is multiplied by P, and no delta is subtracted: that is the gradient of exp, not of softmax.",
         ),
-        Mutant(
-            "the last tile is not visited",
-            "tl.minimum(first + TILE + shift, keys)",
-            "tl.minimum(first + shift, keys)",
-            "The tile that holds the diagonal is not visited.",
-        ),
-        Mutant(
-            "dQ by values",
-            "tl.dot(of_scores, k, of_queries)",
-            "tl.dot(of_scores, v, of_queries)",
-            "dQ is a sum of values. A score is a product with a key.",
-        ),
+        Mutant("the last tile is not visited", "The tile that holds the diagonal is not visited."),
+        Mutant("dQ by values", "dQ is a sum of values. A score is a product with a key."),
     ),
     unproven="that it is fast: what one program loads of keys and values, the programs of other queries of "
     "the same head load too.",
@@ -542,34 +366,6 @@ HOOK = Exercise(
         _hooked(1, 17, 16, 4.0, seed=2),
         _hooked(2, 5, 40, 0.5, seed=3),
     ),
-    stub="""\
-@triton.jit
-def squash(scores, batch, head, query, key, extra):
-    return scores / (1.0 + tl.abs(scores) / extra[0])
-
-
-@triton.jit
-def squash_gradient(gradient, scores, batch, head, query, key, extra):
-    pass  # return the gradient of `scores`, from that of what `squash` returned
-
-
-def squashed_gradients(gradient, query, key, value, output, log_sums, cap):
-    hook = Hook(squash, (cap,), None)  # put squash_gradient here
-    if hook.gradient is None:
-        return None
-    tiling = attention_backward.Tiling((16, 16))
-    return attention_backward.launch(
-        gradient,
-        query,
-        key,
-        value,
-        output,
-        log_sums,
-        Scoring(hooks=(hook,)),
-        of_keys=tiling,
-        of_queries=tiling,
-    )
-""",
     hints=(
         "By the chain rule, what is the gradient of what a function was given, if that of what it returned "
         "is known?",
@@ -580,39 +376,24 @@ def squashed_gradients(gradient, query, key, value, output, log_sums, cap):
     mutants=(
         Mutant(
             "passed on as it is",
-            "gradient / (slope * slope)",
-            "gradient",
             "The gradient is passed on as it is: that is right of hooks that add something, and this one "
             "bends.",
         ),
-        Mutant(
-            "not squared",
-            "gradient / (slope * slope)",
-            "gradient / slope",
-            "The slope is the square of what the score was divided by, upside down.",
-        ),
+        Mutant("not squared", "The slope is the square of what the score was divided by, upside down."),
         Mutant(
             "multiplied, not divided",
-            "gradient / (slope * slope)",
-            "gradient * (slope * slope)",
             "The gradient grows with the score. Where the function is flat, it should nearly vanish.",
         ),
         Mutant(
             "negative scores",
-            "slope = 1.0 + tl.abs(scores) / extra[0]",
-            "slope = 1.0 + scores / extra[0]",
             "Scores below 0 are bent as much as those above: the function is odd, so its slope is even.",
         ),
         Mutant(
             "the slope where the score has arrived",
-            "slope = 1.0 + tl.abs(scores) / extra[0]",
-            "slope = 1.0 + tl.abs(squash(scores, batch, head, query, key, extra)) / extra[0]",
             "The slope is taken at what the hook returned. It belongs to what the hook was given.",
         ),
         Mutant(
             "the function again",
-            "gradient / (slope * slope)",
-            "squash(gradient, batch, head, query, key, extra)",
             "The gradient itself is squashed. The chain rule multiplies it with a slope.",
         ),
     ),

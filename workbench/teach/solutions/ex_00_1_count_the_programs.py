@@ -16,6 +16,19 @@ import triton
 
 def count(n: int, block_size: int) -> tuple[int, int]:
     """The programs that cover n elements, and the idle lanes of the last one."""
+    # WRONG right for blocks of 256 only:
+    #     """The programs that cover n elements, and the idle lanes of the last one."""
+    #     block_size = 256
+    ### BEGIN SOLUTION
     programs = triton.cdiv(n, block_size)
+    # WRONG the division rounds down: programs = n // block_size
+    # WRONG always one program more: programs = n // block_size + 1
     idle_lanes = programs * block_size - n
+    # WRONG the lanes in use instead of the idle ones: idle_lanes = n % block_size
+    # WRONG a full last block counts as empty: idle_lanes = block_size - n % block_size
+    # WRONG the idle lanes of all blocks: idle_lanes = programs * (programs * block_size - n)
     return programs, idle_lanes
+    # WRONG zeros: return 0, 0
+    # WRONG the arguments, untouched: return n, block_size
+    ### END SOLUTION
+    # STUB: pass  # return programs, idle_lanes

@@ -16,3 +16,21 @@ sector serves them all.
 def sectors(first: int, stride: int, itemsize: int) -> int:
     """How many sectors the 32 lanes of a warp touch."""
     return len({(first + lane * stride * itemsize) // 32 for lane in range(32)})
+    # STUB: pass  # return how many
+    # WRONG the first byte is left out: return len({(lane * stride * itemsize) // 32 for lane in range(32)})
+    # WRONG the stride is left out: return len({(first + lane * itemsize) // 32 for lane in range(32)})
+    # WRONG the stride is taken for bytes: return len({(first + lane * stride) // 32 for lane in range(32)})
+    # WRONG cache lines instead of sectors:
+    #     return len({(first + lane * stride * itemsize) // 128 for lane in range(32)})
+    # WRONG one for each lane: return len([(first + lane * stride * itemsize) // 32 for lane in range(32)])
+    # WRONG the bytes asked for, in sectors: return 32 * itemsize // 32
+    # WRONG not rounded down: return len({(first + lane * stride * itemsize) / 32 for lane in range(32)})
+    # WRONG bits instead of bytes:
+    #     return len({(first + lane * stride * itemsize * 8) // 32 for lane in range(32)})
+    # WRONG lanes count from 1:
+    #     return len({(first + lane * stride * itemsize) // 32 for lane in range(1, 33)})
+    # WRONG half a warp: return len({(first + lane * stride * itemsize) // 32 for lane in range(16)})
+    # WRONG the last lane is missing:
+    #     return len({(first + lane * stride * itemsize) // 32 for lane in range(31)})
+    # WRONG zero: return 0
+    # WRONG the first byte, untouched: return first

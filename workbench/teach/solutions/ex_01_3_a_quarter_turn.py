@@ -26,17 +26,55 @@ from workbench.launch import Launch
 @triton.jit
 def quarter_turn_kernel(x_pointer, output_pointer, rows, columns, TILE: tl.constexpr):
     """output[columns - 1 - j, i] = x[i, j], one tile a program."""
+    ### BEGIN SOLUTION
     row = tl.program_id(axis=0) * TILE + tl.arange(0, TILE)
+    # WRONG every program takes the first rows: row = tl.arange(0, TILE)
     column = tl.program_id(axis=1) * TILE + tl.arange(0, TILE)
     inside = (row < rows)[:, None] & (column < columns)[None, :]
     tile = tl.load(x_pointer + row[:, None] * columns + column[None, :], mask=inside)
+    # WRONG no mask on the load: tile = tl.load(x_pointer + row[:, None] * columns + column[None, :])
     places = (columns - 1 - column)[:, None] * rows + row[None, :]
+    # WRONG a transpose: places = column[:, None] * rows + row[None, :]
+    # WRONG clockwise: places = column[:, None] * rows + (rows - 1 - row)[None, :]
+    # WRONG each tile turned in its place: places = column[:, None] * rows + row[None, :]
+    # WRONG the rows run backwards:
+    #     places = (columns - 1 - column)[:, None] * rows + (rows - 1 - row)[None, :]
+    # WRONG one row too far: places = (columns - column)[:, None] * rows + row[None, :]
     tl.store(output_pointer + places, tl.trans(tile), mask=tl.trans(inside))
+    # WRONG each tile turned in its place:
+    #     tl.store(output_pointer + places, tl.flip(tl.trans(tile), 0), mask=tl.trans(inside))
+    # WRONG the tile is not turned: tl.store(output_pointer + places, tile, mask=tl.trans(inside))
+    # WRONG the mask is not turned: tl.store(output_pointer + places, tl.trans(tile), mask=inside)
+    # WRONG no mask on the store: tl.store(output_pointer + places, tl.trans(tile))
+    # WRONG zeros: tl.store(output_pointer + places, tl.trans(tile) * 0, mask=tl.trans(inside))
+    # WRONG x, untouched:
+    #     tl.store(output_pointer + row[:, None] * columns + column[None, :], tile, mask=inside)
+    ### END SOLUTION
 
 
 def quarter_turn(x: torch.Tensor) -> Launch:
     """x, turned counterclockwise by 90 degrees."""
     rows, columns = x.shape
     output = torch.empty(columns, rows, device=x.device)
+    ### BEGIN SOLUTION
     grid = (triton.cdiv(rows, 32), triton.cdiv(columns, 32))
+    # WRONG tiles of 8 x 8: grid = (triton.cdiv(rows, 8), triton.cdiv(columns, 8))
+    # WRONG one program: grid = (1, 1)
+    # WRONG the grid rounds rows down: grid = (max(rows // 32, 1), triton.cdiv(columns, 32))
+    # WRONG the grid rounds columns down: grid = (triton.cdiv(rows, 32), max(columns // 32, 1))
+    # WRONG the axes of the grid are swapped: grid = (triton.cdiv(columns, 32), triton.cdiv(rows, 32))
     return Launch.of(quarter_turn_kernel, grid, x, output, rows, columns, outputs=output, TILE=32)
+    # WRONG tiles of 8 x 8:
+    #     return Launch.of(quarter_turn_kernel, grid, x, output, rows, columns, outputs=output, TILE=8)
+    ### END SOLUTION
+    # STUB:
+    #     return Launch.of(
+    #         quarter_turn_kernel,
+    #         (1, 1),
+    #         x,
+    #         output,
+    #         rows,
+    #         columns,
+    #         outputs=output,
+    #         TILE=32,
+    #     )

@@ -28,17 +28,39 @@ from workbench.launch import Launch
 @triton.jit
 def log_sum_exp_kernel(x_pointer, output_pointer, columns, BLOCK_SIZE: tl.constexpr):
     """output[i] = log of the sum of exp(x[i]), one row a program, tile by tile."""
+    ### BEGIN SOLUTION
     row = tl.program_id(axis=0)
     maximum = float("-inf")
+    # WRONG the maximum starts at a number: maximum = -1e30
     total = 0.0
     for start in range(0, columns, BLOCK_SIZE):
+        # WRONG only the first tile: for start in range(0, BLOCK_SIZE, BLOCK_SIZE):
+        # WRONG one tile of 1,024: for start in range(1):
+        # WRONG one tile of 4,096: for start in range(1):
         column = start + tl.arange(0, BLOCK_SIZE)
+        # WRONG one tile of 1,024: column = tl.arange(0, 1024)
+        # WRONG one tile of 4,096: column = tl.arange(0, 4096)
         x = tl.load(x_pointer + row * columns + column, mask=column < columns, other=float("-inf"))
+        # WRONG lanes without an element hold 0:
+        #     x = tl.load(x_pointer + row * columns + column, mask=column < columns, other=0.0)
         new_maximum = tl.maximum(maximum, tl.max(x, axis=0))
+        # WRONG no maximum is subtracted:
+        # WRONG the maximum of the last tile: new_maximum = tl.max(x, axis=0)
         shift = tl.where(new_maximum == float("-inf"), 0.0, new_maximum)
+        # WRONG no maximum is subtracted:
+        # WRONG -inf minus -inf: shift = new_maximum
         total = total * tl.exp(maximum - shift) + tl.sum(tl.exp(x - shift), axis=0)
+        # WRONG the total is not rescaled: total = total + tl.sum(tl.exp(x - shift), axis=0)
+        # WRONG the rescale is upside down:
+        #     total = total * tl.exp(shift - maximum) + tl.sum(tl.exp(x - shift), axis=0)
+        # WRONG no maximum is subtracted: total += tl.sum(tl.exp(x), axis=0)
         maximum = new_maximum
+        # WRONG no maximum is subtracted:
     tl.store(output_pointer + row, maximum + tl.log(total))
+    # WRONG no maximum is subtracted: tl.store(output_pointer + row, tl.log(total))
+    # WRONG the maximum is not added again: tl.store(output_pointer + row, tl.log(total))
+    # WRONG no logarithm: tl.store(output_pointer + row, maximum + total)
+    ### END SOLUTION
 
 
 def log_sum_exp(x: torch.Tensor) -> Launch:

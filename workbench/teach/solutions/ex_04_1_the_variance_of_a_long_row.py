@@ -34,21 +34,59 @@ from workbench.launch import Launch
 @triton.jit
 def variance_kernel(x_pointer, output_pointer, columns, BLOCK_SIZE: tl.constexpr):
     """output[i] = variance of x[i], one row a program, tile by tile."""
+    ### BEGIN SOLUTION
     row = tl.program_id(axis=0)
+    ### BEGIN WRONG
     mean = 0.0
     squares = 0.0
     for start in range(0, columns, BLOCK_SIZE):
+        # WRONG only the first tile: for start in range(0, BLOCK_SIZE, BLOCK_SIZE):
         column = start + tl.arange(0, BLOCK_SIZE)
         valid = column < columns
         x = tl.load(x_pointer + row * columns + column, mask=valid, other=0.0)
         count = tl.minimum(columns - start, BLOCK_SIZE)
+        # WRONG the last tile counts as full: count = BLOCK_SIZE
         tile_mean = tl.sum(x, axis=0) / count
         centered = tl.where(valid, x - tile_mean, 0.0)
+        # WRONG idle lanes are squared: centered = x - tile_mean
         difference = tile_mean - mean
+        # WRONG the difference of two moments:
+        # WRONG the mean of the squares less the square of the mean:
         share = count / (start + count)
+        # WRONG the difference of two moments:
+        # WRONG the mean of the squares less the square of the mean:
         mean += difference * share
+        # WRONG the difference of two moments: mean += tl.sum(x, axis=0)
+        # WRONG the mean of the squares less the square of the mean: mean += tl.sum(x, axis=0)
+        # WRONG halfway between the means: mean += difference / 2
+        # WRONG the mean of the last tile: mean = tile_mean
         squares += tl.sum(centered * centered, axis=0) + difference * difference * start * share
+        # WRONG the difference of two moments: squares += tl.sum(x * x, axis=0)
+        # WRONG the mean of the squares less the square of the mean: squares += tl.sum(x * x, axis=0)
+        # WRONG nothing between the tiles: squares += tl.sum(centered * centered, axis=0)
+    ### END WRONG
+    # WRONG one tile of 1,024:
+    #     column = tl.arange(0, 1024)
+    #     valid = column < columns
+    #     x = tl.load(x_pointer + row * columns + column, mask=valid, other=0.0)
+    #     mean = tl.sum(x, axis=0) / columns
+    #     centered = tl.where(valid, x - mean, 0.0)
+    #     squares = tl.sum(centered * centered, axis=0)
+    # WRONG one tile of 4,096:
+    #     column = tl.arange(0, 4096)
+    #     valid = column < columns
+    #     x = tl.load(x_pointer + row * columns + column, mask=valid, other=0.0)
+    #     mean = tl.sum(x, axis=0) / columns
+    #     centered = tl.where(valid, x - mean, 0.0)
+    #     squares = tl.sum(centered * centered, axis=0)
     tl.store(output_pointer + row, squares / columns)
+    # WRONG the difference of two moments:
+    #     tl.store(output_pointer + row, (squares - mean * mean / columns) / columns)
+    # WRONG the mean of the squares less the square of the mean:
+    #     tl.store(output_pointer + row, squares / columns - (mean / columns) * (mean / columns))
+    # WRONG divided by one less: tl.store(output_pointer + row, squares / (columns - 1))
+    # WRONG the standard deviation: tl.store(output_pointer + row, tl.sqrt(squares / columns))
+    ### END SOLUTION
 
 
 def variance(x: torch.Tensor) -> Launch:

@@ -31,6 +31,7 @@ def rms_norm_backward_kernel(
     x_pointer, weight_pointer, dy_pointer, dx_pointer, columns, eps, BLOCK_SIZE: tl.constexpr
 ):
     """dx[i] = r * (g - x[i] * r^2 * mean of g * x[i]), g = dy[i] * weight, one row a program."""
+    ### BEGIN SOLUTION
     column = tl.arange(0, BLOCK_SIZE)
     valid = column < columns
     places = tl.program_id(axis=0) * columns + column
@@ -38,15 +39,42 @@ def rms_norm_backward_kernel(
     dy = tl.load(dy_pointer + places, mask=valid, other=0.0)
     weight = tl.load(weight_pointer + column, mask=valid, other=0.0)
     g = dy * weight
+    # WRONG the weight does not enter: g = dy
     r = 1 / tl.sqrt(tl.sum(x * x, axis=0) / columns + eps)
+    # WRONG divided by the width of the tile: r = 1 / tl.sqrt(tl.sum(x * x, axis=0) / BLOCK_SIZE + eps)
+    # WRONG no eps: r = 1 / tl.sqrt(tl.sum(x * x, axis=0) / columns)
     mean = tl.sum(g * x, axis=0) / columns
+    # WRONG the mean of g: mean = tl.sum(g, axis=0) / columns
+    # WRONG a sum instead of a mean: mean = tl.sum(g * x, axis=0)
     tl.store(dx_pointer + places, r * (g - x * r * r * mean), mask=valid)
+    # WRONG r taken for a constant: tl.store(dx_pointer + places, r * g, mask=valid)
+    # WRONG plus instead of minus: tl.store(dx_pointer + places, r * (g + x * r * r * mean), mask=valid)
+    # WRONG one r less: tl.store(dx_pointer + places, r * (g - x * r * mean), mask=valid)
+    # WRONG no r in front: tl.store(dx_pointer + places, g - x * r * r * mean, mask=valid)
+    ### END SOLUTION
 
 
 def rms_norm_backward(x: torch.Tensor, weight: torch.Tensor, dy: torch.Tensor, eps: float) -> Launch:
     """The gradient of x, from that of the output."""
     rows, columns = x.shape
     dx = torch.empty_like(x)
+    ### BEGIN SOLUTION
     arguments = (x, weight, dy, dx, columns, eps)
     block_size = triton.next_power_of_2(columns)
+    # WRONG a tile of 1,024, whatever the row: block_size = 1024
+    # WRONG a tile of 4,096, whatever the row: block_size = 4096
     return Launch.of(rms_norm_backward_kernel, (rows,), *arguments, outputs=dx, BLOCK_SIZE=block_size)
+    ### END SOLUTION
+    # STUB:
+    #     return Launch.of(
+    #         rms_norm_backward_kernel,
+    #         (rows,),
+    #         x,
+    #         weight,
+    #         dy,
+    #         dx,
+    #         columns,
+    #         eps,
+    #         outputs=dx,
+    #         BLOCK_SIZE=triton.next_power_of_2(columns),
+    #     )

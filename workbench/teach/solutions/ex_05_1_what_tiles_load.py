@@ -16,7 +16,18 @@ block_m, rounded up: Python's `//` rounds down.)
 
 def loaded_bytes(m: int, n: int, k: int, block_m: int, block_n: int) -> int:
     """Bytes that all programs of a product in fp16 load together."""
+    ### BEGIN SOLUTION
     tile_rows, tile_cols = -(-m // block_m), -(-n // block_n)
+    # WRONG the last tile left out: tile_rows, tile_cols = m // block_m, n // block_n
     of_a = tile_cols * m * k
+    # WRONG rows and columns swapped: of_a = tile_rows * m * k
+    # WRONG each matrix once: of_a = m * k
+    # WRONG lanes that hang over: of_a = tile_cols * tile_rows * block_m * k
     of_b = tile_rows * k * n
+    # WRONG rows and columns swapped: of_b = tile_cols * k * n
+    # WRONG each matrix once: of_b = k * n
+    # WRONG lanes that hang over: of_b = tile_rows * k * tile_cols * block_n
     return 2 * (of_a + of_b)
+    # WRONG elements instead of bytes: return of_a + of_b
+    # WRONG the output too: return 2 * (of_a + of_b + m * n)
+    ### END SOLUTION

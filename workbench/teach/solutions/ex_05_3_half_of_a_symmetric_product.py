@@ -24,7 +24,10 @@ from workbench.launch import Launch
 @triton.jit
 def gram_kernel(x_pointer, output_pointer, rows, columns, BLOCK: tl.constexpr, BLOCK_K: tl.constexpr):
     """output = x.t() @ x, a tile and its mirror image a program."""
+    ### BEGIN SOLUTION
     if tl.program_id(axis=0) <= tl.program_id(axis=1):
+        # WRONG all tiles are made: if tl.program_id(axis=0) <= tl.num_programs(axis=0):
+        # WRONG without the diagonal: if tl.program_id(axis=0) < tl.program_id(axis=1):
         left = tl.program_id(axis=0) * BLOCK + tl.arange(0, BLOCK)[:, None]
         right = tl.program_id(axis=1) * BLOCK + tl.arange(0, BLOCK)[None, :]
         total = tl.zeros([BLOCK, BLOCK], tl.float32)
@@ -32,11 +35,23 @@ def gram_kernel(x_pointer, output_pointer, rows, columns, BLOCK: tl.constexpr, B
             of_a = start + tl.arange(0, BLOCK_K)[None, :]
             of_b = start + tl.arange(0, BLOCK_K)[:, None]
             a = tl.load(x_pointer + of_a * columns + left, mask=(of_a < rows) & (left < columns), other=0.0)
+            # WRONG the product of the rows:
+            #     a = tl.load(
+            #         x_pointer + left * columns + of_a, mask=(of_a < rows) & (left < columns), other=0.0
+            #     )
+            # WRONG no mask along K:
+            #     a = tl.load(x_pointer + of_a * columns + left, mask=left < columns, other=0.0)
             b = tl.load(x_pointer + of_b * columns + right, mask=(of_b < rows) & (right < columns), other=0.0)
+            # WRONG no mask along K:
+            #     b = tl.load(x_pointer + of_b * columns + right, mask=right < columns, other=0.0)
             total = tl.dot(a, b, total)
+            # WRONG only the last step is kept: total = tl.dot(a, b)
+            # WRONG sums are rounded between steps: total = (total + tl.dot(a, b)).to(tl.float16)
         inside = (left < columns) & (right < columns)
         tl.store(output_pointer + left * columns + right, total, mask=inside)
         tl.store(output_pointer + right * columns + left, total, mask=inside)
+        # WRONG the mirror images are not stored:
+    ### END SOLUTION
 
 
 def gram(x: torch.Tensor) -> Launch:
@@ -44,5 +59,19 @@ def gram(x: torch.Tensor) -> Launch:
     rows, columns = x.shape
     output = torch.empty(columns, columns, dtype=x.dtype, device=x.device)
     tiles = triton.cdiv(columns, 16)
+    ### BEGIN SOLUTION
     arguments = (x, output, rows, columns)
     return Launch.of(gram_kernel, (tiles, tiles), *arguments, outputs=output, BLOCK=16, BLOCK_K=16)
+    ### END SOLUTION
+    # STUB:
+    #     return Launch.of(
+    #         gram_kernel,
+    #         (tiles, tiles),
+    #         x,
+    #         output,
+    #         rows,
+    #         columns,
+    #         outputs=output,
+    #         BLOCK=16,
+    #         BLOCK_K=16,
+    #     )

@@ -18,12 +18,31 @@ import triton
 
 def best_tile(m: int, n: int, registers: int) -> tuple[int, int]:
     """The rows and columns of the tile that loads the least."""
+    ### BEGIN SOLUTION
     sides = (16, 32, 64, 128, 256)
     fitting = [(rows, cols) for rows in sides for cols in sides if rows * cols <= 128 * registers]
+    # WRONG a square:
+    #     fitting = [
+    #         (rows, cols)
+    #         for rows in sides
+    #         for cols in sides
+    #         if rows * cols <= 128 * registers and rows == cols
+    #     ]
+    # WRONG registers of one thread:
+    #     fitting = [(rows, cols) for rows in sides for cols in sides if rows * cols <= 32 * registers]
+    # WRONG all registers but one:
+    #     fitting = [(rows, cols) for rows in sides for cols in sides if rows * cols < 128 * registers]
 
     def cost(tile: tuple[int, int]) -> tuple[int, int, int]:
         rows, cols = tile
         loaded = triton.cdiv(n, cols) * m + triton.cdiv(m, rows) * n
+        # WRONG rows and columns swapped: loaded = triton.cdiv(n, cols) * n + triton.cdiv(m, rows) * m
+        # WRONG as though tiles never hung over: loaded = n / cols * m + m / rows * n
+        # WRONG lanes that hang over: loaded = triton.cdiv(n, cols) * triton.cdiv(m, rows) * (rows + cols)
         return loaded, rows, cols
+        # WRONG the largest tile that fits: return -rows * cols, rows, cols
+        # WRONG the tallest of equals: return loaded, cols, rows
 
     return min(fitting, key=cost)
+    ### END SOLUTION
+    # STUB: pass  # return rows, cols

@@ -23,13 +23,24 @@ from workbench.launch import Launch
 @triton.jit
 def tile_of(number, rows, cols):
     """Row and column of the tile that program `number` makes, of rows * cols tiles."""
+    ### BEGIN SOLUTION
     first = number // (2 * cols) * 2
+    # WRONG groups of four: first = number // (4 * cols) * 4
     height = min(rows - first, 2)
+    # WRONG groups of one height: height = 2
+    # WRONG groups of four: height = min(rows - first, 4)
     within = number % (2 * cols)
+    # WRONG groups of four: within = number % (4 * cols)
     col = within // height
     if first % 4 == 2:
+        # WRONG always forward: if first < 0:
+        # WRONG groups of four: if first % 8 == 4:
         col = cols - 1 - col
     return first + within % height, col
+    # WRONG row by row: return number // cols, number % cols
+    # WRONG row and column swapped: return col, first + within % height
+    ### END SOLUTION
+    # STUB: return rows, cols  # beyond the last tile: nothing is stored
 
 
 @triton.jit
@@ -41,6 +52,9 @@ def make_tile(a_pointer, b_pointer, output_pointer, m, n, tile_row, tile_col, BL
     a = tl.load(a_pointer + row * BLOCK + of_a, mask=row < m, other=0.0)
     b = tl.load(b_pointer + of_b * n + col, mask=col < n, other=0.0)
     tl.store(output_pointer + row * n + col, tl.dot(a, b), mask=(row < m) & (col < n))
+    # STUB:
+    #     inside = (row < m) & (col < n)
+    #     tl.store(output_pointer + row * n + col, tl.dot(a, b), mask=inside)
 
 
 @triton.jit

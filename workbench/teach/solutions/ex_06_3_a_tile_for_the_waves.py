@@ -24,14 +24,23 @@ import triton
 
 def plan(m: int, n: int, units: int) -> tuple[int, int, int]:
     """Rows and columns of the best tile, and how many programs make all of them in as few waves."""
+    ### BEGIN SOLUTION
     tiles_to_try = [(rows, cols) for rows in (64, 128) for cols in (64, 128, 192, 256)]
 
     def cost(tile: tuple[int, int]) -> tuple[int, int, int]:
         rows, cols = tile
         waves = triton.cdiv(triton.cdiv(m, rows) * triton.cdiv(n, cols), units)
+        # WRONG waves in fractions: waves = triton.cdiv(m, rows) * triton.cdiv(n, cols) / units
         return waves * max(rows * cols, 80 * (rows + cols)), rows, cols
+        # WRONG the fewest waves: return waves, rows, cols
+        # WRONG loads cost nothing: return waves * rows * cols, rows, cols
+        # WRONG the largest of equals: return waves * max(rows * cols, 80 * (rows + cols)), -rows, -cols
 
     _, rows, cols = min(map(cost, tiles_to_try))
     tiles = triton.cdiv(m, rows) * triton.cdiv(n, cols)
     waves = triton.cdiv(tiles, units)
     return rows, cols, triton.cdiv(tiles, waves)
+    # WRONG a program for each unit: return rows, cols, min(tiles, units)
+    # WRONG programs rounded down: return rows, cols, tiles // waves
+    ### END SOLUTION
+    # STUB: pass  # return rows, cols, programs

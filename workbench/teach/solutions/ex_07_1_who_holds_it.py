@@ -16,6 +16,21 @@ columns. The check knows neither formula: it asks the compiler.
 
 def holder(row: int, column: int) -> tuple[int, int]:
     """The lane and the register of an element of mma.m16n8k16's accumulator."""
+    ### BEGIN SOLUTION
     lane = row % 8 * 4 + column // 2
+    # WRONG the rows go on beyond the eighth: lane = row * 4 + column // 2
+    # WRONG a lane for each column: lane = row % 8 * 4 + column
+    # WRONG eight lanes a row: lane = row % 8 * 8 + column // 2
+    # WRONG lanes go down the columns: lane = row % 8 + column // 2 * 8
+    # WRONG two neighboring rows a lane: lane = row // 2 * 4 + column // 2
     register = row // 8 * 2 + column % 2
+    # WRONG the registers go down first: register = row // 8 + column % 2 * 2
+    # WRONG the lower half has the same registers: register = column % 2
+    # WRONG the columns have the same registers: register = row // 8 * 2
+    # WRONG two neighboring rows a lane: register = row % 2 * 2 + column % 2
     return lane, register
+    # WRONG register and lane are swapped: return register, lane
+    # WRONG zeros: return 0, 0
+    # WRONG the arguments, untouched: return row, column
+    ### END SOLUTION
+    # STUB: pass  # return lane, register

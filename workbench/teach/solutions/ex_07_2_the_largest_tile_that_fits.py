@@ -17,9 +17,24 @@ from workbench.launch import Launch
 
 def largest_tile(launch: Launch, target: str, registers: int) -> int:
     """The largest BLOCK_N that stays within the budget of registers without spilling."""
+    ### BEGIN SOLUTION
     largest = 0
     for block_n in (32, 64, 128, 256):
+        # WRONG 256 is not tried: for block_n in (32, 64, 128):
         (step,) = lens.compile(launch, target, BLOCK_N=block_n)
+        # WRONG the target is not looked at: (step,) = lens.compile(launch, "sm_90", BLOCK_N=block_n)
+        # WRONG the tile is not changed: (step,) = lens.compile(launch, target)
+        # WRONG BLOCK_M is changed: (step,) = lens.compile(launch, target, BLOCK_M=block_n)
         if step.registers <= registers and step.spills == 0:
+            # WRONG spills are not looked at: if step.registers <= registers:
+            # WRONG the budget is not looked at: if step.spills == 0:
+            # WRONG less than the budget: if step.registers < registers and step.spills == 0:
             largest = block_n
+            # WRONG the smallest that fits: largest = largest or block_n
+            # WRONG how many fit: largest += 1
     return largest
+    # WRONG the largest of all when nothing fits: return largest or 256
+    # WRONG zeros: return 0
+    # WRONG the budget, untouched: return registers
+    ### END SOLUTION
+    # STUB: pass  # return the largest BLOCK_N of 32, 64, 128, 256 that fits, or 0

@@ -27,17 +27,41 @@ def distribute(
     warps_per_cta: tuple[int, int],
 ) -> torch.Tensor:
     """The element that each place of the blocked layout holds: [warps, lanes, registers, 2]."""
+    ### BEGIN SOLUTION
     hs_lengthss = []
     for i in range(2):
         size, threads, warps = size_per_thread[i], threads_per_warp[i], warps_per_cta[i]
         repetitions = shape[i] // (warps * threads * size)
         hs_lengthss.append((repetitions, warps, threads, size))
+        # WRONG a warp's repetitions lie together: hs_lengthss.append((warps, repetitions, threads, size))
+        # WRONG a lane's elements lie apart: hs_lengthss.append((repetitions, warps, size, threads))
+        # WRONG lanes and warps have changed places: hs_lengthss.append((repetitions, threads, warps, size))
+        # WRONG the fastest part stands first: hs_lengthss.append((size, threads, warps, repetitions))
     encoding = TileDistributionEncoding(
         rs_lengths=(),
         hs_lengthss=tuple(hs_lengthss),
         ps_to_rhss_major=((1, 2), (1, 2)),
+        # WRONG lanes go down first: ps_to_rhss_major=((1, 2), (2, 1)),
+        # WRONG warps go down first: ps_to_rhss_major=((2, 1), (1, 2)),
         ps_to_rhss_minor=((1, 1), (2, 2)),
+        # WRONG a warp's repetitions lie together: ps_to_rhss_minor=((0, 0), (2, 2)),
+        # WRONG a lane's elements lie apart: ps_to_rhss_minor=((1, 1), (3, 3)),
+        # WRONG lanes and warps have changed places: ps_to_rhss_minor=((2, 2), (1, 1)),
+        # WRONG the fastest part stands first: ps_to_rhss_minor=((2, 2), (1, 1)),
         ys_to_rhs_major=(1, 2, 1, 2),
+        # WRONG repetitions go down first: ys_to_rhs_major=(2, 1, 1, 2),
+        # WRONG the elements of a thread go down first: ys_to_rhs_major=(1, 2, 2, 1),
         ys_to_rhs_minor=(0, 0, 3, 3),
+        # WRONG repetitions are the fastest: ys_to_rhs_minor=(3, 3, 0, 0),
+        # WRONG a warp's repetitions lie together: ys_to_rhs_minor=(1, 1, 3, 3),
+        # WRONG a lane's elements lie apart: ys_to_rhs_minor=(0, 0, 2, 2),
+        # WRONG the fastest part stands first: ys_to_rhs_minor=(3, 3, 0, 0),
     )
     return torch.tensor(encoding.elements()).flatten(2, -2)
+    # WRONG zeros: return torch.zeros_like(torch.tensor(encoding.elements())).flatten(2, -2)
+    ### END SOLUTION
+    # STUB:
+    #     encoding = None  # TileDistributionEncoding(...)
+    #     if encoding is not None:
+    #         places = torch.tensor(encoding.elements())  # [warps, lanes, Y..., 2]
+    #         return places.flatten(2, -2)  # [warps, lanes, registers, 2]

@@ -38,20 +38,66 @@ def relu_kernel(
     TILE_COLUMNS: tl.constexpr,
 ):
     """output[i, j] = max(x[i, j], 0), one tile a program."""
+    ### BEGIN SOLUTION
     columns = columns // 8 * 8
+    # WRONG the sizes may be any numbers:
+    # WRONG the columns may be any number:
+    # WRONG columns in sixteens: columns = columns // 16 * 16
+    # WRONG eighths: columns = columns // 8
     row_stride = row_stride // 8 * 8
+    # WRONG the sizes may be any numbers:
+    # WRONG the stride may be any number:
+    # WRONG the stride in sixteens: row_stride = row_stride // 16 * 16
     row = tl.program_id(axis=0) * TILE_ROWS + tl.arange(0, TILE_ROWS)
     column = tl.program_id(axis=1) * TILE_COLUMNS + tl.arange(0, TILE_COLUMNS)
     inside = (row < rows)[:, None] & (column < columns)[None, :]
     tile = tl.load(x_pointer + row[:, None] * row_stride + column[None, :], mask=inside)
+    # WRONG x without its stride:
+    #     tile = tl.load(x_pointer + row[:, None] * columns + column[None, :], mask=inside)
+    # WRONG no mask on the load: tile = tl.load(x_pointer + row[:, None] * row_stride + column[None, :])
     result = tl.maximum(tile, 0, propagate_nan=tl.PropagateNan.ALL)
+    # WRONG NaN becomes 0: result = tl.maximum(tile, 0)
+    # WRONG the minimum: result = tl.minimum(tile, 0)
+    # WRONG the absolute value: result = tl.abs(tile)
+    # WRONG zeros: result = tile * 0
+    # WRONG x, untouched: result = tile
     tl.store(output_pointer + row[:, None] * columns + column[None, :], result, mask=inside)
+    # WRONG the output gets x's stride:
+    #     tl.store(output_pointer + row[:, None] * row_stride + column[None, :], result, mask=inside)
+    # WRONG no mask on the store: tl.store(output_pointer + row[:, None] * columns + column[None, :], result)
+    ### END SOLUTION
 
 
 def relu(x: torch.Tensor) -> Launch:
     """max(x, 0), in loads and stores of 128 bits."""
     rows, columns = x.shape
     output = torch.empty(rows, columns, dtype=x.dtype, device=x.device)
+    ### BEGIN SOLUTION
     grid = (triton.cdiv(rows, 16), triton.cdiv(columns, 128))
+    # WRONG a tile for warps of 32 lanes: grid = (triton.cdiv(rows, 8), triton.cdiv(columns, 128))
+    # WRONG a tile too large: grid = (triton.cdiv(rows, 128), triton.cdiv(columns, 128))
+    # WRONG one program: grid = (1, 1)
     sizes = (rows, columns, x.stride(0))
     return Launch.of(relu_kernel, grid, x, output, *sizes, outputs=output, TILE_ROWS=16, TILE_COLUMNS=128)
+    # WRONG a tile for warps of 32 lanes:
+    #     return Launch.of(
+    #         relu_kernel, grid, x, output, *sizes, outputs=output, TILE_ROWS=8, TILE_COLUMNS=128
+    #     )
+    # WRONG a tile too large:
+    #     return Launch.of(
+    #         relu_kernel, grid, x, output, *sizes, outputs=output, TILE_ROWS=128, TILE_COLUMNS=128
+    #     )
+    ### END SOLUTION
+    # STUB:
+    #     return Launch.of(
+    #         relu_kernel,
+    #         (1, 1),
+    #         x,
+    #         output,
+    #         rows,
+    #         columns,
+    #         x.stride(0),
+    #         outputs=output,
+    #         TILE_ROWS=8,
+    #         TILE_COLUMNS=128,
+    #     )

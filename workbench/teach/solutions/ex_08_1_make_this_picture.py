@@ -19,7 +19,13 @@ from workbench.coords.transforms import merge, pass_through, replicate
 
 def enlarged(rows: int, cols: int, factor: int) -> Descriptor:
     """The image with every pixel `factor` times in each direction."""
+    ### BEGIN SOLUTION
     image = naive((rows, cols), (cols, 1), names=("y", "x"))
+    # WRONG column by column: image = naive((rows, cols), (1, rows), names=("y", "x"))
+    # WRONG zeros: image = naive((rows, cols), (0, 0), names=("y", "x"))
+    # WRONG the image, untouched:
+    #     image = naive((rows, cols), (cols, 1), names=("y", "x"))
+    #     return image
     repeated = transform(
         image,
         [pass_through(rows), pass_through(cols), replicate((factor, factor))],
@@ -27,10 +33,28 @@ def enlarged(rows: int, cols: int, factor: int) -> Descriptor:
         [(0,), (2,), (1, 3)],
         names=("y", "y_copy", "x", "x_copy"),
     )
+    # WRONG an embed for each direction:
+    #     from workbench.coords.transforms import embed
+    #     repeated = transform(
+    #         image,
+    #         [embed((rows, factor), (1, 0)), embed((cols, factor), (1, 0))],
+    #         [(0,), (1,)],
+    #         [(0, 1), (2, 3)],
+    #         names=("y", "y_copy", "x", "x_copy"),
+    #     )
     return transform(
         repeated,
         [merge((rows, factor)), merge((cols, factor))],
+        # WRONG the image again and again: [merge((factor, rows)), merge((factor, cols))],
+        # WRONG columns again and again: [merge((rows, factor)), merge((factor, cols))],
+        # WRONG rows again and again: [merge((factor, rows)), merge((cols, factor))],
         [(0, 1), (2, 3)],
+        # WRONG the image again and again: [(1, 0), (3, 2)],
+        # WRONG columns again and again: [(0, 1), (3, 2)],
+        # WRONG rows again and again: [(1, 0), (2, 3)],
         [(0,), (1,)],
+        # WRONG rows and columns swapped: [(1,), (0,)],
         names=("row", "col"),
     )
+    ### END SOLUTION
+    # STUB: pass  # return naive((rows, cols), (cols, 1)) with three transforms on top

@@ -22,34 +22,54 @@ from workbench.launch import Launch
 
 def patches(n: int, h: int, w: int, side: int) -> Descriptor:
     """Images [n, h, w] as a matrix with a row for each patch."""
+    ### BEGIN SOLUTION
     down, across = -(-h // side), -(-w // side)
+    # WRONG cut patches are left out: down, across = h // side, w // side
     images = naive((n, h, w), (h * w, w, 1), names=("n", "y", "x"))
+    # WRONG an image of h x h: images = naive((n, h, w), (h * w, h, 1), names=("n", "y", "x"))
+    # WRONG zeros: images = naive((n, h, w), (0, 0, 0), names=("n", "y", "x"))
     padded = transform(
         images,
         [pass_through(n), pad(h, 0, down * side - h), pad(w, 0, across * side - w)],
+        # WRONG the padding on the left:
+        #     [pass_through(n), pad(h, down * side - h, 0), pad(w, across * side - w, 0)],
         [(0,), (1,), (2,)],
         [(0,), (1,), (2,)],
     )
     apart = transform(
         padded,
         [pass_through(n), unmerge((down, side)), unmerge((across, side))],
+        # WRONG digits of a place swapped: [pass_through(n), unmerge((side, down)), unmerge((side, across))],
         [(0,), (1,), (2,)],
         [(0,), (1, 2), (3, 4)],
+        # WRONG digits of a place swapped: [(0,), (2, 1), (4, 3)],
         names=("n", "down", "y_in", "across", "x_in"),
     )
     return transform(
         apart,
         [merge((n, down, across)), merge((side, side))],
+        # WRONG patches column by column: [merge((n, across, down)), merge((side, side))],
+        # WRONG images are the fast digit: [merge((down, across, n)), merge((side, side))],
         [(0, 1, 3), (2, 4)],
+        # WRONG patches column by column: [(0, 3, 1), (2, 4)],
+        # WRONG pixels column by column: [(0, 1, 3), (4, 2)],
+        # WRONG images are the fast digit: [(1, 3, 0), (2, 4)],
         [(0,), (1,)],
         names=("row", "col"),
     )
+    ### END SOLUTION
+    # STUB: return None  # a descriptor of [patches, side * side]
 
 
 def patch_embedding(images: torch.Tensor, weight: torch.Tensor) -> Launch:
     """The patches times the weight, by the GEMM that ships."""
     (n, h, w), (features, side, _) = images.shape, weight.shape
     seen = View(images, patches(n, h, w, side), {})
+    # STUB:
+    #     described = patches(n, h, w, side)
+    #     if described is None:
+    #         return None
+    #     seen = View(images, described, {})
     rows, k = seen.lengths
     output = torch.empty(rows, features, dtype=images.dtype, device=images.device)
     return implicit_gemm.launch(

@@ -36,6 +36,7 @@ def windows(
     dilation: int,
 ) -> Descriptor:
     """[(n, y, x), (tap down, tap across, channel)] of an image [n, height, width, channels]."""
+    ### BEGIN SOLUTION
     n, height, width, channels = image.shape
     memory = naive(image.shape, image.stride(), names=("n", "y", "x", "c"))
     padded = transform(
@@ -43,6 +44,7 @@ def windows(
         [
             pass_through(n),
             pad(height, padding, padding),
+            # WRONG padding at the end only: pad(height, 0, 2 * padding),
             pad(width, padding, padding),
             pass_through(channels),
         ],
@@ -54,7 +56,10 @@ def windows(
         [
             pass_through(n),
             embed((outputs[0], taps[0]), (stride, dilation)),
+            # WRONG no dilation: embed((outputs[0], taps[0]), (stride, 1)),
             embed((outputs[1], taps[1]), (stride, dilation)),
+            # WRONG stride and dilation swapped: embed((outputs[1], taps[1]), (dilation, stride)),
+            # WRONG no stride: embed((outputs[1], taps[1]), (1, dilation)),
             pass_through(channels),
         ],
         [(0,), (1,), (2,), (3,)],
@@ -63,10 +68,18 @@ def windows(
     return transform(
         apart,
         [merge((n, *outputs)), merge((*taps, channels))],
+        # WRONG channels before taps: [merge((n, *outputs)), merge((channels, *taps))],
+        # WRONG taps swapped: [merge((n, *outputs)), merge((taps[1], taps[0], channels))],
+        # WRONG height and width swapped: [merge((n, outputs[1], outputs[0])), merge((*taps, channels))],
         [(0, 1, 3), (2, 4, 5)],
+        # WRONG channels before taps: [(0, 1, 3), (5, 2, 4)],
+        # WRONG taps swapped: [(0, 1, 3), (4, 2, 5)],
+        # WRONG height and width swapped: [(0, 3, 1), (2, 4, 5)],
         [(0,), (1,)],
         names=("row", "col"),
     )
+    ### END SOLUTION
+    # STUB: pass  # return the descriptor of A: (n, y, x) down, (tap, tap, channel) across
 
 
 def convolved(image: torch.Tensor, weight: torch.Tensor, stride: int, padding: int, dilation: int) -> Launch:
@@ -78,6 +91,9 @@ def convolved(image: torch.Tensor, weight: torch.Tensor, stride: int, padding: i
         for size, taps in ((height, high), (width, wide))
     )
     a = windows(image, (high, wide), (rows, cols), stride, padding, dilation)
+    # STUB ONLY:
+    #     if a is None:
+    #         return None
     b = naive((high * wide * channels, features), (features, 1))
     c = naive((n * rows * cols, features), (features, 1))
     output = torch.empty(n, rows, cols, features, dtype=image.dtype, device=image.device)

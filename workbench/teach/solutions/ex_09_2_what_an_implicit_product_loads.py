@@ -19,11 +19,26 @@ def loaded_bytes(
     images: int, size: int, channels: int, features: int, taps: int, stride: int, padding: int, tile: int
 ) -> int:
     """Bytes that all programs of a convolution in fp16 load together."""
+    ### BEGIN SOLUTION
     outputs = (size + 2 * padding - taps) // stride + 1
     inside = sum(
         0 <= output * stride + tap - padding < size for output in range(outputs) for tap in range(taps)
     )
+    # WRONG padding is loaded too:
+    #     inside = sum(
+    #         1 for output in range(outputs) for tap in range(taps)
+    #     )
+    # WRONG stride is forgotten:
+    #     inside = sum(
+    #         0 <= output + tap - padding < size for output in range(outputs) for tap in range(taps)
+    #     )
     of_a = images * inside**2 * channels
+    # WRONG inside in one dimension only: of_a = images * inside * outputs * taps * channels
     of_b = taps**2 * channels * features
     tile_rows, tile_cols = -(-images * outputs**2 // tile), -(-features // tile)
+    # WRONG tiles of the input: tile_rows, tile_cols = -(-images * size**2 // tile), -(-features // tile)
+    # WRONG tiles rounded down: tile_rows, tile_cols = images * outputs**2 // tile, features // tile
     return 2 * (tile_cols * of_a + tile_rows * of_b)
+    # WRONG A and B swapped: return 2 * (tile_rows * of_a + tile_cols * of_b)
+    # WRONG each matrix once: return 2 * (of_a + of_b)
+    ### END SOLUTION

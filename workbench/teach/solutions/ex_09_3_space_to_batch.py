@@ -25,6 +25,7 @@ from workbench.launch import Launch
 
 def blocks_of(image: torch.Tensor, block: int, padding: int) -> Descriptor:
     """[i, j, n, y, x, c]: pixel i down and j across of the block at y and x."""
+    ### BEGIN SOLUTION
     n, height, width, channels = image.shape
     memory = naive(image.shape, image.stride(), names=("n", "y", "x", "c"))
     padded = transform(
@@ -32,6 +33,7 @@ def blocks_of(image: torch.Tensor, block: int, padding: int) -> Descriptor:
         [
             pass_through(n),
             pad(height, padding, padding),
+            # WRONG padding at the end only: pad(height, 0, 2 * padding),
             pad(width, padding, padding),
             pass_through(channels),
         ],
@@ -44,17 +46,26 @@ def blocks_of(image: torch.Tensor, block: int, padding: int) -> Descriptor:
         [
             pass_through(n),
             embed((high, block), (block, 1)),
+            # WRONG pieces instead of every second pixel: embed((high, block), (1, high)),
             embed((wide, block), (block, 1)),
+            # WRONG blocks overlap: embed((wide, block), (1, 1)),
             pass_through(channels),
         ],
         [(0,), (1,), (2,), (3,)],
         [(2,), (3, 0), (4, 1), (5,)],
+        # WRONG down and across swapped: [(2,), (3, 1), (4, 0), (5,)],
+        # WRONG image first: [(0,), (3, 1), (4, 2), (5,)],
     )
+    ### END SOLUTION
+    # STUB: pass  # return a descriptor of [i, j, n, y, x, c]: pixel i, j of the block at y, x
 
 
 def space_to_batch(image: torch.Tensor, block: int, padding: int) -> Launch:
     """The image's pixels, sorted by their place in a block."""
     source = blocks_of(image, block, padding)
+    # STUB ONLY:
+    #     if source is None:
+    #         return None
     n, height, width, channels = image.shape
     high, wide = (height + 2 * padding) // block, (width + 2 * padding) // block
     shape = (block, block, n, high, wide, channels)

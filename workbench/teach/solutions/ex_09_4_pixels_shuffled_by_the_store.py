@@ -27,22 +27,33 @@ from workbench.launch import Launch
 
 def shuffled(output: torch.Tensor, factor: int) -> Descriptor:
     """[(n, y, x), (k, i, j)] of an output [n, height, width, features]."""
+    ### BEGIN SOLUTION
     n, height, width, features = output.shape
     high, wide = height // factor, width // factor
     memory = naive(output.shape, output.stride(), names=("n", "y", "x", "k"))
     digits = transform(
         memory,
         [pass_through(n), unmerge((high, factor)), unmerge((wide, factor)), pass_through(features)],
+        # WRONG place and tap swapped:
+        #     [pass_through(n), unmerge((factor, high)), unmerge((wide, factor)), pass_through(features)],
         [(0,), (1,), (2,), (3,)],
         [(0,), (1, 2), (3, 4), (5,)],
+        # WRONG place and tap swapped: [(0,), (2, 1), (3, 4), (5,)],
     )
     return transform(
         digits,
         [merge((n, high, wide)), merge((features, factor, factor))],
+        # WRONG features last: [merge((n, high, wide)), merge((factor, factor, features))],
+        # WRONG height and width swapped: [merge((n, wide, high)), merge((features, factor, factor))],
         [(0, 1, 3), (5, 2, 4)],
+        # WRONG taps swapped: [(0, 1, 3), (5, 4, 2)],
+        # WRONG features last: [(0, 1, 3), (2, 4, 5)],
+        # WRONG height and width swapped: [(0, 3, 1), (5, 2, 4)],
         [(0,), (1,)],
         names=("row", "col"),
     )
+    ### END SOLUTION
+    # STUB: pass  # return a descriptor of [(n, y, x), (k, i, j)]: where the product's elements go
 
 
 def upsampled(image: torch.Tensor, weight: torch.Tensor) -> Launch:
@@ -54,5 +65,8 @@ def upsampled(image: torch.Tensor, weight: torch.Tensor) -> Launch:
     shape = (n, height * factor, width * factor, features)
     output = torch.empty(shape, dtype=image.dtype, device=image.device)
     c = shuffled(output, factor)
+    # STUB ONLY:
+    #     if c is None:
+    #         return None
     views = View(image, a, {}), View(weight, b, {}), View(output, c, {})
     return implicit_gemm.launch(*views, tile=(16, 16, 16))

@@ -31,13 +31,36 @@ from workbench.launch import Launch
 @triton.jit
 def gate_and_clamp(tile, operands, place):
     """min(max(tile + bias, -most), most) * gate, and 0 right of the diagonal."""
+    ### BEGIN SOLUTION
     bias, gate, most = operands
     _, row, col = place
     x = tl.clamp(tile + bias, -most, most, tl.PropagateNan.ALL) * gate
+    # WRONG the bias is subtracted: x = tl.clamp(tile - bias, -most, most, tl.PropagateNan.ALL) * gate
+    # WRONG max and min are exchanged: x = tl.maximum(tl.minimum(tile + bias, -most), most) * gate
+    # WRONG the bounds are exchanged: x = tl.minimum(tl.maximum(tile + bias, most), -most) * gate
+    # WRONG the bias comes after the clamp:
+    #     x = (tl.clamp(tile, -most, most, tl.PropagateNan.ALL) + bias) * gate
+    # WRONG the gate comes before the clamp:
+    #     x = tl.clamp((tile + bias) * gate, -most, most, tl.PropagateNan.ALL)
+    # WRONG the bias is gated alone: x = tl.clamp(tile + bias * gate, -most, most, tl.PropagateNan.ALL)
+    # WRONG clamped on one side: x = tl.minimum(tile + bias, most) * gate
+    # WRONG NaN becomes a bound: x = tl.minimum(tl.maximum(tile + bias, -most), most) * gate
     return tl.where(col <= row, x, 0.0)
+    # WRONG nothing is left out: return x
+    # WRONG the diagonal is left out: return tl.where(col < row, x, 0.0)
+    # WRONG left of the diagonal: return tl.where(col >= row, x, 0.0)
+    ### END SOLUTION
+    # STUB: return tile
 
 
 def gated(a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor, gate: torch.Tensor, most: float) -> Launch:
     """The functor behind the package's product."""
     chain = epilogues.own(gate_and_clamp, bias, gate[:, None], most)
+    # STUB:
+    #     chain = None  # epilogues.own(gate_and_clamp, ...): what does your functor need?
+    #     if chain is None:
+    #         return None
+    # WRONG the bias is one for each row:
+    #     chain = epilogues.own(gate_and_clamp, bias[:, None], gate[:, None], most)
+    # WRONG the gate is one for each column: chain = epilogues.own(gate_and_clamp, bias, gate, most)
     return gemm.launch(a, b, epilogue=chain, tile=(16, 32, 16), splits=1)

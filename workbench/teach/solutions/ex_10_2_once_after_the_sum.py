@@ -42,6 +42,7 @@ def part_of_tile(a_pointer, b_pointer, row, col, split, m, n, k, SPLITS: tl.cons
 @triton.jit
 def part_kernel(a_pointer, b_pointer, parts_pointer, m, n, k, SPLITS: tl.constexpr):
     """parts[split] = a @ b over the split's range of K: program (tile, split)."""
+    ### BEGIN SOLUTION
     cols = tl.cdiv(n, 16)
     row = tl.program_id(axis=0) // cols * 16 + tl.arange(0, 16)[:, None]
     col = tl.program_id(axis=0) % cols * 16 + tl.arange(0, 16)[None, :]
@@ -49,21 +50,41 @@ def part_kernel(a_pointer, b_pointer, parts_pointer, m, n, k, SPLITS: tl.constex
     total = part_of_tile(a_pointer, b_pointer, row, col, split, m, n, k, SPLITS)
     part = parts_pointer + split * m * n
     tl.store(part + row * n + col, total, mask=(row < m) & (col < n))
+    # WRONG each part is activated, and their sum too:
+    #     tl.store(part + row * n + col, epilogue.silu(total, (), ()), mask=(row < m) & (col < n))
+    ### END SOLUTION
+    # STUB: pass  # program (tile, split) leaves its part of a tile
 
 
 @triton.jit
 def sum_kernel(parts_pointer, addend_pointer, output_pointer, m, n, SPLITS: tl.constexpr):
     """output = silu(the sum of all parts + addend), a tile a program."""
+    ### BEGIN SOLUTION
     cols = tl.cdiv(n, 16)
     row = tl.program_id(axis=0) // cols * 16 + tl.arange(0, 16)[:, None]
     col = tl.program_id(axis=0) % cols * 16 + tl.arange(0, 16)[None, :]
     inside = (row < m) & (col < n)
     total = tl.zeros([16, 16], tl.float32)
     for split in range(SPLITS):
+        # WRONG the first part is left out: for split in range(1, SPLITS):
+        # WRONG the last part is left out: for split in range(SPLITS - 1):
         total += tl.load(parts_pointer + split * m * n + row * n + col, mask=inside, other=0.0)
+        # WRONG the sum so far is activated:
+        #     total += tl.load(parts_pointer + split * m * n + row * n + col, mask=inside, other=0.0)
+        #     total = epilogue.silu(total, (), ())
     addend = tl.load(addend_pointer + row * n + col, mask=inside, other=0.0)
     total += addend
+    # WRONG the addend is in every part: total += SPLITS * addend
+    # WRONG the addend comes after silu:
+    # WRONG no addend:
     tl.store(output_pointer + row * n + col, epilogue.silu(total, (), ()), mask=inside)
+    # WRONG the addend comes after silu:
+    #     tl.store(output_pointer + row * n + col, epilogue.silu(total, (), ()) + addend, mask=inside)
+    # WRONG the sign of the exponent:
+    #     tl.store(output_pointer + row * n + col, total / (1.0 + tl.exp(total)), mask=inside)
+    # WRONG no activation: tl.store(output_pointer + row * n + col, total, mask=inside)
+    ### END SOLUTION
+    # STUB: pass  # a program for each tile
 
 
 def activated(a: torch.Tensor, b: torch.Tensor, addend: torch.Tensor) -> Launch:
@@ -71,6 +92,7 @@ def activated(a: torch.Tensor, b: torch.Tensor, addend: torch.Tensor) -> Launch:
     (m, k), n = a.shape, b.shape[1]
     output = torch.empty(m, n, dtype=a.dtype, device=a.device)
     parts = torch.full((4, m, n), float("nan"), dtype=torch.float32, device=a.device)
+    # WRONG parts are rounded: parts = torch.full((4, m, n), float("nan"), dtype=a.dtype, device=a.device)
     tiles = triton.cdiv(m, 16) * triton.cdiv(n, 16)
     meta = {"SPLITS": 4}
     first = Step(part_kernel, (tiles, 4), (a, b, parts, m, n, k), meta)

@@ -43,16 +43,31 @@ def normalized_kernel(
     BLOCK: tl.constexpr, COLS: tl.constexpr,
 ):  # fmt: skip
     """A program makes BLOCK whole rows of a @ b, and normalizes them."""
+    ### BEGIN SOLUTION
     row = tl.program_id(axis=0) * BLOCK + tl.arange(0, BLOCK)[:, None]
     col = tl.arange(0, COLS)[None, :]
     tile = rows_of_product(a_pointer, b_pointer, row, col, m, n, k)
     weight = tl.load(weight_pointer + col, mask=col < n, other=0.0).to(tl.float32)
     bias = tl.load(bias_pointer + col, mask=col < n, other=0.0).to(tl.float32)
     mean = tl.sum(tile, axis=1) / n
+    # WRONG the mean is divided by the tile's width: mean = tl.sum(tile, axis=1) / tile.shape[1]
     centered = tl.where(col < n, tile - mean[:, None], 0.0)
+    # WRONG padded columns count in the variance: centered = tile - mean[:, None]
+    # WRONG an RMS norm: centered = tl.where(col < n, tile, 0.0)
     variance = tl.sum(centered * centered, axis=1) / n
+    # WRONG the variance is divided by the tile's width:
+    #     variance = tl.sum(centered * centered, axis=1) / tile.shape[1]
+    # WRONG the variance of a sample: variance = tl.sum(centered * centered, axis=1) / (n - 1)
+    # WRONG the variance of a sample, which may be one:
+    #     variance = tl.sum(centered * centered, axis=1) / tl.maximum(n - 1, 1)
+    # WRONG squares, less the square of the mean: variance = tl.sum(tile * tile, axis=1) / n - mean * mean
     tile = centered * tl.rsqrt(variance + epsilon)[:, None] * weight + bias
+    # WRONG epsilon outside of the root:
+    #     tile = centered * (1.0 / (tl.sqrt(variance) + epsilon))[:, None] * weight + bias
+    # WRONG no epsilon: tile = centered * tl.rsqrt(variance)[:, None] * weight + bias
+    # WRONG the bias is scaled: tile = centered * tl.rsqrt(variance + epsilon)[:, None] * (weight + bias)
     tl.store(output_pointer + row * n + col, tile, mask=(row < m) & (col < n))
+    ### END SOLUTION
 
 
 def normalized(

@@ -26,12 +26,26 @@ from workbench.launch import Launch
 @triton.jit
 def update(maximum, total, sums, rated, values):
     """State and weighted sums of each row, once a tile of scores and its values were seen too."""
+    ### BEGIN SOLUTION
     new_maximum = tl.maximum(maximum, tl.max(rated, axis=1))
+    # WRONG the maximum of all rows: new_maximum = tl.maximum(maximum, tl.max(rated))
+    # WRONG the maximum of the tile alone: new_maximum = tl.max(rated, axis=1)
     rescale = tl.exp(maximum - new_maximum)
+    # WRONG rescaled the wrong way: rescale = tl.exp(new_maximum - maximum)
     weights = tl.exp(rated - new_maximum[:, None])
+    # WRONG nothing is subtracted: weights = tl.exp(rated)
+    # WRONG the old maximum is subtracted: weights = tl.exp(rated - maximum[:, None])
     total = total * rescale + tl.sum(weights, axis=1)
+    # WRONG the total is not rescaled: total = total + tl.sum(weights, axis=1)
     sums = tl.dot(weights.to(values.dtype), values, sums * rescale[:, None])
+    # WRONG the sums are not rescaled: sums = tl.dot(weights.to(values.dtype), values, sums)
+    # WRONG the old sums are forgotten: sums = tl.dot(weights.to(values.dtype), values)
     return new_maximum, total, sums
+    # WRONG the maximum is not kept: return maximum, total, sums
+    # WRONG sums are rounded between tiles: return new_maximum, total, sums.to(tl.float16).to(tl.float32)
+    # WRONG totals are rounded between tiles: return new_maximum, total.to(tl.float16).to(tl.float32), sums
+    ### END SOLUTION
+    # STUB: return maximum, total, sums  # nothing seen yet: nothing is stored
 
 
 @triton.jit

@@ -29,25 +29,43 @@ from workbench.launch import Launch
 def shift_of(queries: int, keys: int, from_end: bool) -> int:
     """The place of the first query among the keys."""
     return keys - queries if from_end else 0
+    # STUB: pass  # return the place of the first query among the keys
+    # WRONG aligned at the beginning, always: return 0
+    # WRONG aligned at the end, always: return keys - queries
+    # WRONG the shift turned around: return queries - keys if from_end else 0
 
 
 @triton.jit
 def sees(query, key, shift, left):
     """Whether the window of a query has a key; numbers that broadcast to a tile."""
     return (key <= query + shift) & (key >= query + shift - left)
+    # STUB: return key >= 0  # everything
+    # WRONG a mask off by one: return (key < query + shift) & (key >= query + shift - left)
+    # WRONG a mask off by one, on the left: return (key <= query + shift) & (key > query + shift - left)
+    # WRONG one key into the future: return (key <= query + shift + 1) & (key >= query + shift - left)
 
 
 def tiles_seen(
     first: int, last: int, keys: int, shift: int, left: int, tile: int
 ) -> tuple[int, int, int, int]:
     """Tiles of keys: visited from `begin` to `end`, without a mask from `whole` to `whole_end`."""
+    ### BEGIN SOLUTION
     first_key, end_key = max(first + shift - left, 0), min(last + shift + 1, keys)
     if first_key >= end_key:
         return 0, 0, 0, 0  # nothing is seen
     begin, end = first_key // tile, (end_key + tile - 1) // tile
+    # WRONG nothing is skipped on the left: begin, end = 0, (end_key + tile - 1) // tile
+    # WRONG nothing is skipped on the right: begin, end = first_key // tile, (keys + tile - 1) // tile
+    # WRONG the last tile is not visited: begin, end = first_key // tile, end_key // tile
     whole = (max(last + shift - left, 0) + tile - 1) // tile
+    # WRONG the left edge without a mask: whole = (max(first + shift - left, 0) + tile - 1) // tile
     whole_end = min(first + shift + 1, keys) // tile
+    # WRONG the last tile taken for full: whole_end = (first + shift + 1) // tile
+    # WRONG the diagonal without a mask: whole_end = min(last + shift + 1, keys) // tile
     return begin, whole, whole_end, end
+    # WRONG a mask on every tile: return begin, end, end, end
+    ### END SOLUTION
+    # STUB: pass  # return begin, whole, whole_end, end, all numbers of tiles
 
 
 @triton.jit
@@ -63,6 +81,10 @@ def add_tile(state, sums, held, key, value, row, start, keys, shift, left, MASKE
     state, weights, rescale = reduce.online_softmax_update(state, rated)
     values = tl.load(value + places, mask=valid, other=0.0)
     return state, tl.dot(weights.to(values.dtype), values, sums * rescale[:, None])
+    # WRONG sums are rounded between tiles:
+    #     return state, (
+    #         tl.dot(weights.to(values.dtype), values, sums * rescale[:, None]).to(tl.float16).to(tl.float32)
+    #     )
 
 
 @triton.jit
@@ -106,6 +128,9 @@ def windowed(
         tiles_seen(first, min(first + 16, queries) - 1, keys, shift, left, 16)
         for first in range(0, queries, 16)
     ]
+    # STUB ONLY:
+    #     if None in plan:
+    #         return None
     of_tiles = torch.tensor(plan, dtype=torch.int32, device=query.device)
     output = torch.empty_like(query)
     tiles = torch.empty(len(plan), 2, dtype=torch.int32, device=query.device)

@@ -27,21 +27,32 @@ def merge_splits_kernel(
     outputs, log_sums, output, log_sum, splits, rows, size, SPLITS: tl.constexpr, SIZE: tl.constexpr
 ):
     """A program merges what all splits have of a row."""
+    ### BEGIN SOLUTION
     row = tl.program_id(axis=0)
     split, col = tl.arange(0, SPLITS), tl.arange(0, SIZE)
     there = split < splits
     sums = tl.load(log_sums + split * rows + row, mask=there, other=float("-inf"))
+    # WRONG lanes beyond the splits count:
+    #     sums = tl.load(log_sums + split * rows + row, mask=there, other=0.0)
     maximum = tl.max(sums, axis=0)
     shift = tl.where(maximum == float("-inf"), 0.0, maximum)
+    # WRONG NaN where nothing is seen: -inf - -inf: shift = maximum
+    # WRONG nothing is subtracted: shift = 0.0
     weights = tl.exp(sums - shift)
+    # WRONG all splits count alike: weights = tl.where(there, 1.0, 0.0)
     total = tl.sum(weights, axis=0)
     share = tl.where(total == 0.0, 0.0, weights / total)
+    # WRONG NaN where nothing is seen: 0 / 0: share = weights / total
+    # WRONG shares do not add up to 1: share = tl.where(total == 0.0, 0.0, weights)
     places = (split[:, None] * rows + row) * size + col[None, :]
     inside = there[:, None] & (col < size)[None, :]
     tile = tl.load(outputs + places, mask=inside, other=0.0)
     merged_row = tl.sum(tile * share[:, None], axis=0)
     tl.store(output + row * size + col, merged_row, mask=col < size)
     tl.store(log_sum + row, shift + tl.log(total))
+    # WRONG the largest for the sum: tl.store(log_sum + row, shift)
+    # WRONG what was subtracted is forgotten: tl.store(log_sum + row, tl.log(total))
+    ### END SOLUTION
 
 
 def merged(outputs: torch.Tensor, log_sums: torch.Tensor) -> Launch:

@@ -31,10 +31,23 @@ from workbench.launch import Launch
 @triton.jit
 def bend(scores, batch, head, query, key, extra):
     """Scores, capped softly, less the distance times the head's slope."""
+    ### BEGIN SOLUTION
     slopes, cap, shift = extra
     capped = cap - 2 * cap / (1 + tl.exp(2 * scores / cap))
+    # WRONG tanh of another argument: capped = cap - 2 * cap / (1 + tl.exp(scores / cap))
+    # WRONG between -1 and 1: capped = 1 - 2 / (1 + tl.exp(2 * scores / cap))
     distance = tl.abs(query + shift - key)
+    # WRONG aligned at the beginning: distance = tl.abs(query - key)
+    # WRONG the shift turned around: distance = tl.abs(query - shift - key)
     return capped - tl.load(slopes + head) * distance
+    # WRONG the distance is capped too:
+    #     bent = scores - tl.load(slopes + head) * distance
+    #     return cap - 2 * cap / (1 + tl.exp(2 * bent / cap))
+    # WRONG no cap: return scores - tl.load(slopes + head) * distance
+    # WRONG one slope for all heads: return capped - tl.load(slopes) * distance
+    # WRONG far keys are preferred: return capped + tl.load(slopes + head) * distance
+    ### END SOLUTION
+    # STUB: return scores
 
 
 def bent(
@@ -42,5 +55,9 @@ def bent(
 ) -> Launch:
     """Attention by the package's kernel, with scores that are bent."""
     hook = Hook(bend, (slopes, cap, key.shape[2] - query.shape[2]))
+    # STUB:
+    #     hook = None  # Hook(bend, ...): what does your function have to be given?
+    #     if hook is None:
+    #         return None
     scoring = Scoring(hooks=(hook,))
     return attention.launch(query, key, value, scoring, tile=(16, 16), splits=1)

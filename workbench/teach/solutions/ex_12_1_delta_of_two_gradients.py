@@ -37,6 +37,7 @@ def delta_kernel(
     COLUMNS: tl.constexpr,
 ):
     """delta[row] = sum of output * gradient of the row - gradient of its log-sum-exp."""
+    ### BEGIN SOLUTION
     row = tl.program_id(axis=0) * ROWS + tl.arange(0, ROWS)
     column = tl.arange(0, COLUMNS)[None, :]
     places = row[:, None] * columns + column
@@ -45,7 +46,13 @@ def delta_kernel(
     gradient = tl.load(gradient_pointer + places, mask=valid, other=0.0)
     of_sum = tl.load(sum_gradient_pointer + row, mask=row < rows, other=0.0)
     delta = tl.sum(output * gradient, axis=1) - of_sum
+    # WRONG the second gradient with the wrong sign: delta = tl.sum(output * gradient, axis=1) + of_sum
+    # WRONG the second gradient is forgotten: delta = tl.sum(output * gradient, axis=1)
+    # WRONG a mean in place of the sum: delta = tl.sum(output * gradient, axis=1) / columns - of_sum
+    # WRONG the gradient's own square: delta = tl.sum(gradient * gradient, axis=1) - of_sum
+    # WRONG a sum over rows: delta = tl.sum(tl.sum(output * gradient, axis=1), axis=0) - of_sum
     tl.store(delta_pointer + row, delta, mask=row < rows)
+    ### END SOLUTION
 
 
 def delta(output: torch.Tensor, gradient: torch.Tensor, sum_gradient: torch.Tensor) -> Launch:

@@ -44,6 +44,7 @@ def keys_kernel(
     SIZE: tl.constexpr,
 ):
     """dK and dV of one tile of keys of one head."""
+    ### BEGIN SOLUTION
     first, head = tl.program_id(axis=0) * TILE, tl.program_id(axis=1)
     column = tl.arange(0, SIZE)[None, :]
     col = first + tl.arange(0, TILE)[:, None]
@@ -53,6 +54,7 @@ def keys_kernel(
     of_keys = tl.zeros([TILE, SIZE], tl.float32)
     of_values = tl.zeros([TILE, SIZE], tl.float32)
     begin = first if CAUSAL else 0
+    # WRONG right with the causal mask alone: begin = first
     for start in range(begin, queries, TILE):
         row = start + tl.arange(0, TILE)
         there = row < queries
@@ -63,13 +65,23 @@ def keys_kernel(
         log_sum = tl.load(log_sums + of_row, mask=there, other=0.0)
         delta = tl.load(deltas + of_row, mask=there, other=0.0)
         weights = tl.exp(tl.dot(k, tl.trans(q)) * scale - log_sum[None, :])
+        # WRONG the scale is missing in the weights:
+        #     weights = tl.exp(tl.dot(k, tl.trans(q)) - log_sum[None, :])
         if CAUSAL:
             weights = tl.where(row[None, :] >= col, weights, 0.0)
+            # WRONG the mask is off by one: weights = tl.where(row[None, :] > col, weights, 0.0)
+            # WRONG no mask: weights = weights
         of_scores = weights * (tl.dot(v, tl.trans(o)) - delta[None, :])
+        # WRONG no delta: of_scores = weights * (tl.dot(v, tl.trans(o)))
         of_values = tl.dot(weights, o, of_values)
+        # WRONG dV by the gradient of the scores: of_values = tl.dot(of_scores, o, of_values)
+        # WRONG only the last tile of queries: of_values = tl.dot(weights, o)
         of_keys = tl.dot(of_scores, q, of_keys)
+        # WRONG dK by the gradient of the output: of_keys = tl.dot(of_scores, o, of_keys)
     tl.store(key_gradient + kept, of_keys * scale, mask=col < keys)
+    # WRONG the scale is missing in dK: tl.store(key_gradient + kept, of_keys, mask=col < keys)
     tl.store(value_gradient + kept, of_values, mask=col < keys)
+    ### END SOLUTION
 
 
 def key_value_gradients(

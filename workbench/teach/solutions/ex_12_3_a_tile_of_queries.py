@@ -40,6 +40,7 @@ def queries_kernel(
     SIZE: tl.constexpr,
 ):
     """dQ of one tile of queries of one head, causal, aligned at the end."""
+    ### BEGIN SOLUTION
     first, head = tl.program_id(axis=0) * TILE, tl.program_id(axis=1)
     column = tl.arange(0, SIZE)[None, :]
     row = first + tl.arange(0, TILE)
@@ -50,10 +51,13 @@ def queries_kernel(
     o = tl.load(gradient + kept, mask=there[:, None], other=0.0)
     log_sum = tl.load(log_sums + of_row, mask=there, other=0.0)
     log_sum = tl.where(log_sum == float("-inf"), 0.0, log_sum)
+    # WRONG NaN where nothing is seen:
     delta = tl.load(deltas + of_row, mask=there, other=0.0)
     of_queries = tl.zeros([TILE, SIZE], tl.float32)
     shift = keys - queries
+    # WRONG aligned at the beginning: shift = 0
     end = tl.minimum(first + TILE + shift, keys)
+    # WRONG the last tile is not visited: end = tl.minimum(first + shift, keys)
     for start in range(0, end, TILE):
         col = start + tl.arange(0, TILE)
         inside = col[:, None] < keys
@@ -61,11 +65,17 @@ def queries_kernel(
         k = tl.load(key + passing, mask=inside, other=0.0)
         v = tl.load(value + passing, mask=inside, other=0.0)
         seen = col[None, :] <= row[:, None] + shift
+        # WRONG the mask is off by one: seen = col[None, :] < row[:, None] + shift
+        # WRONG one key too many: seen = col[None, :] <= row[:, None] + shift + 1
         scores = tl.where(seen, tl.dot(q, tl.trans(k)) * scale, float("-inf"))
         weights = tl.exp(scores - log_sum[:, None])
         of_scores = weights * (tl.dot(o, tl.trans(v)) - delta[:, None])
+        # WRONG no delta: of_scores = weights * (tl.dot(o, tl.trans(v)))
         of_queries = tl.dot(of_scores, k, of_queries)
+        # WRONG dQ by values: of_queries = tl.dot(of_scores, v, of_queries)
     tl.store(query_gradient + kept, of_queries * scale, mask=there[:, None])
+    # WRONG the scale is missing in dQ: tl.store(query_gradient + kept, of_queries, mask=there[:, None])
+    ### END SOLUTION
 
 
 def query_gradient(

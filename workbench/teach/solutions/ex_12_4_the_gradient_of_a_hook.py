@@ -33,8 +33,18 @@ def squash(scores, batch, head, query, key, extra):
 @triton.jit
 def squash_gradient(gradient, scores, batch, head, query, key, extra):
     """gradient / (1 + |score| / extra[0])^2"""
+    ### BEGIN SOLUTION
     slope = 1.0 + tl.abs(scores) / extra[0]
+    # WRONG negative scores: slope = 1.0 + scores / extra[0]
+    # WRONG the slope where the score has arrived:
+    #     slope = 1.0 + tl.abs(squash(scores, batch, head, query, key, extra)) / extra[0]
     return gradient / (slope * slope)
+    # WRONG passed on as it is: return gradient
+    # WRONG not squared: return gradient / slope
+    # WRONG multiplied, not divided: return gradient * (slope * slope)
+    # WRONG the function again: return squash(gradient, batch, head, query, key, extra)
+    ### END SOLUTION
+    # STUB: pass  # return the gradient of `scores`, from that of what `squash` returned
 
 
 def squashed_gradients(
@@ -48,6 +58,10 @@ def squashed_gradients(
 ) -> Launch:
     """dQ, dK and dV of attention whose scores are squashed."""
     hook = Hook(squash, (cap,), squash_gradient)
+    # STUB:
+    #     hook = Hook(squash, (cap,), None)  # put squash_gradient here
+    #     if hook.gradient is None:
+    #         return None
     tiling = attention_backward.Tiling((16, 16))
     return attention_backward.launch(
         gradient,

@@ -24,15 +24,27 @@ def why_not(
     rows: int, cols: int, row_stride: int, itemsize: int, tile: tuple[int, int], stages: int, room: int
 ) -> str:
     """Why an instance without masks cannot take a matrix; empty where it can."""
+    ### BEGIN SOLUTION
     tile_rows, tile_cols = tile
     if any(side.bit_count() != 1 for side in tile):
+        # WRONG even is enough: if any(side % 2 and side != 1 for side in tile):
         return "power of two"
     if rows % tile_rows or cols % tile_cols:
+        # WRONG a tile that divides one side is enough: if rows % tile_rows and cols % tile_cols:
+        # WRONG the tile's columns alone: if cols % tile_cols:
         return "tile"
     if rows > 1 and row_stride * itemsize % 16:
+        # WRONG elements for bytes: if rows > 1 and row_stride % 16:
+        # WRONG rows have no gaps: if rows > 1 and cols * itemsize % 16:
+        # WRONG the stride of a single row: if row_stride * itemsize % 16:
         return "alignment"
     if tile_cols * itemsize % 16:
+        # WRONG a tile may be narrower than a piece: if False:
         return "alignment"
     if stages * tile_rows * tile_cols * itemsize > room:
+        # WRONG one stage: if tile_rows * tile_cols * itemsize > room:
+        # WRONG no room for just as much: if stages * tile_rows * tile_cols * itemsize >= room:
         return "shared memory"
     return ""
+    ### END SOLUTION
+    # STUB: pass  # return "power of two", "tile", "alignment", "shared memory" or ""

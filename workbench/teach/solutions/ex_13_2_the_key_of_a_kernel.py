@@ -22,13 +22,28 @@ def key(
 ) -> tuple[str, bool, tuple[bool, ...], tuple[bool, ...], int]:
     """Equal for two calls that share a compiled kernel."""
 
+    ### BEGIN SOLUTION
     def kind(number: int) -> tuple[bool, ...]:
         return (number == 1, number % 16 == 0, number >= 2**31)
+        # WRONG 1 is like any other: return (number % 16 == 0, number >= 2**31)
+        # WRONG 32 bits for all: return (number == 1, number % 16 == 0)
 
     return dtype, address % 16 == 0, kind(size), kind(stride), block
+    # WRONG no dtype: return address % 16 == 0, kind(size), kind(stride), block
+    # WRONG no alignment: return dtype, kind(size), kind(stride), block
+    # WRONG every address: return dtype, address, kind(size), kind(stride), block
+    # WRONG multiples of 8: return dtype, address % 8 == 0, kind(size), kind(stride), block
+    # WRONG every size: return dtype, address % 16 == 0, size, kind(stride), block
+    # WRONG no size: return dtype, address % 16 == 0, kind(stride), block
+    # WRONG every stride: return dtype, address % 16 == 0, kind(size), stride, block
+    # WRONG no stride: return dtype, address % 16 == 0, kind(size), block
+    # WRONG no constant: return dtype, address % 16 == 0, kind(size), kind(stride)
+    ### END SOLUTION
+    # STUB: pass  # return a tuple: equal for two calls if they share a compiled kernel
 
 
 def compiled(calls: tuple[tuple[str, int, int, int, int], ...]) -> tuple[int, ...]:
     """For each call the first one that shares its kernel."""
     keys = [key(*call) for call in calls]
     return tuple(keys.index(each) for each in keys)
+    # STUB: return None if None in keys else tuple(keys.index(each) for each in keys)

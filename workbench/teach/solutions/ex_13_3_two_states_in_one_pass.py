@@ -25,16 +25,31 @@ from workbench.launch import Launch
 @triton.jit
 def update(peak, squares, tile):
     """The states, once a tile was seen too."""
+    ### BEGIN SOLUTION
     tile = tile.to(tl.float32)
+    # WRONG squares in fp16: tile = tile * 1
     return tl.maximum(peak, tl.abs(tile)), squares + tile * tile
+    # WRONG the largest, whatever its sign: return tl.maximum(peak, tile), squares + tile * tile
+    # WRONG squares of the last tile: return tl.maximum(peak, tl.abs(tile)), tile * tile
+    # WRONG the peak of the last tile: return tl.abs(tile), squares + tile * tile
+    # WRONG squares are subtracted: return tl.maximum(peak, tl.abs(tile)), squares - tile * tile
+    # WRONG the mean magnitude: return tl.maximum(peak, tl.abs(tile)), squares + tl.abs(tile)
+    ### END SOLUTION
+    # STUB: return peak, squares  # nothing seen yet
 
 
 @triton.jit
 def finish(peak, squares, cols):
     """Of each row the result."""
+    ### BEGIN SOLUTION
     largest = tl.max(peak, axis=1)
     root = tl.sqrt(tl.sum(squares, axis=1) / cols)
+    # WRONG no root: root = tl.sum(squares, axis=1) / cols
+    # WRONG the mean over the tile's columns: root = tl.sqrt(tl.sum(squares, axis=1) / squares.shape[1])
     return tl.where(root == 0.0, 0.0, largest / root)
+    # WRONG 0 / 0: return largest / root
+    ### END SOLUTION
+    # STUB: return tl.max(peak, axis=1) - 1.0  # below 0: nothing is stored
 
 
 @triton.jit

@@ -1,0 +1,39 @@
+"""Code of a module, made ready for a notebook."""
+
+from __future__ import annotations
+
+import pytest
+
+from workbench.teach.notebook_code import for_notebook
+
+
+@pytest.mark.parametrize(
+    ("code", "broken"),
+    [
+        (
+            f"result = f({'a' * 36}, {'b' * 36})",
+            f"result = f(\n    {'a' * 36}, {'b' * 36}\n)",
+        ),
+        (
+            f"result = f({'a' * 40}, {'b' * 50})",
+            f"result = f(\n    {'a' * 40},\n    {'b' * 50},\n)",
+        ),
+        (
+            f"result = {{'({'a' * 40}': 1, '{'b' * 40}': 2}}",
+            f"result = {{\n    '({'a' * 40}': 1,\n    '{'b' * 40}': 2,\n}}",
+        ),
+        (f"result = {'a' * 90}", f"result = {'a' * 90}"),
+        (f"f({'a' * 60})  # {'b' * 40}", f"f({'a' * 60})  # {'b' * 40}"),
+    ],
+)
+def test_wide_line_is_broken_at_its_brackets_for_a_notebook(code: str, broken: str) -> None:
+    assert for_notebook(f"def f():\n    {code}\n") == (
+        "def f():\n" + "".join(f"    {line}\n" for line in broken.splitlines())
+    )
+
+
+def test_wide_signature_has_an_argument_a_line() -> None:
+    arguments = [f"argument_{i}" for i in range(9)]
+    assert for_notebook(f"def f({': int, '.join(arguments)}: int) -> int:\n    pass\n") == (
+        "def f(\n" + "".join(f"    {name},\n" for name in arguments) + "):\n    pass\n"
+    )
