@@ -566,7 +566,7 @@ class Bound(NamedTuple):
         reach: one more than the largest offset of an element of a tensor, or more.
     """
 
-    functors: tuple[Any, ...] = ()
+    functors: tuple[epilogue.FunctorConstants, ...] = ()
     extras: tuple[Any, ...] = ()
     reach: int = 0
 
@@ -639,26 +639,25 @@ def lowered(
         behind = {each.function for each in chain.functors[number + 1 :]}
         is_wide = stored.itemsize >= activation.EXACT_FROM
         is_shown = is_wide or (one.function in activations.COARSE and not behind <= epilogue.HIDING)
-        constants: list[Any] = [
-            activations.EXACT.get(one.function, one.function) if is_shown else one.function
-        ]
+        function = activations.EXACT.get(one.function, one.function) if is_shown else one.function
+        constants: list[epilogue.OperandConstants] = []
         given: list[Any] = []
         for each in one.operands:
             value = each.value
             if isinstance(value, torch.Tensor):
                 where = left.pop(0)
-                constants += (TENSOR, *_divisors(value, where))
+                constants.append(epilogue.OperandConstants(TENSOR, *_divisors(value, where)))
                 (rows, of_rows), (batch, of_batch) = where.rows, where.batch
                 # The outermost length is not needed, and would have another batch compile the kernel anew.
                 given.append((value, (0, *rows[1:]), of_rows, (where.col,), (0, *batch[1:]), of_batch))
                 reach += reach_of(value)
             elif isinstance(value, float) and accumulator == torch.float64:
-                constants += (BITS, 0, 0, 0)
+                constants.append(epilogue.OperandConstants(BITS))
                 given.append(struct.unpack("<q", struct.pack("<d", value))[0])
             else:
-                constants += (FLOAT if isinstance(value, float) else WHOLE, 0, 0, 0)
+                constants.append(epilogue.OperandConstants(FLOAT if isinstance(value, float) else WHOLE))
                 given.append(value)
-        functors.append(tuple(constants))
+        functors.append(epilogue.FunctorConstants(function, tuple(constants)))
         extras.append(tuple(given))
     return Bound(tuple(functors), tuple(extras), reach)
 

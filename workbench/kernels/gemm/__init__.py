@@ -5,6 +5,12 @@ from workbench.kernels.gemm.checks import (
     checked_tile,
     why_not_ping_pong,
 )
+from workbench.kernels.gemm.constants import (
+    Checks,
+    Descriptors,
+    Divisors,
+    checks_of,
+)
 from workbench.kernels.gemm.descriptors import (
     descriptor_of,
     descriptors_of,
@@ -72,7 +78,10 @@ __all__ = [
     "PRECISIONS",
     "SUM_TILE",
     "SUPPORTED",
+    "Checks",
     "Configuration",
+    "Descriptors",
+    "Divisors",
     "Matrix",
     "Options",
     "Problem",
@@ -81,6 +90,7 @@ __all__ = [
     "batch_shape",
     "check_epilogue",
     "checked_tile",
+    "checks_of",
     "default_tile",
     "default_warps",
     "descriptor_of",

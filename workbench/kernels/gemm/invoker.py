@@ -11,6 +11,7 @@ import triton
 from workbench.device import plans_for_device
 from workbench.errors import InvalidArgumentError
 from workbench.kernels.epilogues import Epilogue
+from workbench.kernels.gemm.constants import Descriptors, checks_of
 from workbench.kernels.gemm.descriptors import descriptors_of, loader_of
 from workbench.kernels.gemm.kernel import (
     MOST_AT_ONCE,
@@ -169,7 +170,7 @@ class Call(NamedTuple):
 class Sources(NamedTuple):
     """Whether A, B and the output are behind descriptors, what loads A and B, and what kernels are given."""
 
-    are_described: tuple[bool, bool, bool]
+    are_described: Descriptors
     load_a: Any
     load_b: Any
     arguments: tuple[Any, ...]
@@ -196,16 +197,14 @@ def _call_of(request: Request, plan: Plan, placement: Placement) -> Call:
         "DIVISORS": known, "WIDE": placement.is_wide(plan.tile, output), "OVERLAP": False,
     }  # fmt: skip
     m, n, k = problem[:3]
-    a_described, b_described, _ = sources.are_described
+    described = sources.are_described
     meta = numbering | {
         "EPILOGUE": functors, "ACCUMULATOR": accumulator_of(a.dtype).in_triton,
         "PRECISION": request.precision,
         "LOAD_A": sources.load_a, "LOAD_B": sources.load_b,
-        "PLACE": place, "DESCRIPTORS": sources.are_described,
-        # Beyond an end, descriptors give zeros. Nothing along K is less than a tile.
-        "CHECKS": (
-            request.height % block_m != 0, n % block_n != 0,
-            not k or (k % block_k != 0 and not (a_described and b_described)),
+        "PLACE": place, "DESCRIPTORS": described,
+        "CHECKS": checks_of(
+            (request.height, n, k), plan.tile, are_described=described.a and described.b
         ),
         "num_warps": plan.num_warps, "num_stages": plan.num_stages,
     }  # fmt: skip
@@ -243,7 +242,7 @@ def _sources_of(request: Request, plan: Plan, placement: Placement, target: torc
     )
     none = [None] * (2 - len(plan.widths))
     return Sources(
-        (bool(of_a), bool(of_b), bool(of_output)), loader_of(of_a), loader_of(of_b),
+        Descriptors(bool(of_a), bool(of_b), bool(of_output)), loader_of(of_a), loader_of(of_b),
         (*from_a, *from_b, *none, *into, *none),
     )  # fmt: skip
 
@@ -327,6 +326,9 @@ def _stream(request: Request, plan: Plan, placement: Placement, call: Call) -> L
         sum_of_stream_kernel, ((tiles - alone) * (rows // together),),
         (output, parts, *arguments, programs),
         call.numbering
-        | {"ROWS": together, "EPILOGUE": placement.bound.functors, "PLACE": placement.place},
+        | {
+            "ROWS": together, "EPILOGUE": placement.bound.functors, "PLACE": placement.place,
+            "DESCRIPTORS": Descriptors(False, False, False),
+        },
     )  # fmt: skip
     return Launch(overlapping(work, first, second), (output,), work=work, workspaces=(parts,))

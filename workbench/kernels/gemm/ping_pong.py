@@ -111,16 +111,17 @@ def ping_pong_step(request: Request, plan: Plan, placement: Placement) -> Step:
         # one time, and for less power.
         programs = triton.cdiv(turns.number, triton.cdiv(turns.number, programs))
     of_a, *of_b = _described(request, plan)
-    of_sizes, _, _, of_output, *_ = placement.problem.divisors(
+    divisors = placement.problem.divisors(
         request.a.element_size(), placement.of_output, request.output.element_size(),
         is_affine=placement.is_affine,
     )  # fmt: skip
+    _, _, of_output = divisors.strides
     meta = turns.meta | {
         "BLOCK_M": block_m, "BLOCK_N": block_n, "BLOCK_K": block_k, "BESIDE": len(beside),
         "ORDER": order.ORDERS[request.schedule.launch_order], "GROUP": plan.group,
         "EPILOGUE": gemm_hopper.on_hopper(ahead.functors), "PLACE": placement.place,
         "A_TRANSPOSED": of_a.is_transposed, "B_TRANSPOSED": of_b[0].is_transposed,
-        "DIVISORS": (of_sizes, of_output),
+        "DIVISORS": gemm_hopper.Divisors(divisors.sizes, of_output),
         "WIDE": placement.is_wide(plan.tile, request.output),
         "PRODUCTS": True, "num_warps": gemm_hopper.WARPS,
     }  # fmt: skip

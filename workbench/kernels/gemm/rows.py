@@ -58,17 +58,17 @@ def gemm_rows_kernel(
     DIVISORS: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """output[batch] = APPLY, row by row, of A[batch] @ B[batch], whose rows are whole in a tile."""
-    OF_SIZES: tl.constexpr = DIVISORS[0]
+    OF_SIZES: tl.constexpr = DIVISORS.sizes
     batch, row, _, parts = tile_of_product(
         a, gemm.of_parts(b, b_beside, WIDTHS), m, n, k, batch_sizes, matrices, BLOCK_M, BLOCK_N, BLOCK_K,
         WIDTHS, order.by_rows, 1, ACCUMULATOR, PRECISION, LOAD_A, LOAD_B, DESCRIPTORS, CHECKS, DIVISORS, WIDE,
     )  # fmt: skip
     sizes = transfer.multiples_of((m, n, k), OF_SIZES)
     parts = of_epilogue(parts, batch, row, 0, sizes, extra, EPILOGUE)
-    state = state_of(parts[0], 0, n, WHOLE, LIFT, ACROSS, FILL, CHECKS[1])
+    state = state_of(parts[0], 0, n, WHOLE, LIFT, ACROSS, FILL, CHECKS.n)
     first = parts[0].shape[1]
     for i in tl.static_range(1, len(parts)):
-        found = state_of(parts[i], first, n, WHOLE, LIFT, ACROSS, FILL, CHECKS[1])
+        found = state_of(parts[i], first, n, WHOLE, LIFT, ACROSS, FILL, CHECKS.n)
         state = reduce.combine(state, found, COMBINE)
         first += parts[i].shape[1]
     result = FINISH(state, n, parameter)
@@ -100,7 +100,7 @@ def gemm_states_kernel(
 
     Of a product that is kept, the states are those of its rounded elements: of what the next step reads.
     """
-    OF_SIZES: tl.constexpr = DIVISORS[0]
+    OF_SIZES: tl.constexpr = DIVISORS.sizes
     batch, row, col, parts = tile_of_product(
         a, (b,), m, n, k, batch_sizes, matrices, BLOCK_M, BLOCK_N, BLOCK_K, (BLOCK_N,), ORDER, GROUP,
         ACCUMULATOR, PRECISION, LOAD_A, LOAD_B, DESCRIPTORS, CHECKS, DIVISORS, WIDE,
@@ -110,7 +110,7 @@ def gemm_states_kernel(
     if KEEP:
         products.store(output, tile, row, col, sizes, matrices, batch, batch_sizes, DIVISORS, 2)
         tile = tile.to(output.dtype.element_ty).to(ACCUMULATOR)
-    found = FINISH(state_of(tile, col, n, WHOLE, LIFT, ACROSS, FILL, CHECKS[1]), parameter)
+    found = FINISH(state_of(tile, col, n, WHOLE, LIFT, ACROSS, FILL, CHECKS.n), parameter)
     rows = row + tl.arange(0, BLOCK_M)
     strides = products.strides_of(matrices, DIVISORS, 3)
     place = products.place_of(matrices, batch, batch_sizes, DIVISORS, 3)
@@ -128,7 +128,7 @@ def tile_of_product(
     DIVISORS: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """Batch, first row, first column and parts of this program's tile of A @ B."""
-    OF_SIZES: tl.constexpr = DIVISORS[0]
+    OF_SIZES: tl.constexpr = DIVISORS.sizes
     batch, row, col = gemm.place_of_tile(tl.program_id(0), (m, n, k), 0, BLOCK_M, BLOCK_N, ORDER, GROUP, WIDE)
     rows, cols, depth = transfer.multiples_of((m, n, k), OF_SIZES)
     if WIDE:
@@ -137,13 +137,13 @@ def tile_of_product(
     for i in tl.static_range(len(bs)):
         of_b += (
             products.operand_of(
-                bs[i], (depth, cols), matrices, batch, batch_sizes, DIVISORS, 1, DESCRIPTORS[1]
+                bs[i], (depth, cols), matrices, batch, batch_sizes, DIVISORS, 1, DESCRIPTORS.b
             ),
         )
     parts = tile_gemm.mainloop(
-        products.operand_of(a, (rows, depth), matrices, batch, batch_sizes, DIVISORS, 0, DESCRIPTORS[0]),
+        products.operand_of(a, (rows, depth), matrices, batch, batch_sizes, DIVISORS, 0, DESCRIPTORS.a),
         of_b, row, col, 0, tl.cdiv(depth, BLOCK_K), depth, BLOCK_M, WIDTHS, BLOCK_K, LOAD_A, LOAD_B,
-        CHECKS[0], CHECKS[1], CHECKS[2], ACCUMULATOR, PRECISION,
+        CHECKS.m, CHECKS.n, CHECKS.k, ACCUMULATOR, PRECISION,
     )  # fmt: skip
     return batch, row, col, parts
 
@@ -599,9 +599,8 @@ def _prepared(
         "BLOCK_M": block_m, "BLOCK_N": block_n, "BLOCK_K": block_k,
         "ACCUMULATOR": gemm.accumulator_of(a.dtype).in_triton,
         "LOAD_A": of_a.loader, "LOAD_B": of_b[0].loader,
-        "DESCRIPTORS": (of_a.is_descriptor, of_b[0].is_descriptor),
-        # Beyond an end, descriptors give zeros. Nothing along K is less than a tile.
-        "CHECKS": (m % block_m != 0, n % block_n != 0, not k or (k % block_k != 0 and not both)),
+        "DESCRIPTORS": products.Descriptors(of_a.is_descriptor, of_b[0].is_descriptor),
+        "CHECKS": gemm.checks_of((m, n, k), call.tile, are_described=both),
         "DIVISORS": products.divisors_of((m, n, k), matrices, itemsizes),
         "WIDE": products.is_wide(problem.batch_sizes, shapes, matrices),
     }  # fmt: skip
