@@ -263,7 +263,7 @@ def plan_of(a: View, output: View, config: Configuration) -> Plan:
     return Plan(
         batch, m, n, k, m_is_fixed, k_is_fixed, (block_m, block_n, block_k),
         splits=gemm.splits_with_work(config.splits, most),
-        sum_tile=(gemm.SUM_TILE[0], min(gemm.SUM_TILE[1], triton.next_power_of_2(n))),
+        sum_tile=(gemm.SUM_TILE.rows, min(gemm.SUM_TILE.cols, triton.next_power_of_2(n))),
         compute_units=units,
         descriptors=config.descriptors and batch == 1,
     )  # fmt: skip

@@ -176,15 +176,15 @@ def _step(
     block_m, block_n, block_k = tile
     problem = gemm.problem_of(a, gate, output, up)
     of_a, of_gate, of_output, of_up = problem.matrices
-    m, n, k = problem[:3]
+    m, n, k = problem.sizes
     side = products.side_of(a, (block_m, block_k), schedule.descriptors)
     weights = [products.side_of(each, (block_k, block_n), schedule.descriptors) for each in (gate, up)]
-    if weights[0].loader is not weights[1].loader:
+    if len({each.loader for each in weights}) > 1:
         weights = [products.side_of(each, (block_k, block_n), False) for each in (gate, up)]
     first, second = weights
-    padded = [-(-size // length) * length for size, length in zip((m, n, k), tile, strict=True)]
+    rows, cols, depth = products.padded(problem.sizes, tile)
     matrices = (of_a, of_gate, of_up, of_output)
-    shapes = [(padded[0], padded[2]), *[(padded[2], padded[1] + block_n)] * 2, (padded[0], padded[1])]
+    shapes = [(rows, depth), *[(depth, cols + block_n)] * 2, (rows, cols)]
     itemsizes = [t.element_size() for t in (a, gate, up, output)]
     are_described = side.is_descriptor and first.is_descriptor
     return Step(

@@ -319,6 +319,7 @@ def launch(
     if output.numel() == 0:
         return Launch((), (output,), work=work)
     blocks = default_tile(problem, a.element_size()) if tile is None else _checked_tile(tile)
+    block_m, block_n, block_k = blocks
     most = most_tiles(problem, blocks)
     strides = tuple((t.stride(0) if t.dim() == 3 else 0, *t.stride()[-2:]) for t in (a, b, output))
     checks = [
@@ -330,7 +331,7 @@ def launch(
         (most if programs is None else min(check_positive("programs", programs), most),),
         (a, b, output, offs, bound.extras, problem.sizes, problem.groups, strides, offs.stride(0)),
         {
-            "BLOCK_M": blocks[0], "BLOCK_N": blocks[1], "BLOCK_K": blocks[2], "TOGETHER": TOGETHER,
+            "BLOCK_M": block_m, "BLOCK_N": block_n, "BLOCK_K": block_k, "TOGETHER": TOGETHER,
             "GROUPS": triton.next_power_of_2(problem.groups + 1), "AXIS": problem.axis,
             "EPILOGUE": bound.functors,
             "ACCUMULATOR": tl.float64 if a.dtype == torch.float64 else tl.float32, "PRECISION": precision,

@@ -34,8 +34,16 @@ from workbench.kernels.options import from_options
 from workbench.kernels.tile import order, transfer
 from workbench.launch import Launch, Step
 
-# Split-K reduction tile (rows, columns); Stream-K reduction tile, in elements.
-SUM_TILE = (8, 128)
+
+class SumTile(NamedTuple):
+    """Rows and columns of a tile of the step that adds up partial products."""
+
+    rows: int
+    cols: int
+
+
+# Largest split-K reduction tile; elements of a Stream-K reduction tile.
+SUM_TILE = SumTile(rows=8, cols=128)
 SUM_ELEMENTS = 2048
 
 
@@ -196,7 +204,7 @@ def _call_of(request: Request, plan: Plan, placement: Placement) -> Call:
         "ORDER": order.ORDERS[request.schedule.launch_order], "GROUP": plan.group,
         "DIVISORS": known, "WIDE": placement.is_wide(plan.tile, output), "OVERLAP": False,
     }  # fmt: skip
-    m, n, k = problem[:3]
+    m, n, k = problem.sizes
     described = sources.are_described
     meta = numbering | {
         "EPILOGUE": functors, "ACCUMULATOR": accumulator_of(a.dtype).in_triton,
@@ -290,9 +298,7 @@ def _summed(request: Request, plan: Plan, placement: Placement, call: Call, firs
     assert parts is not None  # nothing else is summed
     assert of_parts is not None
     m, n, _, batch_sizes = call.sizes
-    rows, cols = (
-        min(most, triton.next_power_of_2(size)) for most, size in zip(SUM_TILE, (m, n), strict=True)
-    )
+    rows, cols = min(SUM_TILE.rows, triton.next_power_of_2(m)), min(SUM_TILE.cols, triton.next_power_of_2(n))
     second = Step(
         sum_of_splits_kernel, (triton.cdiv(m, rows) * triton.cdiv(n, cols) * request.batch,),
         (

@@ -193,9 +193,9 @@ def _step(
     blocks = ((block_m, block_k), (block_k, block_l), (block_l, block_n))
     sides = [products.side_of(*each, schedule.descriptors) for each in zip((a, b0, b1), blocks, strict=True)]
     first, second, third = sides
-    padded = [-(-size // length) * length for size, length in zip(sizes, tile, strict=True)]
+    rows, cols, depth, between = products.padded(sizes, tile)
     matrices = (of_a, of_b0, of_b1, of_output)
-    shapes = [(padded[i], padded[j]) for i, j in ((0, 2), (2, 3), (3, 1), (0, 1))]
+    shapes = [(rows, depth), (depth, between), (between, cols), (rows, cols)]
     are_described = first.is_descriptor and second.is_descriptor
     return Step(
         gemm_pair_kernel,

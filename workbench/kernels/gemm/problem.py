@@ -71,6 +71,11 @@ class Problem(NamedTuple):
     matrices: tuple[Matrix, ...]
 
     @property
+    def sizes(self) -> tuple[int, int, int]:
+        """m, n and k."""
+        return self.m, self.n, self.k
+
+    @property
     def batch(self) -> int:
         """How many products."""
         return math.prod(self.batch_sizes)
@@ -88,7 +93,7 @@ class Problem(NamedTuple):
         a, b, *_ = self.matrices
         of_output = output.strides if is_affine else ()
         return Divisors(
-            divisors((self.m, self.n, self.k), itemsize, is_seen=False),
+            divisors(self.sizes, itemsize, is_seen=False),
             (
                 divisors(a.strides, itemsize),
                 divisors(b.strides, itemsize),

@@ -113,6 +113,11 @@ def divisors_of(
     )
 
 
+def padded(sizes: Sequence[int], tile: Sequence[int]) -> list[int]:
+    """Return sizes rounded up to whole tiles."""
+    return [triton.cdiv(size, length) * length for size, length in zip(sizes, tile, strict=True)]
+
+
 def is_wide(
     batch_sizes: Sequence[int],
     shapes: Sequence[tuple[int, int]],

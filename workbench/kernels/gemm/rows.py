@@ -273,12 +273,25 @@ _SCORES = State(
     softmax.state_of_row, None, reduce.online_softmax_merge, reduce.across_scores, _LOWEST, (_LOWEST, 0.0)
 )
 
-# By operator: its state; and by the number of tensors by column, the operator of rows that it is.
+
+class RowOperator(NamedTuple):
+    """An operator on a product's rows.
+
+    Attributes:
+        state: what is found of a row.
+        by_vectors: the operator of `rowwise` for 0, 1, ... vectors with a value for each column, such as a
+            weight and a bias.
+    """
+
+    state: State
+    by_vectors: Sequence[rowwise.Operator]
+
+
 OPERATORS = {
-    "layer_norm": (_MOMENTS, normalization.NORMS["layer_norm"].forward),
-    "rms_norm": (_SQUARES, normalization.NORMS["rms_norm"].forward),
-    "softmax": (_SCORES, (softmax.OPERATORS["softmax"],)),
-    "log_softmax": (_SCORES, (softmax.OPERATORS["log_softmax"],)),
+    "layer_norm": RowOperator(_MOMENTS, normalization.NORMS["layer_norm"].forward),
+    "rms_norm": RowOperator(_SQUARES, normalization.NORMS["rms_norm"].forward),
+    "softmax": RowOperator(_SCORES, (softmax.OPERATORS["softmax"],)),
+    "log_softmax": RowOperator(_SCORES, (softmax.OPERATORS["log_softmax"],)),
 }
 
 
@@ -350,7 +363,7 @@ def is_supported(
         return "a bias without a weight; give a weight of ones"
     if operator in REDUCTIONS and not b.shape[-1]:
         return "b has no columns, so there is nothing to reduce"
-    if len(given) >= len(OPERATORS[operator][1] if operator in OPERATORS else ()) and given:
+    if len(given) >= len(OPERATORS[operator].by_vectors if operator in OPERATORS else ()) and given:
         return f"{operator} has no {given[-1][0]}"
     for name, tensor in reversed(given):  # the bias first: beside one, who calls may have made the weight
         if not isinstance(tensor, torch.Tensor):
@@ -423,8 +436,8 @@ def launch(
     if not output.numel():
         return Launch((), (output,), work=work)
     call = _Call(a, b, shape, chain, views, tile, schedule, meta)
-    state, operators = OPERATORS[operator]
-    chosen = operators[len(columns)]
+    state, by_vectors = OPERATORS[operator]
+    chosen = by_vectors[len(columns)]
     if tile[1] >= shape[-1]:
         step = _whole_rows_step(call, state, chosen, columns, output, float(epsilon))
         return Launch((step,), (output,), work=work)
@@ -585,27 +598,27 @@ def _prepared(
     widths: tuple[int, ...],
 ) -> _Prepared:
     """Of a product whose kernel writes these tensors, which lie as the last of `matrices` say."""
-    m, n, k = problem[:3]
+    m, n, k = problem.sizes
     block_m, block_n, block_k = call.tile
     a, b, descriptors = call.a, call.b, call.schedule.descriptors
     of_a = products.side_of(a, (block_m, block_k), descriptors)
-    of_b = [products.side_of(b, (block_k, width), descriptors) for width in widths]
-    padded = [-(-size // length) * length for size, length in zip((m, n, k), call.tile, strict=True)]
-    shapes = [(padded[0], padded[2]), (padded[2], padded[1])]
-    shapes += [(padded[0], padded[1])] * len(written)
+    parts_of_b = [products.side_of(b, (block_k, width), descriptors) for width in widths]
+    of_b = parts_of_b[0]
+    rows, cols, depth = products.padded(problem.sizes, call.tile)
+    shapes = [(rows, depth), (depth, cols), *[(rows, cols)] * len(written)]
     itemsizes = [t.element_size() for t in (a, b, *written)]
-    both = of_a.is_descriptor and of_b[0].is_descriptor
+    both = of_a.is_descriptor and of_b.is_descriptor
     meta = {
         "BLOCK_M": block_m, "BLOCK_N": block_n, "BLOCK_K": block_k,
         "ACCUMULATOR": gemm.accumulator_of(a.dtype).in_triton,
-        "LOAD_A": of_a.loader, "LOAD_B": of_b[0].loader,
-        "DESCRIPTORS": products.Descriptors(of_a.is_descriptor, of_b[0].is_descriptor),
+        "LOAD_A": of_a.loader, "LOAD_B": of_b.loader,
+        "DESCRIPTORS": products.Descriptors(of_a.is_descriptor, of_b.is_descriptor),
         "CHECKS": gemm.checks_of((m, n, k), call.tile, are_described=both),
         "DIVISORS": products.divisors_of((m, n, k), matrices, itemsizes),
         "WIDE": products.is_wide(problem.batch_sizes, shapes, matrices),
     }  # fmt: skip
     sizes = (m, n, k, problem.batch_sizes, products.matrices_of(*matrices))
-    return _Prepared((of_a.source, *[side.source for side in of_b]), sizes, meta)
+    return _Prepared((of_a.source, *[side.source for side in parts_of_b]), sizes, meta)
 
 
 def _states_step(
