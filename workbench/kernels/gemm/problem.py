@@ -10,13 +10,10 @@ import numpy as np
 import torch
 import triton.language as tl
 
-from workbench.kernels.epilogues import Epilogue
+from workbench.kernels.epilogues import FP8, Epilogue
 from workbench.kernels.gemm.constants import Divisors
 from workbench.kernels.layout import ACCESS_BYTES, collapse
 from workbench.launch import Work
-
-FP8 = (torch.float8_e4m3fn, torch.float8_e5m2)
-
 
 SUPPORTED = (torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.int8, *FP8)
 
