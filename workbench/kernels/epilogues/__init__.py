@@ -1,8 +1,8 @@
-"""Epilogues as plain data: chains of functors, put together by `|`, and what templates are given of them.
+"""Epilogues as plain data: chains of functors, joined by `|`, and their lowering for templates.
 
-A functor is a jit function of `tile.epilogue`, or a learner's own, with its tensors and numbers, and its
-meaning in torch, from which gradients follow. (Composable Kernel's element-wise operators with their D
-tensors; a chain is one operator there, too.)
+A functor is a jit function of `tile.epilogue`, or a learner's own, with its tensors and numbers and its
+meaning in torch, from which gradients follow. (In Composable Kernel these are element-wise operators with
+their D tensors; there, too, a chain is one operator.)
 """
 
 from workbench.kernels.epilogues.chain import (

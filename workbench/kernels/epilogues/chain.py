@@ -1,4 +1,4 @@
-"""Chains of functors as plain data, put together by `|`, and their meaning in torch."""
+"""Chains of functors as plain data, joined by `|`, and their meaning in torch."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from workbench.kernels.layout import distinct_elements
 from workbench.kernels.tile import activations, epilogue
 from workbench.launch import Work
 
-# What an operand is that is no tensor; `isinstance(value, torch.Tensor)` takes longer where it is not.
+# Types of operands other than tensors. For a number, `isinstance(value, torch.Tensor)` takes longer.
 _NUMBERS = (int, float)
 
 Meaning = Callable[[torch.Tensor, Sequence[Any], Place], torch.Tensor]
@@ -36,13 +36,13 @@ class Functor:
     Attributes:
         name: for messages.
         function: `(tile, operands, place) -> tile`; see `tile.epilogue`.
-        operands: what it is given.
-        meaning: the same of torch's tensors: of the output, of operands that broadcast to it, and of the
-            numbers (batch, row, col) of its elements; None where none is known, and so no gradient.
-        flops: floating-point operations for each element; an exponential or an error function counts as one.
-        makes_floats: whether it does of whole numbers; None where that is not known.
-        uses_place: whether the numbers of its elements matter.
-        dtype: what the result is stored as, where the functor decides.
+        operands: its tensors and numbers.
+        meaning: the same function in torch, of the output, of operands that broadcast to it, and of the
+            indices (batch, row, col) of its elements; None if there is none, and so no gradient.
+        flops: floating-point operations per element; an exponential or an error function counts as one.
+        makes_floats: whether it makes floats of integers; None if that is not known.
+        uses_place: whether it depends on the indices of its elements.
+        dtype: the dtype in which the result is stored, if the functor decides that.
     """
 
     name: str
@@ -56,32 +56,32 @@ class Functor:
 
     @property
     def key(self) -> Hashable:
-        """What a launch depends on besides its tensors."""
+        """Key of what a launch depends on besides its tensors."""
         operands = [
             repr(each.value) if isinstance(each.value, _NUMBERS) else each.along for each in self.operands
         ]
-        # Triton's functions are hashed by their sources, which takes long.
+        # Triton hashes a jit function by its source, which takes long.
         function = self.function.fn
         return self.name, function, self.makes_floats, self.uses_place, self.dtype, tuple(operands)
 
 
-# Functors whose gradients depend on no element.
+# Functors whose gradients depend on no element of their operands.
 _SUMS = epilogue.add, epilogue.add_scaled
 
-# What stands for a tensor that is kept elsewhere.
+# Placeholder for a tensor that is kept elsewhere.
 _NOTHING = torch.empty(0, device="meta")
 
 
 @dataclass(frozen=True)
 class Permuted:
-    """A product that is stored as a tensor with its dimensions exchanged; see :func:`permuted`."""
+    """Shape and order of dimensions of a product that is stored permuted; see :func:`permuted`."""
 
     shape: tuple[int, ...]
     dims: tuple[int, ...]
 
     @property
     def stored(self) -> tuple[int, ...]:
-        """The shape of what is stored."""
+        """Shape of the stored tensor."""
         return tuple(self.shape[d] for d in self.dims)
 
 
@@ -91,7 +91,7 @@ class Epilogue:
 
     Attributes:
         functors: in order.
-        permuted: how the result is stored, if not as a matrix.
+        permuted: the dimensions in which the result is stored, if not as a matrix.
     """
 
     functors: tuple[Functor, ...] = ()
@@ -105,10 +105,10 @@ class Epilogue:
                 raise InvalidArgumentError("epilogue", f"{other!r} behind {self!r}", wanted)
         for one in other.functors:
             for before in self.functors:
-                # Triton compiles one of them and takes it for both.
+                # Triton would compile one of them and use it for both.
                 if one.function is not before.function and _are_namesakes(one.function, before.function):
                     given = f"two functions are called {one.name}"
-                    wanted = "Rename one; what they differ in can be an operand of one function."
+                    wanted = "Rename one, or make one function, with an operand for what differs."
                     raise InvalidArgumentError("epilogue", given, wanted)
         return Epilogue(self.functors + other.functors, other.permuted)
 
@@ -125,7 +125,7 @@ class Epilogue:
 
     @cached_property
     def tensors(self) -> tuple[torch.Tensor, ...]:
-        """All operands that are tensors, in order."""
+        """Operands that are tensors, in order."""
         return tuple(
             [
                 each.value
@@ -137,15 +137,15 @@ class Epilogue:
 
     @cached_property
     def key(self) -> Hashable:
-        """What a launch depends on besides its tensors: functions and numbers."""
+        """Key of what a launch depends on besides its tensors: functions and numbers."""
         permuted = None if self.permuted is None else (self.permuted.shape, self.permuted.dims)
         return tuple([one.key for one in self.functors]), permuted
 
     @property
     def takes_turns(self) -> bool:
-        """Whether products by ping-pong suit it, which are in Gluon.
+        """Whether the ping-pong kernels, which are written in Gluon, can run the chain.
 
-        Gluon may not compile a functor that is not of `tile.epilogue`, as where it makes a tile; and
+        Gluon may not compile a functor from outside `tile.epilogue`, for example one that makes a tile; and
         dropout's generator takes more registers than a group of warps has there.
         """
         return not any(
@@ -153,7 +153,7 @@ class Epilogue:
         )
 
     def loads_matrices(self, shape: tuple[int, ...]) -> bool:
-        """Whether it loads a tensor that has all rows and columns of an output of that shape."""
+        """Return whether the chain loads a tensor with all rows and columns of an output of that shape."""
         return any(
             each.dim() > 1 and each.shape[-2] == shape[-2] > 1 and each.shape[-1] == shape[-1] > 1
             for each in self.tensors
@@ -161,14 +161,15 @@ class Epilogue:
 
     @property
     def takes_long(self) -> bool:
-        """Whether it computes fast_gelu, silu or a sigmoid, which take long, and less by `gemm_hopper`."""
+        """Whether the chain has fast_gelu, silu or sigmoid, which are slow, but less so in `gemm.hopper`."""
         return any(one.function in activations.LONG for one in self.functors)
 
     def added_by_wide_tiles(self, shape: tuple[int, ...]) -> tuple[torch.Tensor, ...]:
-        """The two matrices of fp16 that it begins with adding to a product of that shape, or none.
+        """Return the two fp16 matrices that the chain first adds to a product of that shape, or ().
 
-        None also where two such tiles for a program (`gemm_hopper_wide`) gain nothing: if anything else is
-        wider, or cast, or it has gelu, which takes more registers than they leave beside what is brought.
+        Also return () if two tiles of 128 x 192 per program (`gemm.hopper_wide`) gain nothing: if another
+        tensor is wider than 16 bits, if the result is cast, or if the chain has gelu, which needs more
+        registers than these tiles leave.
         """
         first = self.functors[:2]
         added = tuple(each.value for one in first for each in one.operands)
@@ -185,7 +186,7 @@ class Epilogue:
         return added if suits else ()
 
     def with_tensors(self, tensors: Sequence[torch.Tensor]) -> Epilogue:
-        """The same chain with others in the places of :attr:`tensors`; itself where they are the same."""
+        """Return the chain with other tensors in place of :attr:`tensors`; itself if they are the same."""
         left = list(tensors)
         if len(left) == len(self.tensors) and all(map(operator.is_, left, self.tensors)):
             return self
@@ -205,11 +206,11 @@ class Epilogue:
 
     @cached_property
     def emptied(self) -> Epilogue:
-        """The same chain without its tensors, for a caller that keeps them; see :meth:`with_tensors`."""
+        """The chain without its tensors, for a caller that keeps them; see :meth:`with_tensors`."""
         return self.with_tensors([_NOTHING] * len(self.tensors))
 
     def read_by_gradients(self, of_product: bool, of_tensors: Sequence[bool]) -> tuple[bool, list[bool]]:
-        """Tell which elements the requested gradients depend on: the product's, and those of which tensors.
+        """Return whether the requested gradients depend on the product, and on each tensor.
 
         The gradient of an addend depends on neither addend; that of a factor depends on the other one.
 
@@ -219,7 +220,7 @@ class Epilogue:
         """
         left, is_asked = list(of_tensors), of_product
         own: list[list[bool]] = []
-        last = -1  # the last functor whose tile is read, which all before it make
+        last = -1  # the last functor whose input tile is read; all functors before it make that tile
         for i, one in enumerate(self.functors):
             asked = [left.pop(0) if isinstance(each.value, torch.Tensor) else False for each in one.operands]
             if one.function in _SUMS:
@@ -238,10 +239,12 @@ class Epilogue:
         return last >= 0, read
 
     def result_dtype(self, product: torch.dtype) -> torch.dtype:
-        """What is stored, where nobody says it: what a cast says; of whole numbers made floats, fp32.
+        """Return the default dtype of the result of a product of this dtype.
+
+        It is the dtype of a cast, or fp32 if the chain makes floats of integers, or else the product's.
 
         Raises:
-            InvalidArgumentError: it cannot be known, of whole numbers.
+            InvalidArgumentError: the product has integers, and the chain may make floats of them.
         """
         found = [one.dtype for one in self.functors if one.dtype is not None]
         if found:
@@ -254,13 +257,13 @@ class Epilogue:
             if one.makes_floats is None or not all(map(_is_32_bits, one.operands)):
                 raise InvalidArgumentError(
                     f"epilogue[{i}]",
-                    f"{one.name}, of whole numbers, may make floats, or more than 32 bits hold",
-                    "Say what is stored: out_dtype=, output=, or cast() at the end.",
+                    f"{one.name} may make floats of integers, or integers of more than 32 bits",
+                    "Give the result's dtype: out_dtype=, output=, or cast() at the end.",
                 )
         return product
 
     def meaning(self, product: torch.Tensor, frame: Frame | None = None) -> torch.Tensor:
-        """The chain in torch, in the dtype of `product`, which :class:`Frame` says how operands go with.
+        """Return the chain's result in torch, in the dtype of `product`; `frame` aligns the operands with it.
 
         Raises:
             InvalidArgumentError: a functor has no meaning in torch.
@@ -281,17 +284,17 @@ class Epilogue:
         return result
 
     def meaning_of_images(self, images: torch.Tensor, groups: int) -> torch.Tensor:
-        """As :meth:`meaning`, of what a convolution of so many groups makes."""
+        """Return :meth:`meaning` for the result of a convolution with so many groups."""
         return self.meaning(images, ImageFrame(tuple(images.shape), groups))
 
     def meaning_of_groups(self, product: torch.Tensor, axis: int, offs: torch.Tensor) -> torch.Tensor:
-        """As :meth:`meaning`, of what a grouped product makes, divided as :class:`GroupedFrame` says."""
+        """Return :meth:`meaning` for a grouped product, divided as :class:`GroupedFrame` says."""
         return self.meaning(product, GroupedFrame(tuple(product.shape), axis, offs))
 
     def as_rows(self, shape: tuple[int, ...]) -> Epilogue | None:
-        """The chain of a batch of matrices (..., m, n) for all their rows as one; None where there is none.
+        """Return the chain for a batch of matrices (..., m, n) that is treated as one matrix of all rows.
 
-        There is none without copies, nor where a functor knows which batch it is in.
+        None if that would need copies, or if a functor depends on the index of the batch.
         """
         knows_batch = math.prod(shape[:-2]) > 1 and any(one.uses_place for one in self.functors)
         if knows_batch or self.permuted is not None:
@@ -322,7 +325,7 @@ class Epilogue:
         return Epilogue(tuple(functors))
 
     def work(self, elements: int) -> Work:
-        """FLOPs of an output of so many elements, and the bytes of the tensors, each read once."""
+        """Return the FLOPs for an output of so many elements, and the bytes of the tensors, read once."""
         size = sum(distinct_elements(each) * each.element_size() for each in self.tensors)
         return Work(elements * sum(one.flops for one in self.functors), size)
 
@@ -331,7 +334,7 @@ class Epilogue:
 
 
 def _are_namesakes(one: Any, other: Any) -> bool:
-    """Whether Triton would not tell two functions of a kernel apart."""
+    """Return whether Triton would take two functions of a kernel for one."""
     first, second = one.fn, other.fn
     return bool(first.__qualname__ == second.__qualname__ and first.__module__ == second.__module__)
 
@@ -342,7 +345,7 @@ def _in_words(operand: Operand) -> str:
 
 
 def _is_32_bits(operand: Operand) -> bool:
-    """Whether whole numbers of 32 bits stay so with it."""
+    """Return whether 32-bit integers stay 32-bit integers when combined with this operand."""
     value = operand.value
     return value.element_size() <= 4 if isinstance(value, torch.Tensor) else -(2**31) <= value < 2**31
 
@@ -355,7 +358,7 @@ def _is_float(operand: Operand) -> bool:
 def _meant(
     name: str, meaning: Meaning, x: torch.Tensor, operands: Sequence[Any], place: Place
 ) -> torch.Tensor:
-    """What a functor means; its function may be a learner's own."""
+    """Call a functor's meaning and check its result, as the function may be a learner's own."""
     fix = "Give a function (x, operands, place) -> x of torch's tensors, of the shape of x."
     try:
         found: object = meaning(x, operands, place)

@@ -1,4 +1,4 @@
-"""Frames: how a functor's operands go with the elements of an output."""
+"""Frames: how operands of functors align with the output of a template."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class Operand(NamedTuple):
     """A functor's tensor or number.
 
     Attributes:
-        value: a tensor, or a number.
-        along: of a tensor, "all" where it broadcasts to the output; "columns" where its last dimension is
-            the output's columns, of a convolution its features, and "rows" likewise.
+        value: a tensor or a number.
+        along: for a tensor, "all" if it broadcasts to the output; "columns" if its last dimension is the
+            output's columns (a convolution's features), and "rows" likewise.
     """
 
     value: Any
@@ -30,7 +30,7 @@ class Operand(NamedTuple):
 
 @dataclass(frozen=True)
 class Frame:
-    """How the elements of an output are numbered by the matrices that a template makes, batches of them.
+    """Numbering of an output's elements by a template that makes batches of matrices.
 
     Attributes:
         shape: of the output, (..., m, n).
@@ -40,30 +40,30 @@ class Frame:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Of the dimensions that :meth:`dims` counts."""
+        """Lengths of the dimensions to which :attr:`dims` refers."""
         return self.shape
 
     @property
     def dims(self) -> tuple[tuple[int, ...], tuple[int, ...], int]:
-        """Those that number batches, those that number rows, and the one that numbers columns."""
+        """Dimensions that number batches, dimensions that number rows, and the one that numbers columns."""
         last = len(self.shape)
         return tuple(range(last - 2)), (last - 2,), last - 1
 
     def spread(self, operand: Operand) -> torch.Tensor:
-        """A tensor whose dimensions are aligned with the output's."""
+        """Return a view of a tensor whose dimensions are aligned with the output's."""
         value: torch.Tensor = operand.value
         if operand.along == "rows":
             return value.unsqueeze(-1)
         return value.unsqueeze(-2) if operand.along == "columns" and value.dim() > 1 else value
 
     def wanted(self, operand: Operand) -> str:
-        """What a tensor should be that does not fit, a sentence."""
+        """Return the advice for a tensor that does not fit, a sentence."""
         if operand.along != "all":
             return f"Give the {operand.along} of {self.shape}."
         return f"Give what broadcasts to {self.shape}."
 
     def beside(self, result: torch.Tensor, operand: Operand) -> Any:
-        """An operand as its functor's meaning is given it: floats of the type that is computed in."""
+        """Return an operand for a functor's meaning: floats have the dtype that is computed in."""
         if not isinstance(operand.value, torch.Tensor):
             return operand.value
         found = self.spread(operand)
@@ -71,11 +71,11 @@ class Frame:
         return found.to(wanted) if found.is_floating_point() else found
 
     def split(self, strides: Sequence[int]) -> tuple[int, ...]:
-        """Strides of the dimensions of :attr:`sizes`, from those of a tensor of the output's shape."""
+        """Return the strides for the dimensions in :attr:`sizes` of a tensor of the output's shape."""
         return tuple(strides)
 
     def place(self, device: torch.device) -> Place:
-        """The numbers of the output's batches, rows and columns, which broadcast to it."""
+        """Return the indices of the output's batches, rows and columns, which broadcast to it."""
         batch, rows, col = self.dims
         return (
             self._numbers(batch, device), self._numbers(rows, device), self._numbers((col,), device)
@@ -88,32 +88,32 @@ class Frame:
 
 @dataclass(frozen=True)
 class ImageFrame(Frame):
-    """As :class:`Frame`, of images (n, features, sizes...) by a product for each group of features.
+    """Frame of images (n, features, sizes...), made by one product for each group of features.
 
-    Rows are pixels, of one image after the other.
+    Rows are pixels, one image after the other.
 
     Attributes:
-        groups: of features.
+        groups: number of groups of features.
     """
 
     groups: int = 1
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Of images, groups, features of a group, and pixels."""
+        """Images, groups, features of a group, and the sizes of an image."""
         n, features, *pixels = self.shape
         return (n, self.groups, features // self.groups, *pixels)
 
     @property
     def dims(self) -> tuple[tuple[int, ...], tuple[int, ...], int]:
-        """Groups; images and pixels; features of a group."""
+        """Groups number batches, images and pixels number rows, features of a group number columns."""
         return (1,), (0, *range(3, len(self.shape) + 1)), 2
 
     def spread(self, operand: Operand) -> torch.Tensor:
-        """As of a :class:`Frame`; what lies along columns has a number for each feature.
+        """Return a view aligned with the images; a tensor along columns has one value for each feature.
 
         Raises:
-            TensorMismatchError: it lies along rows, or is no such vector, as torch wants a bias to be.
+            TensorMismatchError: it lies along rows, or is no vector of all features, as a torch bias is.
         """
         value: torch.Tensor = operand.value
         if operand.along == "all":
@@ -124,15 +124,15 @@ class ImageFrame(Frame):
         return value.view(-1, *(1,) * (len(self.shape) - 2))
 
     def wanted(self, operand: Operand) -> str:
-        """As of a :class:`Frame`."""
+        """Return the advice for a tensor that does not fit, a sentence."""
         if operand.along == "rows":
-            return "Rows of a convolution are pixels: give multiply() an image."
+            return "Rows of a convolution are pixels: give multiply() a tensor of the image's shape."
         if operand.along == "columns":
             return f"Give ({self.shape[1]},), the columns of {self.shape}."
         return super().wanted(operand)
 
     def split(self, strides: Sequence[int]) -> tuple[int, ...]:
-        """Those of features are those of groups and of their features."""
+        """Return the strides, with that of features split into those of groups and of a group's features."""
         n, feature, *pixels = strides
         return (n, feature * (self.shape[1] // self.groups), feature, *pixels)
 
@@ -143,45 +143,45 @@ class ImageFrame(Frame):
 
 @dataclass(frozen=True, eq=False)
 class GroupedFrame(Frame):
-    """As :class:`Frame`, of grouped products whose rows (or columns) are divided: a group is a batch.
+    """Frame of grouped products whose rows or columns are divided into groups: a group is a batch.
 
     Attributes:
-        axis: of which the output is divided, 0 or 1; 2 where it is not.
-        offs: int32 [groups], where each group ends.
+        axis: the axis of the output that is divided, 0 or 1; 2 if none is.
+        offs: int32 [groups], the end of each group.
     """
 
     axis: int
     offs: torch.Tensor
 
     def beside(self, result: torch.Tensor, operand: Operand) -> Any:
-        """As of a :class:`Frame`; of a tensor of groups, that of each row's or column's."""
+        """Return an operand; of a tensor with values per group, those of each row's or column's group."""
         found = super().beside(result, operand)
         if self.axis == 2 or not isinstance(found, torch.Tensor):
             return found
         if found.dim() < 3:
-            # What lies behind the last group, such as memory that nobody wrote, is kept from gradients,
-            # which it would reach as 0 * nan.
+            # Elements behind the last group, such as memory that nobody wrote, become 0. Otherwise they
+            # would reach gradients as 0 * nan.
             is_divided = found.dim() >= 2 - self.axis and found.shape[self.axis - 2] > 1
             return self.within_groups(found) if is_divided else found
         if found.shape[0] == 1:
             return found[0]
-        # One more for what lies behind the last group, of which nothing is wanted.
+        # One more group of zeros, for what lies behind the last group.
         of_each = functional.pad(found, (0, 0, 0, 0, 0, 1))[self._groups(found.device)]
         return of_each.squeeze(1) if self.axis == 0 else of_each.squeeze(2).T
 
     def place(self, device: torch.device) -> Place:
-        """As of a :class:`Frame`, with the number of the group."""
+        """Return the indices of groups, rows and columns."""
         batch, row, col = super().place(device)
         return (batch if self.axis == 2 else self._along(self._groups(device))), row, col
 
     def within_groups(self, result: torch.Tensor) -> torch.Tensor:
-        """The result, with 0 behind the last group."""
+        """Return the result with zeros behind the last group."""
         if self.axis == 2:
             return result
         return torch.where(self._along(self._groups(result.device)) < len(self.offs), result, 0)
 
     def _groups(self, device: torch.device) -> torch.Tensor:
-        """The number of each row's group, or of each column's."""
+        """Return the index of each row's group, or of each column's."""
         return torch.searchsorted(self.offs, torch.arange(self.shape[self.axis], device=device), right=True)
 
     def _along(self, numbers: torch.Tensor) -> torch.Tensor:

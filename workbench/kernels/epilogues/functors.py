@@ -1,4 +1,4 @@
-"""Functors: the constructors that callers use, each with its meaning in torch."""
+"""Constructors of epilogues of one functor, each with its meaning in torch."""
 
 from __future__ import annotations
 
@@ -24,30 +24,30 @@ from workbench.kernels.tile import activations, epilogue
 
 FP8 = (torch.float8_e4m3fn, torch.float8_e5m2)
 
-# What :func:`cast` makes of a result: dtypes with less range than what is computed in.
+# Dtypes that :func:`cast` takes: those with less range than the type of the arithmetic.
 NARROW = (*FP8, torch.int8)
 
 
 def bias(vector: torch.Tensor) -> Epilogue:
-    """product + vector, of [n]: one for each column, of a convolution for each feature. Of matrices [1] too.
+    """product + vector, with vector [n]: one value for each column (a convolution's feature).
 
-    Of a batch also [batch, n]; of grouped products [groups, n], a vector for each.
+    The vector may also be [1] for matrices, [batch, n] for a batch, and [groups, n] for grouped products.
     """
     return _of(Functor("bias", epilogue.add, (_tensor("vector", vector, "columns"),), _add))
 
 
 def add(other: torch.Tensor | float) -> Epilogue:
-    """product + other, which broadcasts to the output."""
+    """product + other; `other` broadcasts to the output."""
     return _of(Functor("add", epilogue.add, (_operand("other", other),), _add))
 
 
 def residual(other: torch.Tensor) -> Epilogue:
-    """product + other: what went into a block of a network, which broadcasts to the output."""
+    """product + other, with the input of a network's block; `other` broadcasts to the output."""
     return _of(Functor("residual", epilogue.add, (_tensor("other", other),), _add))
 
 
 def multiply(other: torch.Tensor | float) -> Epilogue:
-    """product * other, which broadcasts to the output."""
+    """product * other; `other` broadcasts to the output."""
     return _of(Functor("multiply", epilogue.multiply, (_operand("other", other),), _multiply))
 
 
@@ -57,18 +57,18 @@ def scale(factor: float) -> Epilogue:
 
 
 def add_scaled(addend: torch.Tensor, alpha: float = 1.0, beta: float = 1.0) -> Epilogue:
-    """alpha * product + beta * addend, which broadcasts to the output."""
+    """alpha * product + beta * addend; `addend` broadcasts to the output."""
     operands = (_tensor("addend", addend), _number("alpha", alpha), _number("beta", beta))
     return _of(Functor("add_scaled", epilogue.add_scaled, operands, _add_scaled, flops=3))
 
 
 def row_scale(vector: torch.Tensor) -> Epilogue:
-    """product * vector[row], of [m], or of a batch [batch, m]: what rows of A were quantized by."""
+    """product * vector[row], with vector [m] or [batch, m]: the scales by which rows of A were quantized."""
     return _of(Functor("row_scale", epilogue.multiply, (_tensor("vector", vector, "rows"),), _multiply))
 
 
 def column_scale(vector: torch.Tensor) -> Epilogue:
-    """product * vector[column], of [n] as :func:`bias` has it: what columns of B were quantized by."""
+    """product * vector[column], shaped as for :func:`bias`: the scales by which B's columns were quantized."""
     return _of(Functor("column_scale", epilogue.multiply, (_tensor("vector", vector, "columns"),), _multiply))
 
 
@@ -86,7 +86,7 @@ def gelu() -> Epilogue:
 
 @cache
 def fast_gelu() -> Epilogue:
-    """x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3))) / 2, which is gelu within 0.0005"""
+    """x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3))) / 2, within 0.0005 of gelu"""
     return _activation("gelu_tanh")
 
 
@@ -102,20 +102,20 @@ def sigmoid() -> Epilogue:
     return _activation("sigmoid")
 
 
-# Activations, by the names of their functors.
+# Activations by the names of their functors.
 ACTIVATIONS: Mapping[str, Callable[[], Epilogue]] = {
     "relu": relu, "sigmoid": sigmoid, "silu": silu, "gelu": gelu, "fast_gelu": fast_gelu,
 }  # fmt: skip
 
 
 def clamp(min: float | None = None, max: float | None = None) -> Epilogue:
-    """min(max(x, `min`), `max`), as `torch.clamp`; None for no bound on that side, but not on both."""
+    """min(max(x, `min`), `max`), as `torch.clamp`; None means no bound on that side, but not on both."""
     bounds = [_number(name, bound) for name, bound in (("min", min), ("max", max)) if bound is not None]
     if not bounds:
         raise InvalidArgumentError("min, max", "got None for both", "Give one of them, or both.")
     for name, bound in (("min", min), ("max", max)):
         if bound is not None and math.isnan(bound):
-            raise InvalidArgumentError(name, "got nan", "Give a number: all would be none.")
+            raise InvalidArgumentError(name, "got nan", "Give a number: nan would make every element nan.")
     function = epilogue.clamp if len(bounds) == 2 else epilogue.at_least if max is None else epilogue.at_most
 
     def meaning(x: torch.Tensor, operands: Sequence[Any], place: Place) -> torch.Tensor:
@@ -127,19 +127,19 @@ def clamp(min: float | None = None, max: float | None = None) -> Epilogue:
 def dropout(probability: float, seed: int | torch.Tensor) -> Epilogue:
     """0 with `probability`, else x / (1 - probability).
 
-    Which elements are dropped follows from the seed and their place alone, whatever the tiles, by attention's
-    generator (`tile.scores.is_kept`), of which a matrix of the batch is a head.
+    Which elements are dropped depends on the seed and their indices alone, not on the tiles. The generator is
+    attention's (`tile.scores.is_kept`), with a matrix of the batch for a head.
 
     Args:
-        probability: of 0 or more, below 1.
-        seed: of 0 or more, below 2^63; or an int64 tensor of one element on the device, which a CUDA graph
-            can change and of which another value does not make another launch.
+        probability: at least 0, below 1.
+        seed: at least 0, below 2^63; or an int64 tensor of one element on the device, whose value a CUDA
+            graph can change, and another value of which makes no other launch.
     """
     share = _number("probability", probability).value
     if not 0 <= share < 1:
         raise InvalidArgumentError("probability", f"got {probability}", "Give 0 or more, below 1.")
     if isinstance(seed, bool) or not isinstance(seed, Integral | torch.Tensor):
-        raise ArgumentTypeError("seed", f"got {in_brief(seed)}", "Give a whole number, or an int64 tensor.")
+        raise ArgumentTypeError("seed", f"got {in_brief(seed)}", "Give an integer, or an int64 tensor.")
     if isinstance(seed, torch.Tensor):
         if seed.dtype != torch.int64 or seed.numel() != 1:
             raise TensorMismatchError(
@@ -155,12 +155,12 @@ def dropout(probability: float, seed: int | torch.Tensor) -> Epilogue:
 
 
 def cast(dtype: torch.dtype) -> Epilogue:
-    """What is stored is of this dtype: the nearest number that it has, the largest for what is larger.
+    """Store the result in this dtype: round to nearest, and saturate to the dtype's range.
 
-    To whole numbers to even where two are as near; what is no number becomes 0 there.
+    Integers round half to even; NaN becomes 0.
 
     Args:
-        dtype: one in `NARROW`.
+        dtype: a dtype in `NARROW`.
     """
     if dtype not in NARROW:
         names = ", ".join(str(each)[6:] for each in NARROW)
@@ -175,14 +175,14 @@ def cast(dtype: torch.dtype) -> Epilogue:
 
 
 def permuted(shape: Sequence[int], dims: Sequence[int]) -> Epilogue:
-    """The product, [..., m, n], seen as `shape` and stored with dimension dims[d] as dimension d, contiguous.
+    """Store the product [..., m, n], viewed as `shape`, with dimension dims[d] as dimension d, contiguous.
 
-    So a product of tokens and heads, [b * s, h * d], is stored as [b, h, s, d] by
-    `permuted((b, s, h, d), (0, 2, 1, 3))`; and one of a batch, [b, s, h * d], too. Comes last.
+    For example, `permuted((b, s, h, d), (0, 2, 1, 3))` stores a product of tokens and heads, [b * s, h * d],
+    or one of a batch, [b, s, h * d], as [b, h, s, d]. It has to be the last functor.
 
     Args:
-        shape: the batch's lengths, then some that multiply to m, then some that multiply to n.
-        dims: a permutation of their numbers.
+        shape: the batch's lengths, then lengths whose product is m, then lengths whose product is n.
+        dims: a permutation of the dimensions' numbers.
     """
     for name, values in (("shape", shape), ("dims", dims)):
         if not isinstance(values, Sequence) or any(type(n) is not int or n < 0 for n in values):
@@ -196,22 +196,23 @@ def permuted(shape: Sequence[int], dims: Sequence[int]) -> Epilogue:
 def own(
     function: Any, *operands: torch.Tensor | float, meaning: Meaning | None = None, flops: int = 1
 ) -> Epilogue:
-    """A functor of one's own.
+    """Make an epilogue of a function of your own.
 
     Args:
         function: a jit function `(tile, operands, place) -> tile`; see `tile.epilogue`.
-        operands: its tensors, which broadcast to the output, and numbers.
-        meaning: the same of torch's tensors, `(x, operands, place) -> x`, for gradients; None for none.
-        flops: floating-point operations for each element.
+        operands: tensors, which broadcast to the output, and numbers.
+        meaning: the same function of torch's tensors, `(x, operands, place) -> x`, for gradients, or None.
+        flops: floating-point operations per element.
 
-    Of int8 products nobody knows whether it makes floats: say what is stored, by `out_dtype` or a cast.
+    Whether the function makes floats of an int8 product is not known: then give the result's dtype by
+    `out_dtype` or a cast.
     """
     if not callable(getattr(function, "fn", None)):
         raise ArgumentTypeError("function", f"got {in_brief(function)}", "Give a @triton.jit function.")
     if meaning is not None and not callable(meaning):
         raise ArgumentTypeError("meaning", f"got {in_brief(meaning)}", "Give a function of torch's tensors.")
     if isinstance(flops, bool) or not isinstance(flops, int) or flops < 0:
-        raise ArgumentTypeError("flops", f"got {in_brief(flops)}", "Give a whole number of 0 or more.")
+        raise ArgumentTypeError("flops", f"got {in_brief(flops)}", "Give an integer of 0 or more.")
     given = tuple(_operand(f"operands[{i}]", each) for i, each in enumerate(operands))
     name = function.fn.__name__
     return _of(Functor(name, function, given, meaning, flops, makes_floats=None, uses_place=True))
@@ -222,7 +223,7 @@ def _of(functor: Functor) -> Epilogue:
 
 
 def _activation(name: str) -> Epilogue:
-    """Return an activation of the table as a chain, called as its functor is."""
+    """Return an activation of the table as a chain, named after its functor."""
     one = activations.ACTIVATIONS[name]
 
     def meaning(x: torch.Tensor, operands: Sequence[Any], place: Place) -> torch.Tensor:
@@ -300,15 +301,15 @@ def _floats(x: torch.Tensor) -> torch.Tensor:
 
 
 def is_kept(seed: int | torch.Tensor, probability: torch.Tensor, place: Place) -> torch.Tensor:
-    """Whether dropout keeps elements: `tile.scores.is_kept` in torch, of a head, a query and a key.
+    """Return whether dropout keeps elements: `tile.scores.is_kept` in torch, of (head, query, key).
 
-    The first of the four words that Philox makes in ten rounds (Salmon and others, 2011, section 4.3).
+    It uses the first of the four words of Philox with ten rounds (Salmon and others, 2011, section 4.3).
     """
     head, query, key = place
     low = 2**32 - 1
 
     def times(x: torch.Tensor, y: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """The upper and the lower word of a product, of words whose product int64 does not hold."""
+        """Return the upper and the lower 32 bits of a product of 32-bit words, which does not fit int64."""
         upper, lower = x * (y >> 16), x * (y & 0xFFFF)
         return (upper + (lower >> 16)) >> 16, (((upper & 0xFFFF) << 16) + lower) & low
 
@@ -319,4 +320,4 @@ def is_kept(seed: int | torch.Tensor, probability: torch.Tensor, place: Place) -
         other_upper, other_lower = times(words[2], 0xCD9E8D57)
         words = [other_upper ^ words[1] ^ keys[0], other_lower, upper ^ words[3] ^ keys[1], lower]
         keys = [(keys[0] + 0x9E3779B9) & low, (keys[1] + 0xBB67AE85) & low]
-    return (words[0] >> 8).double() * 2.0**-24 >= probability.double()  # else fp32 would be compared
+    return (words[0] >> 8).double() * 2.0**-24 >= probability.double()  # torch would compare in fp32

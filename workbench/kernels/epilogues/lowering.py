@@ -1,4 +1,4 @@
-"""Lowering: the constants and arguments that a template is given for a chain."""
+"""Lowering: from a chain to the constants and arguments of a template."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from workbench.kernels.epilogues.frames import Frame
 from workbench.kernels.layout import ACCESS_BYTES, merged
 from workbench.kernels.tile import activation, activations, epilogue
 
-# What a functor's tensor may hold.
+# Dtypes of a functor's tensors.
 SUPPORTED = (
     torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.float8_e4m3fn, torch.float8_e5m2,
     torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64, torch.bool,
@@ -27,7 +27,7 @@ TENSOR, FLOAT, BITS, WHOLE = (
 
 
 class Placed(NamedTuple):
-    """Where the elements of a tensor lie that belong to a template's matrices: sizes, and strides."""
+    """Places of a tensor's elements in memory: (sizes, strides) of rows and batches, stride of columns."""
 
     rows: tuple[tuple[int, ...], tuple[int, ...]]
     col: int
@@ -35,12 +35,12 @@ class Placed(NamedTuple):
 
 
 class Bound(NamedTuple):
-    """A chain as a template takes it.
+    """Constants and arguments of a template for a chain.
 
     Attributes:
-        functors: the constants, EPILOGUE of `tile.epilogue`.
-        extras: the arguments.
-        reach: one more than the largest offset of an element of a tensor, or more.
+        functors: the constant EPILOGUE of `tile.epilogue`.
+        extras: the arguments, a tuple of operands for each functor.
+        reach: one more than the largest offset into a tensor, or an upper bound of that.
     """
 
     functors: tuple[epilogue.FunctorConstants, ...] = ()
@@ -49,11 +49,11 @@ class Bound(NamedTuple):
 
 
 def expanded(chain: Epilogue, frame: Frame, device: torch.device) -> list[torch.Tensor]:
-    """Views of the chain's tensors, in order, of the output's shape.
+    """Return views of the chain's tensors, in order, expanded to the output's shape.
 
     Raises:
-        TensorMismatchError: one does not broadcast, is elsewhere, or is no plain strided tensor.
-        UnsupportedDtypeError: no functor takes its dtype.
+        TensorMismatchError: a tensor does not broadcast, is on another device, or is no plain strided tensor.
+        UnsupportedDtypeError: no functor takes a tensor's dtype.
     """
     found = []
     for i, one in enumerate(chain.functors):
@@ -78,12 +78,12 @@ def expanded(chain: Epilogue, frame: Frame, device: torch.device) -> list[torch.
 
 
 def placed(frame: Frame, view: torch.Tensor) -> Placed:
-    """Where a tensor of the output's shape lies, its batches and rows counted row by row."""
+    """Return the places of the elements of a tensor of the output's shape."""
     strides = frame.split(view.stride())
     batch, rows, col = frame.dims
 
     def along(dims: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        # Lengths of 1 stay, so that another number of images compiles nothing.
+        # Dimensions of length 1 are kept, so that another number of images compiles nothing.
         sizes, (steps,) = merged(frame.sizes, [strides], dims, drop=False)
         return (sizes, steps) if sizes else ((1,), (0,))
 
@@ -93,14 +93,14 @@ def placed(frame: Frame, view: torch.Tensor) -> Placed:
 def bind(
     chain: Epilogue, frame: Frame, accumulator: torch.dtype, stored: torch.dtype, device: torch.device
 ) -> Bound:
-    """A chain as a template takes it whose batches and rows are numbered row by row.
+    """Lower a chain for a template that numbers batches and rows in row-major order.
 
     Args:
-        accumulator: what products are added up in: float32, float64 or int32.
+        accumulator: the dtype of the accumulators: float32, float64 or int32.
         stored: the output's dtype.
 
     Raises:
-        as :func:`expanded`.
+        The errors of :func:`expanded`.
     """
     views = expanded(chain, frame, device)
     return lowered(chain, [placed(frame, view) for view in views], accumulator, stored)
@@ -109,7 +109,7 @@ def bind(
 def lowered(
     chain: Epilogue, places: Sequence[Placed], accumulator: torch.dtype, stored: torch.dtype
 ) -> Bound:
-    """As :func:`bind`, of tensors of which is known where they lie."""
+    """Lower a chain whose tensors have these places; see :func:`bind`."""
     left = list(places)
     functors, extras, reach = [], [], 0
     for number, one in enumerate(chain.functors):
@@ -125,7 +125,7 @@ def lowered(
                 where = left.pop(0)
                 constants.append(epilogue.OperandConstants(TENSOR, *_divisors(value, where)))
                 (rows, of_rows), (batch, of_batch) = where.rows, where.batch
-                # The outermost length is not needed, and would have another batch compile the kernel anew.
+                # The outermost length is not needed. With it, another batch would compile the kernel again.
                 given.append((value, (0, *rows[1:]), of_rows, (where.col,), (0, *batch[1:]), of_batch))
                 reach += reach_of(value)
             elif isinstance(value, float) and accumulator == torch.float64:
@@ -140,10 +140,10 @@ def lowered(
 
 
 def _divisors(tensor: torch.Tensor, where: Placed) -> list[int]:
-    """What divides its strides along rows, columns and batches; 0 where all of them are 0."""
+    """Return divisors of the strides along rows, columns and batches; 0 where all strides are 0."""
     found = []
     for steps in (where.rows[1], (where.col,), where.batch[1]):
-        # Triton sees by itself what is a multiple of 16.
+        # Triton finds multiples of 16 by itself.
         is_seen = all(step % 16 == 0 for step in steps)
         widest = ACCESS_BYTES // tensor.element_size()
         found.append((1 if is_seen else math.gcd(*steps, widest)) if any(steps) else 0)
@@ -151,5 +151,5 @@ def _divisors(tensor: torch.Tensor, where: Placed) -> list[int]:
 
 
 def reach_of(tensor: torch.Tensor) -> int:
-    """One more than the largest offset of a tensor's elements."""
+    """Return one more than the largest offset of a tensor's elements."""
     return 1 + sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride(), strict=True))

@@ -1,5 +1,6 @@
 """Products of matrices: the GEMM kernels, what plans them, and their invoker."""
 
+from workbench.kernels.epilogues import FP8
 from workbench.kernels.gemm.checks import (
     check_epilogue,
     checked_tile,
@@ -55,7 +56,6 @@ from workbench.kernels.gemm.plan import (
 )
 from workbench.kernels.gemm.problem import (
     ACCUMULATORS,
-    FP8,
     PRECISIONS,
     SUPPORTED,
     Matrix,
