@@ -838,7 +838,9 @@ def test_where_no_function_is_the_readers_the_kernels_line_is_shown() -> None:
     a = torch.ones(16, 16)
     launch = gemm.launch(a, a, epilogue=relu())
     (step,) = launch.steps
-    constants = dict(step.meta) | {"EPILOGUE": ((epilogue.add,),)}  # without the operand that it adds
+    constants = dict(step.meta) | {
+        "EPILOGUE": (epilogue.FunctorConstants(epilogue.add),)
+    }  # without the operand that it adds
     with pytest.raises(KernelError) as caught:
         Step(step.kernel, step.grid, step.args, constants).run()
     assert caught.value.file == kernel.__file__

@@ -96,9 +96,11 @@ TESTS: dict[str, tuple[str, ...]] = {
             "packing",
             "permuted",
             "checks",
+            "constants",
             "overlapping",
         )
     },
+    "kernels/epilogues/": ("tests/kernels/test_epilogues.py", "tests/ops/test_fused.py"),
     "kernels/gemm/hopper.py": ("tests/kernels/test_gemm_hopper.py",),
     "kernels/gemm/ping_pong.py": ("tests/kernels/test_gemm_hopper.py",),
     "kernels/gemm/rows.py": ("tests/kernels/test_fused_templates.py", "tests/ops/test_fused_templates.py"),

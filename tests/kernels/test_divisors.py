@@ -65,10 +65,10 @@ def test_the_templates_check_what_their_invokers_tell_them() -> None:
     a, b = torch.ones(24, 40, dtype=torch.float16), torch.ones(40, 8, dtype=torch.float16)
     product = gemm.launch(a, b, tile=(16, 16, 16))
     product.run()
-    of_sizes, *of_others = product.steps[0].meta["DIVISORS"]
-    assert of_sizes[0] > 1
+    divisors = product.steps[0].meta["DIVISORS"]
+    assert divisors.sizes[0] > 1
     with pytest.raises(PromiseError, match="multiples of 16, but the value is 24"):
-        changed(product, DIVISORS=((16, 8, 8), *of_others)).run()
+        changed(product, DIVISORS=divisors._replace(sizes=(16, 8, 8))).run()
 
 
 @triton.jit

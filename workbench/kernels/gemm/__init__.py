@@ -1,9 +1,16 @@
 """Products of matrices: the GEMM kernels, what plans them, and their invoker."""
 
+from workbench.kernels.epilogues import FP8
 from workbench.kernels.gemm.checks import (
     check_epilogue,
     checked_tile,
     why_not_ping_pong,
+)
+from workbench.kernels.gemm.constants import (
+    Checks,
+    Descriptors,
+    Divisors,
+    checks_of,
 )
 from workbench.kernels.gemm.descriptors import (
     descriptor_of,
@@ -49,7 +56,6 @@ from workbench.kernels.gemm.plan import (
 )
 from workbench.kernels.gemm.problem import (
     ACCUMULATORS,
-    FP8,
     PRECISIONS,
     SUPPORTED,
     Matrix,
@@ -72,7 +78,10 @@ __all__ = [
     "PRECISIONS",
     "SUM_TILE",
     "SUPPORTED",
+    "Checks",
     "Configuration",
+    "Descriptors",
+    "Divisors",
     "Matrix",
     "Options",
     "Problem",
@@ -81,6 +90,7 @@ __all__ = [
     "batch_shape",
     "check_epilogue",
     "checked_tile",
+    "checks_of",
     "default_tile",
     "default_warps",
     "descriptor_of",

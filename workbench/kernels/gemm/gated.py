@@ -45,23 +45,21 @@ def gemm_gated_kernel(
     DIVISORS: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """output[batch] = ACTIVATION(A[batch] @ gate[batch]) * (A[batch] @ up[batch])."""
-    OF_SIZES: tl.constexpr = DIVISORS[0]
+    OF_SIZES: tl.constexpr = DIVISORS.sizes
     batch, row, col = gemm.place_of_tile(tl.program_id(0), (m, n, k), 0, BLOCK_M, BLOCK_N, ORDER, GROUP, WIDE)
     rows, cols, depth = transfer.multiples_of((m, n, k), OF_SIZES)
     if WIDE:
         depth = tl.cast(depth, tl.int64)
-    first = products.operand_of(
-        gate, (depth, cols), matrices, batch, batch_sizes, DIVISORS, 1, DESCRIPTORS[1]
-    )
+    first = products.operand_of(gate, (depth, cols), matrices, batch, batch_sizes, DIVISORS, 1, DESCRIPTORS.b)
     # The mainloop's parts lie side by side; the second weight begins a tile before it does.
     second = products.operand_of(
-        up, (depth, cols + BLOCK_N), matrices, batch, batch_sizes, DIVISORS, 2, DESCRIPTORS[1]
+        up, (depth, cols + BLOCK_N), matrices, batch, batch_sizes, DIVISORS, 2, DESCRIPTORS.b
     )
     gated, kept = tile_gemm.mainloop(
-        products.operand_of(a, (rows, depth), matrices, batch, batch_sizes, DIVISORS, 0, DESCRIPTORS[0]),
-        (beside(first, 0, DESCRIPTORS[1]), beside(second, BLOCK_N, DESCRIPTORS[1])),
+        products.operand_of(a, (rows, depth), matrices, batch, batch_sizes, DIVISORS, 0, DESCRIPTORS.a),
+        (beside(first, 0, DESCRIPTORS.b), beside(second, BLOCK_N, DESCRIPTORS.b)),
         row, col, 0, tl.cdiv(depth, BLOCK_K), depth, BLOCK_M, (BLOCK_N, BLOCK_N), BLOCK_K, LOAD_A, LOAD_B,
-        CHECKS[0], CHECKS[1], CHECKS[2], ACCUMULATOR, PRECISION,
+        CHECKS.m, CHECKS.n, CHECKS.k, ACCUMULATOR, PRECISION,
     )  # fmt: skip
     tile = ACTIVATION(gated) * kept
     products.store(output, tile, row, col, (rows, cols), matrices, batch, batch_sizes, DIVISORS, 3)
@@ -178,15 +176,15 @@ def _step(
     block_m, block_n, block_k = tile
     problem = gemm.problem_of(a, gate, output, up)
     of_a, of_gate, of_output, of_up = problem.matrices
-    m, n, k = problem[:3]
+    m, n, k = problem.sizes
     side = products.side_of(a, (block_m, block_k), schedule.descriptors)
     weights = [products.side_of(each, (block_k, block_n), schedule.descriptors) for each in (gate, up)]
-    if weights[0].loader is not weights[1].loader:
+    if len({each.loader for each in weights}) > 1:
         weights = [products.side_of(each, (block_k, block_n), False) for each in (gate, up)]
     first, second = weights
-    padded = [-(-size // length) * length for size, length in zip((m, n, k), tile, strict=True)]
+    rows, cols, depth = products.padded(problem.sizes, tile)
     matrices = (of_a, of_gate, of_up, of_output)
-    shapes = [(padded[0], padded[2]), *[(padded[2], padded[1] + block_n)] * 2, (padded[0], padded[1])]
+    shapes = [(rows, depth), *[(depth, cols + block_n)] * 2, (rows, cols)]
     itemsizes = [t.element_size() for t in (a, gate, up, output)]
     are_described = side.is_descriptor and first.is_descriptor
     return Step(
@@ -201,11 +199,8 @@ def _step(
             "ACTIVATION": products.activation_of(activation, output.dtype),
             "ACCUMULATOR": gemm.accumulator_of(a.dtype).in_triton,
             "LOAD_A": side.loader, "LOAD_B": _BESIDE[first.loader],
-            "DESCRIPTORS": (side.is_descriptor, first.is_descriptor),
-            # Beyond an end, descriptors give zeros. Nothing along K is less than a tile.
-            "CHECKS": (
-                m % block_m != 0, n % block_n != 0, not k or (k % block_k != 0 and not are_described)
-            ),
+            "DESCRIPTORS": products.Descriptors(side.is_descriptor, first.is_descriptor),
+            "CHECKS": gemm.checks_of((m, n, k), tile, are_described=are_described),
             "DIVISORS": products.divisors_of((m, n, k), matrices, itemsizes),
             "WIDE": products.is_wide(problem.batch_sizes, shapes, matrices),
             **meta,

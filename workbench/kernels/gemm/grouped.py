@@ -22,7 +22,14 @@ from workbench.errors import (
     check_type,
 )
 from workbench.kernels.epilogues import Epilogue, Frame, bind
-from workbench.kernels.gemm import PRECISIONS, check_epilogue, output_dtypes, with_epilogue
+from workbench.kernels.gemm import (
+    PRECISIONS,
+    Checks,
+    check_epilogue,
+    divisors,
+    output_dtypes,
+    with_epilogue,
+)
 from workbench.kernels.layout import ACCESS_BYTES, MOST_OFFSETS_IN_32_BITS, distinct_elements, may_share
 from workbench.kernels.tile import epilogue, gemm, order, transfer
 from workbench.launch import Launch, Step, Work
@@ -104,10 +111,14 @@ def one_tile(
     CHECKS: tl.constexpr, DIVISORS: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """One tile of a group's product."""
-    m, n, k = transfer.multiples_of(sizes, DIVISORS)
-    a_strides = transfer.multiples_of(strides[0], DIVISORS, 3)
-    b_strides = transfer.multiples_of(strides[1], DIVISORS, 6)
-    output_strides = transfer.multiples_of(strides[2], DIVISORS, 9)
+    OF_SIZES: tl.constexpr = DIVISORS.sizes
+    OF_A: tl.constexpr = DIVISORS.a
+    OF_B: tl.constexpr = DIVISORS.b
+    OF_OUTPUT: tl.constexpr = DIVISORS.output
+    m, n, k = transfer.multiples_of(sizes, OF_SIZES)
+    a_strides = transfer.multiples_of(strides[0], OF_A)
+    b_strides = transfer.multiples_of(strides[1], OF_B)
+    output_strides = transfer.multiples_of(strides[2], OF_OUTPUT)
     begin, end = bounds(group, groups, offsets_pointer, offsets_stride, sizes[AXIS], WIDE)
     rows, cols = tiles_of(end - begin, sizes, AXIS, BLOCK_M, BLOCK_N)
     tile_row, tile_col = order.grouped(number, rows, cols, TOGETHER)
@@ -135,7 +146,7 @@ def one_tile(
         (product,) = gemm.mainloop(
             (a, (m, k), (a_strides[1], a_strides[2])), ((b, (k, n), (b_strides[1], b_strides[2])),),
             row, col, 0, tl.cdiv(k, BLOCK_K), k, BLOCK_M, (BLOCK_N,), BLOCK_K, gemm.load_strided,
-            gemm.load_strided, CHECKS[0], CHECKS[1], CHECKS[2], ACCUMULATOR, PRECISION,
+            gemm.load_strided, CHECKS.m, CHECKS.n, CHECKS.k, ACCUMULATOR, PRECISION,
         )  # fmt: skip
         # Its rows and columns in the whole output.
         rows_there = of_rows + (begin if AXIS == 0 else 0)
@@ -161,6 +172,15 @@ TILE_ROW_BYTES = 128
 
 # What a warp has of a tile of the output, in the operands' dtype.
 BYTES_OF_A_WARP = 2048
+
+
+class Divisors(NamedTuple):
+    """The divisors of the sizes, and of the strides of A, B and the output."""
+
+    sizes: tuple[int, ...]
+    a: tuple[int, ...]
+    b: tuple[int, ...]
+    output: tuple[int, ...]
 
 
 class Problem(NamedTuple):
@@ -299,6 +319,7 @@ def launch(
     if output.numel() == 0:
         return Launch((), (output,), work=work)
     blocks = default_tile(problem, a.element_size()) if tile is None else _checked_tile(tile)
+    block_m, block_n, block_k = blocks
     most = most_tiles(problem, blocks)
     strides = tuple((t.stride(0) if t.dim() == 3 else 0, *t.stride()[-2:]) for t in (a, b, output))
     checks = [
@@ -310,11 +331,11 @@ def launch(
         (most if programs is None else min(check_positive("programs", programs), most),),
         (a, b, output, offs, bound.extras, problem.sizes, problem.groups, strides, offs.stride(0)),
         {
-            "BLOCK_M": blocks[0], "BLOCK_N": blocks[1], "BLOCK_K": blocks[2], "TOGETHER": TOGETHER,
+            "BLOCK_M": block_m, "BLOCK_N": block_n, "BLOCK_K": block_k, "TOGETHER": TOGETHER,
             "GROUPS": triton.next_power_of_2(problem.groups + 1), "AXIS": problem.axis,
             "EPILOGUE": bound.functors,
             "ACCUMULATOR": tl.float64 if a.dtype == torch.float64 else tl.float32, "PRECISION": precision,
-            "CHECKS": tuple(checks),
+            "CHECKS": Checks(*checks),
             "DIVISORS": _divisors(problem, strides, a.element_size(), output.element_size()),
             "WIDE": _is_wide(problem, strides, blocks) or bound.reach > MOST_OFFSETS_IN_32_BITS,
             "num_warps": check_power_of_two(
@@ -379,17 +400,18 @@ def _check_output(
 
 def _divisors(
     problem: Problem, strides: Sequence[Sequence[int]], itemsize: int, output_itemsize: int
-) -> tuple[int, ...]:
-    """What divides m, n, k and the strides, as far as it widens an access and Triton does not see it.
+) -> Divisors:
+    """Return the divisors of m, n, k and the strides, as far as they widen an access.
 
-    Of what is divided into groups the total says nothing about a group, and changes with every batch.
+    Multiples of 16, which Triton finds by itself, get 1. So does the size that is divided: its total says
+    nothing about one group, and changes with every batch.
     """
     sizes = [1 if axis == problem.axis else size for axis, size in enumerate(problem.sizes)]
-    values = (*sizes, *(step for matrix in strides for step in matrix))
-    most = [ACCESS_BYTES // itemsize] * 9 + [ACCESS_BYTES // output_itemsize] * 3
-    return tuple(
-        1 if value % 16 == 0 else math.gcd(value, wide) for value, wide in zip(values, most, strict=True)
-    )
+    a, b, output = strides
+    return Divisors(
+        divisors(sizes, itemsize), divisors(a, itemsize), divisors(b, itemsize),
+        divisors(output, output_itemsize),
+    )  # fmt: skip
 
 
 def _is_wide(problem: Problem, strides: Sequence[Sequence[int]], tile: tuple[int, int, int]) -> bool:

@@ -89,6 +89,13 @@ BROUGHT = gl.constexpr(8)
 MOST_BROUGHT = 2
 
 
+class Divisors(NamedTuple):
+    """The divisors of m, n and k, and of the output's strides (empty if they are not known)."""
+
+    sizes: tuple[int, ...]
+    output: tuple[int, ...]
+
+
 @gluon.jit(do_not_specialize=["m", "n", "k", "tiles"])
 def gemm_ping_pong_kernel(
     # descriptors of A and B, or of what is transposed of them; of the epilogue's tensors that are brought, or
@@ -669,8 +676,8 @@ def store(
         version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, WIDTH, 16]
     )
     IN_ROWS: gl.constexpr = rows_of_warps(HEIGHT, WIDTH)
-    OF_SIZES: gl.constexpr = DIVISORS[0]
-    OF_OUTPUT: gl.constexpr = DIVISORS[1]
+    OF_SIZES: gl.constexpr = DIVISORS.sizes
+    OF_OUTPUT: gl.constexpr = DIVISORS.output
     if WIDE:
         row, col = row.to(gl.int64), col.to(gl.int64)
     rows, cols = places(row, col, HEIGHT, WIDTH, IN_ROWS)
@@ -720,31 +727,34 @@ def of_functor(
         where: rows and columns as memory is read, as the tile lies, and how many there are; what was brought.
         BEGUN: whether what was brought, which is what the chain adds first, was added to the tile before.
     """
-    FUNCTOR: gl.constexpr = EPILOGUE[NUMBER]
-    FUNCTION: gl.constexpr = FUNCTOR[0]
+    FUNCTOR: gl.constexpr = epilogue.functor_of(EPILOGUE, NUMBER)
+    FUNCTION: gl.constexpr = FUNCTOR.function
     if BEGUN and is_brought(FUNCTOR):
         return tile
     else:
         operands = ()
         for i in gl.static_range(len(extra)):
             operands += (  # type: ignore[assignment]
-                operand(extra[i], where, S, FUNCTOR[4 * i + 1], FUNCTOR[4 * i + 2], FUNCTOR[4 * i + 3]),
+                operand(extra[i], where, S, FUNCTOR, i),
             )
         return FUNCTION(tile, operands, (0, where[1][0], where[1][1]))
 
 
 @gluon.constexpr_function
-def is_brought(functor: tuple[Any, ...]) -> bool:
-    """Whether its first operand is."""
-    return len(functor) > 1 and functor[1] >= BROUGHT.value
+def is_brought(functor: epilogue.FunctorConstants) -> bool:
+    """Return whether a functor's first operand is a tensor that is brought."""
+    return len(functor.operands) > 0 and functor.operands[0].kind >= BROUGHT.value
 
 
 @gluon.jit
 def operand(
-    given, where, S: gl.constexpr, KIND: gl.constexpr, OF_ROWS: gl.constexpr,
-    OF_COLS: gl.constexpr,
+    given, where, S: gl.constexpr, FUNCTOR: gl.constexpr, WHICH: gl.constexpr,
 ):  # fmt: skip
     """:func:`epilogue.operand`, floats in fp32."""
+    OPERAND: gl.constexpr = FUNCTOR.operands[WHICH]
+    KIND: gl.constexpr = OPERAND.kind
+    OF_ROWS: gl.constexpr = OPERAND.rows
+    OF_COLS: gl.constexpr = OPERAND.cols
     in_rows_of_memory, beside, sizes, brought = where
     if KIND >= BROUGHT:
         return brought[KIND - BROUGHT].to(gl.float32)
@@ -810,9 +820,9 @@ ON_HOPPER = {
 }  # fmt: skip
 
 
-def on_hopper(functors: tuple[Any, ...]) -> tuple[Any, ...]:
+def on_hopper(functors: tuple[epilogue.FunctorConstants, ...]) -> tuple[epilogue.FunctorConstants, ...]:
     """A chain's constants, with the functions that have less to do here."""
-    return tuple((ON_HOPPER.get(constants[0], constants[0]), *constants[1:]) for constants in functors)
+    return tuple([one._replace(function=ON_HOPPER.get(one.function, one.function)) for one in functors])
 
 
 def described(base: torch.Tensor, shape: Any, strides: Any, block: Sequence[int]) -> TensorDescriptor:
@@ -832,13 +842,13 @@ class Ahead(NamedTuple):
             fp16, whose sums are finite and not so large that much is lost of what is added to them.
     """
 
-    functors: tuple[Any, ...]
+    functors: tuple[epilogue.FunctorConstants, ...]
     tensors: list[TensorDescriptor]
     is_first: bool
 
 
 def bring_ahead(
-    functors: tuple[Any, ...],
+    functors: tuple[epilogue.FunctorConstants, ...],
     extras: tuple[Any, ...],
     shape: tuple[int, int],
     part: tuple[int, int],
@@ -857,9 +867,9 @@ def bring_ahead(
     found: list[TensorDescriptor] = []
     changed = []
     for constants, given in zip(functors, extras, strict=True):
-        parts = [*constants]
+        operands = [*constants.operands]
         for i, each in enumerate(given):
-            kind, of_rows, of_cols, _ = parts[4 * i + 1 : 4 * i + 5]
+            kind, of_rows, of_cols, _ = operands[i]
             if kind != epilogue.TENSOR.value or not (of_rows and of_cols) or len(found) == most:
                 continue
             tensor, _, strides, (col_stride,), _, _ = each
@@ -868,9 +878,10 @@ def bring_ahead(
             if not (alike and pitches and col_stride == 1 and strides[0] >= cols):
                 continue
             if tensor.data_ptr() % ACCESS_BYTES == 0:
-                parts[4 * i + 1] = BROUGHT.value + len(found)
+                operands[i] = operands[i]._replace(kind=BROUGHT.value + len(found))
                 found.append(described(tensor, (rows, cols), (strides[0], 1), part))
-        changed.append(tuple(parts))
-    added = sum(1 for _ in takewhile(lambda one: one[0] is epilogue.add and is_brought(one), changed))
+        changed.append(constants._replace(operands=tuple(operands)))
+    is_added = [one.function is epilogue.add and one.operands[0].kind >= BROUGHT.value for one in changed]
+    added = sum(1 for _ in takewhile(bool, is_added))
     is_first = 0 < len(found) == added and found[0].base.dtype == torch.float16
     return Ahead(tuple(changed), found, is_first)

@@ -11,6 +11,7 @@ import triton
 from workbench.device import plans_for_device
 from workbench.errors import InvalidArgumentError
 from workbench.kernels.epilogues import Epilogue
+from workbench.kernels.gemm.constants import Descriptors, checks_of
 from workbench.kernels.gemm.descriptors import descriptors_of, loader_of
 from workbench.kernels.gemm.kernel import (
     MOST_AT_ONCE,
@@ -33,8 +34,16 @@ from workbench.kernels.options import from_options
 from workbench.kernels.tile import order, transfer
 from workbench.launch import Launch, Step
 
-# Split-K reduction tile (rows, columns); Stream-K reduction tile, in elements.
-SUM_TILE = (8, 128)
+
+class SumTile(NamedTuple):
+    """Rows and columns of a tile of the step that adds up partial products."""
+
+    rows: int
+    cols: int
+
+
+# Largest split-K reduction tile; elements of a Stream-K reduction tile.
+SUM_TILE = SumTile(rows=8, cols=128)
 SUM_ELEMENTS = 2048
 
 
@@ -169,7 +178,7 @@ class Call(NamedTuple):
 class Sources(NamedTuple):
     """Whether A, B and the output are behind descriptors, what loads A and B, and what kernels are given."""
 
-    are_described: tuple[bool, bool, bool]
+    are_described: Descriptors
     load_a: Any
     load_b: Any
     arguments: tuple[Any, ...]
@@ -195,17 +204,15 @@ def _call_of(request: Request, plan: Plan, placement: Placement) -> Call:
         "ORDER": order.ORDERS[request.schedule.launch_order], "GROUP": plan.group,
         "DIVISORS": known, "WIDE": placement.is_wide(plan.tile, output), "OVERLAP": False,
     }  # fmt: skip
-    m, n, k = problem[:3]
-    a_described, b_described, _ = sources.are_described
+    m, n, k = problem.sizes
+    described = sources.are_described
     meta = numbering | {
         "EPILOGUE": functors, "ACCUMULATOR": accumulator_of(a.dtype).in_triton,
         "PRECISION": request.precision,
         "LOAD_A": sources.load_a, "LOAD_B": sources.load_b,
-        "PLACE": place, "DESCRIPTORS": sources.are_described,
-        # Beyond an end, descriptors give zeros. Nothing along K is less than a tile.
-        "CHECKS": (
-            request.height % block_m != 0, n % block_n != 0,
-            not k or (k % block_k != 0 and not (a_described and b_described)),
+        "PLACE": place, "DESCRIPTORS": described,
+        "CHECKS": checks_of(
+            (request.height, n, k), plan.tile, are_described=described.a and described.b
         ),
         "num_warps": plan.num_warps, "num_stages": plan.num_stages,
     }  # fmt: skip
@@ -243,7 +250,7 @@ def _sources_of(request: Request, plan: Plan, placement: Placement, target: torc
     )
     none = [None] * (2 - len(plan.widths))
     return Sources(
-        (bool(of_a), bool(of_b), bool(of_output)), loader_of(of_a), loader_of(of_b),
+        Descriptors(bool(of_a), bool(of_b), bool(of_output)), loader_of(of_a), loader_of(of_b),
         (*from_a, *from_b, *none, *into, *none),
     )  # fmt: skip
 
@@ -291,9 +298,7 @@ def _summed(request: Request, plan: Plan, placement: Placement, call: Call, firs
     assert parts is not None  # nothing else is summed
     assert of_parts is not None
     m, n, _, batch_sizes = call.sizes
-    rows, cols = (
-        min(most, triton.next_power_of_2(size)) for most, size in zip(SUM_TILE, (m, n), strict=True)
-    )
+    rows, cols = min(SUM_TILE.rows, triton.next_power_of_2(m)), min(SUM_TILE.cols, triton.next_power_of_2(n))
     second = Step(
         sum_of_splits_kernel, (triton.cdiv(m, rows) * triton.cdiv(n, cols) * request.batch,),
         (
@@ -327,6 +332,9 @@ def _stream(request: Request, plan: Plan, placement: Placement, call: Call) -> L
         sum_of_stream_kernel, ((tiles - alone) * (rows // together),),
         (output, parts, *arguments, programs),
         call.numbering
-        | {"ROWS": together, "EPILOGUE": placement.bound.functors, "PLACE": placement.place},
+        | {
+            "ROWS": together, "EPILOGUE": placement.bound.functors, "PLACE": placement.place,
+            "DESCRIPTORS": Descriptors(False, False, False),
+        },
     )  # fmt: skip
     return Launch(overlapping(work, first, second), (output,), work=work, workspaces=(parts,))

@@ -135,7 +135,8 @@ def sum_of_stream_kernel(
     # as in gemm_stream_kernel; rows of a tile's that a program of this kernel adds up
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, WIDTHS: tl.constexpr,
     ROWS: tl.constexpr, ORDER: tl.constexpr, GROUP: tl.constexpr, EPILOGUE: tl.constexpr,
-    PLACE: tl.constexpr, DIVISORS: tl.constexpr, WIDE: tl.constexpr, OVERLAP: tl.constexpr,
+    PLACE: tl.constexpr, DESCRIPTORS: tl.constexpr, DIVISORS: tl.constexpr, WIDE: tl.constexpr,
+    OVERLAP: tl.constexpr,
 ):  # fmt: skip
     """The tiles of which several programs of gemm_stream_kernel left parts, added up in the order of K."""
     overlap.begin(OVERLAP)
@@ -160,7 +161,7 @@ def sum_of_stream_kernel(
             begin += WIDTHS[i]
         finish(
             totals, batch, row + within, col, outputs, 0, extra, sizes, batch_sizes, strides, batch_strides,
-            EPILOGUE, PLACE, (False, False, False), DIVISORS,
+            EPILOGUE, PLACE, DESCRIPTORS, DIVISORS,
         )  # fmt: skip
 
 
@@ -228,9 +229,9 @@ def part_of_tile(
     DIVISORS: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """Batch, first row and first column of a tile, and its parts of the product over a share of K."""
-    OF_SIZES: tl.constexpr = DIVISORS[0]
-    OF_A: tl.constexpr = DIVISORS[1]
-    OF_B: tl.constexpr = DIVISORS[2]
+    OF_SIZES: tl.constexpr = DIVISORS.sizes
+    OF_A: tl.constexpr = DIVISORS.strides[0]
+    OF_B: tl.constexpr = DIVISORS.strides[1]
     m, n, k = transfer.multiples_of(sizes, OF_SIZES)
     a_strides = transfer.multiples_of(strides[0], OF_A)
     b_strides = transfer.multiples_of(strides[1], OF_B)
@@ -240,10 +241,10 @@ def part_of_tile(
     of_a = place_of_batch(batch, batch_sizes, batch_strides, DIVISORS, 0)
     of_b = place_of_batch(batch, batch_sizes, batch_strides, DIVISORS, 1)
     accumulators = gemm.mainloop(
-        gemm.operand(a, (m, k), a_strides, of_a, DESCRIPTORS[0]),
-        gemm.operands(bs, (k, n), b_strides, of_b, DESCRIPTORS[1]),
+        gemm.operand(a, (m, k), a_strides, of_a, DESCRIPTORS.a),
+        gemm.operands(bs, (k, n), b_strides, of_b, DESCRIPTORS.b),
         row, col, begin, end, k, BLOCK_M, WIDTHS, BLOCK_K, LOAD_A, LOAD_B,
-        CHECKS[0], CHECKS[1], CHECKS[2], ACCUMULATOR, PRECISION,
+        CHECKS.m, CHECKS.n, CHECKS.k, ACCUMULATOR, PRECISION,
     )  # fmt: skip
     return batch, row, col, accumulators
 
@@ -266,7 +267,7 @@ def place_of_tile(
 @triton.jit
 def place_of_batch(batch, batch_sizes, batch_strides, DIVISORS: tl.constexpr, WHICH: tl.constexpr):
     """Where matrix number `batch` begins, of A (WHICH = 0), B or the output."""
-    OF_BATCH: tl.constexpr = DIVISORS[4 + WHICH]
+    OF_BATCH: tl.constexpr = DIVISORS.batches[WHICH]
     return transfer.place(batch, batch_sizes, transfer.multiples_of(batch_strides[WHICH], OF_BATCH))[0]
 
 
@@ -276,8 +277,8 @@ def places(
     COLS: tl.constexpr,
 ):  # fmt: skip
     """Offsets in the output of a tile from [row, col] on, and which there are; then rows and columns."""
-    OF_SIZES: tl.constexpr = DIVISORS[0]
-    OF_OUTPUT: tl.constexpr = DIVISORS[3]
+    OF_SIZES: tl.constexpr = DIVISORS.sizes
+    OF_OUTPUT: tl.constexpr = DIVISORS.strides[2]
     m, n, _ = transfer.multiples_of(sizes, OF_SIZES)
     rows, cols = row + tl.arange(0, ROWS)[:, None], col + tl.arange(0, COLS)[None, :]
     layout = strides[2]
@@ -323,7 +324,7 @@ def finish_part(
         row, col, sizes, strides, PLACE, DIVISORS, part.shape[0], part.shape[1]
     )
     tile = epilogue.applied(part, batch, rows, cols, in_rows, in_cols, extra, EPILOGUE)
-    if DESCRIPTORS[2]:
+    if DESCRIPTORS.output:
         place = [tl.cast(row, tl.int32), tl.cast(col, tl.int32)]
         output.store(place, tile.to(output.dtype))
     else:
@@ -376,6 +377,8 @@ def pack_kernel(
 ):  # fmt: skip
     """destinations[i] = sources[i], a tile a program, one matrix behind the other."""
     overlap.begin(OVERLAP)
+    OF_SIZES: tl.constexpr = DIVISORS.sizes
+    OF_STRIDES: tl.constexpr = DIVISORS.strides
     number = tl.program_id(0)
     for i in tl.static_range(len(sources)):
         tiles = tl.cdiv(sizes[i][0], ROWS) * tl.cdiv(sizes[i][1], COLS)
@@ -385,8 +388,8 @@ def pack_kernel(
             if WIDE:
                 row, col = tl.cast(row, tl.int64), tl.cast(col, tl.int64)
             rows, cols = row + tl.arange(0, ROWS)[:, None], col + tl.arange(0, COLS)[None, :]
-            height, width = transfer.multiples_of(sizes[i], DIVISORS, 4 * i)
-            row_stride, col_stride = transfer.multiples_of(source_strides[i], DIVISORS, 4 * i + 2)
+            height, width = transfer.multiples_of(sizes[i], OF_SIZES, 2 * i)
+            row_stride, col_stride = transfer.multiples_of(source_strides[i], OF_STRIDES, 2 * i)
             valid = (rows < height) & (cols < width)
             offsets = rows * row_stride + cols * col_stride
             tile = tl.load(sources[i] + offsets, mask=valid)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import torch
 import triton
@@ -18,6 +19,13 @@ PACK_TILE, PACK_WARPS = (32, 64), 4
 
 # Where rows begin that need no more of the L2 cache's lines than they have bytes.
 LINE_BYTES = 128
+
+
+class PackDivisors(NamedTuple):
+    """The divisors of the sources' sizes and strides, each of rows and of columns, source by source."""
+
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
 
 
 def packed(a: torch.Tensor, b: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -76,14 +84,16 @@ def pack_step(matrices: Mapping[str, torch.Tensor], copies: Mapping[str, torch.T
         ),
         {
             "ROWS": rows, "COLS": cols,
-            "DIVISORS": tuple(
-                [
-                    math.gcd(number, ACCESS_BYTES // one.element_size())
-                    for one in sources
-                    for number in (*one.shape, *one.stride())
-                ]
+            "DIVISORS": PackDivisors(
+                sum([_divisors(one, one.shape) for one in sources], ()),
+                sum([_divisors(one, one.stride()) for one in sources], ()),
             ),
             "WIDE": reach > MOST_OFFSETS_IN_32_BITS, "OVERLAP": False,
             "num_warps": PACK_WARPS,
         },
     )  # fmt: skip
+
+
+def _divisors(matrix: torch.Tensor, numbers: Sequence[int]) -> tuple[int, ...]:
+    """Return the divisors of a matrix's sizes or strides, up to the widest access."""
+    return tuple([math.gcd(number, ACCESS_BYTES // matrix.element_size()) for number in numbers])

@@ -8,7 +8,7 @@ makes the first product anew.
 
 # No `from __future__ import annotations`: Triton reads the annotations below.
 
-from typing import Any, Unpack
+from typing import Any, NamedTuple, Unpack
 
 import torch
 import triton
@@ -28,6 +28,23 @@ ACTIVATIONS = activations.ACTIVATIONS
 
 # Where they differ from those of the other templates.
 DEFAULTS = Options(tile=(64, 64, 32, 32), launch_order="by_rows", num_stages=2)
+
+
+class Checks(NamedTuple):
+    """Whether tiles can hang over along m, n, k and the first product's columns."""
+
+    m: bool
+    n: bool
+    k: bool
+    inner: bool
+
+
+class Descriptors(NamedTuple):
+    """Whether A, B0 and B1 are behind tensor descriptors."""
+
+    a: bool
+    b0: bool
+    b1: bool
 
 
 @triton.jit(do_not_specialize=["m", "n", "k", "inner"])
@@ -50,38 +67,38 @@ def gemm_pair_kernel(
     DESCRIPTORS: tl.constexpr, CHECKS: tl.constexpr, DIVISORS: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """output[batch] = ACTIVATION(A[batch] @ B0[batch]) @ B1[batch]."""
-    OF_SIZES: tl.constexpr = DIVISORS[0]
+    OF_SIZES: tl.constexpr = DIVISORS.sizes
     batch, row, col = gemm.place_of_tile(tl.program_id(0), (m, n, k), 0, BLOCK_M, BLOCK_N, ORDER, GROUP, WIDE)
     rows, cols, depth, between = transfer.multiples_of((m, n, k, inner), OF_SIZES)
     if WIDE:
         depth = tl.cast(depth, tl.int64)
         between = tl.cast(between, tl.int64)
-    first = products.operand_of(a, (rows, depth), matrices, batch, batch_sizes, DIVISORS, 0, DESCRIPTORS[0])
+    first = products.operand_of(a, (rows, depth), matrices, batch, batch_sizes, DIVISORS, 0, DESCRIPTORS.a)
     second = products.operand_of(
-        b0, (depth, between), matrices, batch, batch_sizes, DIVISORS, 1, DESCRIPTORS[1]
+        b0, (depth, between), matrices, batch, batch_sizes, DIVISORS, 1, DESCRIPTORS.b0
     )
     third = products.operand_of(
-        b1, (between, cols), matrices, batch, batch_sizes, DIVISORS, 2, DESCRIPTORS[2]
+        b1, (between, cols), matrices, batch, batch_sizes, DIVISORS, 2, DESCRIPTORS.b1
     )
     if KEEP:
-        kept = LOAD_A(first, row, 0, BLOCK_M, BLOCK_K, CHECKS[0], CHECKS[2])
+        kept = LOAD_A(first, row, 0, BLOCK_M, BLOCK_K, CHECKS.m, CHECKS.k)
     total = tile_gemm.zeros(BLOCK_M, BLOCK_N, ACCUMULATOR)
     for start in range(0, between, BLOCK_L):
         if KEEP:
-            y = LOAD_B0(second, 0, start, BLOCK_K, BLOCK_L, CHECKS[2], CHECKS[3])
+            y = LOAD_B0(second, 0, start, BLOCK_K, BLOCK_L, CHECKS.k, CHECKS.inner)
             part = tile_gemm.zeros(BLOCK_M, BLOCK_L, ACCUMULATOR)
             part = tile_gemm.product(kept, y, part, ACCUMULATOR, PRECISION)
         else:
             (part,) = tile_gemm.mainloop(
                 first, (second,), row, start, 0, tl.cdiv(depth, BLOCK_K), depth, BLOCK_M, (BLOCK_L,),
-                BLOCK_K, LOAD_A, LOAD_B0, CHECKS[0], CHECKS[3], CHECKS[2], ACCUMULATOR, PRECISION,
+                BLOCK_K, LOAD_A, LOAD_B0, CHECKS.m, CHECKS.inner, CHECKS.k, ACCUMULATOR, PRECISION,
             )  # fmt: skip
         part = ACTIVATION(part)
-        if CHECKS[3]:
+        if CHECKS.inner:
             # Columns that are none: of what is infinite in A NaN, which the zeros beside B1 keep.
             is_column = start + tl.arange(0, BLOCK_L) < between
             part = tl.where(is_column[None, :], part, 0.0)
-        y = LOAD_B1(third, start, col, BLOCK_L, BLOCK_N, CHECKS[3], CHECKS[1])
+        y = LOAD_B1(third, start, col, BLOCK_L, BLOCK_N, CHECKS.inner, CHECKS.n)
         total = tile_gemm.product(part.to(y.dtype), y, total, ACCUMULATOR, PRECISION)
     products.store(output, total, row, col, (rows, cols), matrices, batch, batch_sizes, DIVISORS, 3)
 
@@ -176,9 +193,9 @@ def _step(
     blocks = ((block_m, block_k), (block_k, block_l), (block_l, block_n))
     sides = [products.side_of(*each, schedule.descriptors) for each in zip((a, b0, b1), blocks, strict=True)]
     first, second, third = sides
-    padded = [-(-size // length) * length for size, length in zip(sizes, tile, strict=True)]
+    rows, cols, depth, between = products.padded(sizes, tile)
     matrices = (of_a, of_b0, of_b1, of_output)
-    shapes = [(padded[i], padded[j]) for i, j in ((0, 2), (2, 3), (3, 1), (0, 1))]
+    shapes = [(rows, depth), (depth, between), (between, cols), (rows, cols)]
     are_described = first.is_descriptor and second.is_descriptor
     return Step(
         gemm_pair_kernel,
@@ -193,11 +210,9 @@ def _step(
             "ACTIVATION": products.activation_of(activation, a.dtype),
             "ACCUMULATOR": gemm.accumulator_of(a.dtype).in_triton,
             "KEEP": k <= block_k, "LOAD_A": first.loader, "LOAD_B0": second.loader, "LOAD_B1": third.loader,
-            "DESCRIPTORS": tuple([side.is_descriptor for side in sides]),
-            # Beyond an end, descriptors give zeros. Nothing along K is less than a tile.
-            "CHECKS": (
-                m % block_m != 0, n % block_n != 0, not k or (k % block_k != 0 and not are_described),
-                inner % block_l != 0,
+            "DESCRIPTORS": Descriptors(*[side.is_descriptor for side in sides]),
+            "CHECKS": Checks(
+                *gemm.checks_of((m, n, k), tile[:3], are_described=are_described), inner % block_l != 0
             ),
             "DIVISORS": products.divisors_of(
                 sizes, matrices, [t.element_size() for t in (a, b0, b1, output)]

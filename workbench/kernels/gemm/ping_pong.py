@@ -97,7 +97,7 @@ def ping_pong_step(request: Request, plan: Plan, placement: Placement) -> Step:
         InvalidArgumentError: there is too little along K, or there are too many tiles, for tiles of 128 x
         192.
     """
-    (block_m, block_n, block_k), (m, n, k) = plan.tile, placement.problem[:3]
+    (block_m, block_n, block_k), (m, n, k) = plan.tile, placement.problem.sizes
     part = gemm_hopper.ROWS.value, min(block_n, gemm_hopper.PART_COLS.value)
     ahead = gemm_hopper.bring_ahead(
         placement.bound.functors, placement.bound.extras, (m, n), part,
@@ -110,17 +110,18 @@ def ping_pong_step(request: Request, plan: Plan, placement: Placement) -> Step:
         # The smallest grid that does not increase tiles per program: fewer programs ask for their blocks at
         # one time, and for less power.
         programs = triton.cdiv(turns.number, triton.cdiv(turns.number, programs))
-    of_a, *of_b = _described(request, plan)
-    of_sizes, _, _, of_output, *_ = placement.problem.divisors(
+    of_a, *of_b = _described(request, plan)  # B has one for each part of the tile
+    divisors = placement.problem.divisors(
         request.a.element_size(), placement.of_output, request.output.element_size(),
         is_affine=placement.is_affine,
     )  # fmt: skip
+    _, _, of_output = divisors.strides
     meta = turns.meta | {
         "BLOCK_M": block_m, "BLOCK_N": block_n, "BLOCK_K": block_k, "BESIDE": len(beside),
         "ORDER": order.ORDERS[request.schedule.launch_order], "GROUP": plan.group,
         "EPILOGUE": gemm_hopper.on_hopper(ahead.functors), "PLACE": placement.place,
         "A_TRANSPOSED": of_a.is_transposed, "B_TRANSPOSED": of_b[0].is_transposed,
-        "DIVISORS": (of_sizes, of_output),
+        "DIVISORS": gemm_hopper.Divisors(divisors.sizes, of_output),
         "WIDE": placement.is_wide(plan.tile, request.output),
         "PRODUCTS": True, "num_warps": gemm_hopper.WARPS,
     }  # fmt: skip

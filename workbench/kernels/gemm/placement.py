@@ -48,7 +48,7 @@ class Placement:
     def is_wide(self, tile: tuple[int, int, int], output: torch.Tensor) -> bool:
         """Whether an offset, a padded length or the number of a part's element needs 64 bits."""
         problem, parts = self.problem, 0 if self.parts is None else self.parts.shape[0]
-        m, n, k = (size + length for size, length in zip(problem[:3], tile, strict=True))
+        m, n, k = (size + length for size, length in zip(problem.sizes, tile, strict=True))
         shapes = ((m, k), (k, n), *((m, n) for _ in problem.matrices[2:]))
         reach = max(parts * problem.batch * m * n, epilogues.reach_of(output))
         for (rows, cols), (strides, batch) in zip(shapes, problem.matrices, strict=True):

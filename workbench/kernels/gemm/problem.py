@@ -10,12 +10,10 @@ import numpy as np
 import torch
 import triton.language as tl
 
-from workbench.kernels.epilogues import Epilogue
+from workbench.kernels.epilogues import FP8, Epilogue
+from workbench.kernels.gemm.constants import Divisors
 from workbench.kernels.layout import ACCESS_BYTES, collapse
 from workbench.launch import Work
-
-FP8 = (torch.float8_e4m3fn, torch.float8_e5m2)
-
 
 SUPPORTED = (torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.int8, *FP8)
 
@@ -70,14 +68,19 @@ class Problem(NamedTuple):
     matrices: tuple[Matrix, ...]
 
     @property
+    def sizes(self) -> tuple[int, int, int]:
+        """m, n and k."""
+        return self.m, self.n, self.k
+
+    @property
     def batch(self) -> int:
         """How many products."""
         return math.prod(self.batch_sizes)
 
     def divisors(
         self, itemsize: int, output: Matrix, output_itemsize: int, *, is_affine: bool = True
-    ) -> tuple[tuple[int, ...], ...]:
-        """What divides m, n, k, each one's strides and its batch's, as far as it widens an access.
+    ) -> Divisors:
+        """Return the divisors of m, n, k and of the strides of A, B and the output.
 
         Args:
             itemsize, output_itemsize: bytes of an element of A and B; of the output.
@@ -85,11 +88,20 @@ class Problem(NamedTuple):
                 there is nothing to say.
         """
         a, b, *_ = self.matrices
-        return (
-            divisors((self.m, self.n, self.k), itemsize, is_seen=False), divisors(a.strides, itemsize),
-            divisors(b.strides, itemsize), divisors(output.strides if is_affine else (), output_itemsize),
-            divisors(a.batch, itemsize), divisors(b.batch, itemsize), divisors(output.batch, output_itemsize),
-        )  # fmt: skip
+        of_output = output.strides if is_affine else ()
+        return Divisors(
+            divisors(self.sizes, itemsize, is_seen=False),
+            (
+                divisors(a.strides, itemsize),
+                divisors(b.strides, itemsize),
+                divisors(of_output, output_itemsize),
+            ),
+            (
+                divisors(a.batch, itemsize),
+                divisors(b.batch, itemsize),
+                divisors(output.batch, output_itemsize),
+            ),
+        )
 
 
 def problem_of(a: torch.Tensor, b: torch.Tensor, output: torch.Tensor, *others: torch.Tensor) -> Problem:

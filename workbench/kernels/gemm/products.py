@@ -47,14 +47,14 @@ def operand_of(
 @triton.jit
 def strides_of(matrices, DIVISORS: tl.constexpr, WHICH: tl.constexpr):
     """Strides of row and column."""
-    OF_STRIDES: tl.constexpr = DIVISORS[1 + 2 * WHICH]
+    OF_STRIDES: tl.constexpr = DIVISORS.strides[WHICH]
     return transfer.multiples_of(matrices[WHICH][0], OF_STRIDES)
 
 
 @triton.jit
 def place_of(matrices, batch, batch_sizes, DIVISORS: tl.constexpr, WHICH: tl.constexpr):
     """Where matrix number `batch` begins, in elements."""
-    OF_BATCH: tl.constexpr = DIVISORS[2 + 2 * WHICH]
+    OF_BATCH: tl.constexpr = DIVISORS.batches[WHICH]
     return transfer.place(batch, batch_sizes, transfer.multiples_of(matrices[WHICH][1], OF_BATCH))[0]
 
 
@@ -68,6 +68,13 @@ def store(
     start = output + place_of(matrices, batch, batch_sizes, DIVISORS, WHICH)
     valid = (rows < sizes[0]) & (cols < sizes[1])
     transfer.store(start, rows * strides[0] + cols * strides[1], tile, valid)
+
+
+class Descriptors(NamedTuple):
+    """Whether A and the matrices it is multiplied with are behind tensor descriptors."""
+
+    a: bool
+    b: bool
 
 
 class Side(NamedTuple):
@@ -96,14 +103,19 @@ def matrices_of(*matrices: gemm.Matrix) -> tuple[tuple[tuple[int, ...], ...], ..
 
 def divisors_of(
     sizes: Sequence[int], matrices: Sequence[gemm.Matrix], itemsizes: Sequence[int]
-) -> tuple[Any, ...]:
-    """What divides the sizes, and each matrix's strides, as far as it widens an access."""
-    each = [
-        gemm.divisors(values, itemsize)
-        for matrix, itemsize in zip(matrices, itemsizes, strict=True)
-        for values in (matrix.strides, matrix.batch)
-    ]
-    return (gemm.divisors(sizes, itemsizes[0], is_seen=False), *each)
+) -> gemm.Divisors:
+    """Return the divisors of the sizes and of each matrix's strides, as far as they widen an access."""
+    each = list(zip(matrices, itemsizes, strict=True))
+    return gemm.Divisors(
+        gemm.divisors(sizes, itemsizes[0], is_seen=False),
+        tuple([gemm.divisors(matrix.strides, itemsize) for matrix, itemsize in each]),
+        tuple([gemm.divisors(matrix.batch, itemsize) for matrix, itemsize in each]),
+    )
+
+
+def padded(sizes: Sequence[int], tile: Sequence[int]) -> list[int]:
+    """Return sizes rounded up to whole tiles."""
+    return [triton.cdiv(size, length) * length for size, length in zip(sizes, tile, strict=True)]
 
 
 def is_wide(

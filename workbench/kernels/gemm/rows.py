@@ -58,17 +58,17 @@ def gemm_rows_kernel(
     DIVISORS: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """output[batch] = APPLY, row by row, of A[batch] @ B[batch], whose rows are whole in a tile."""
-    OF_SIZES: tl.constexpr = DIVISORS[0]
+    OF_SIZES: tl.constexpr = DIVISORS.sizes
     batch, row, _, parts = tile_of_product(
         a, gemm.of_parts(b, b_beside, WIDTHS), m, n, k, batch_sizes, matrices, BLOCK_M, BLOCK_N, BLOCK_K,
         WIDTHS, order.by_rows, 1, ACCUMULATOR, PRECISION, LOAD_A, LOAD_B, DESCRIPTORS, CHECKS, DIVISORS, WIDE,
     )  # fmt: skip
     sizes = transfer.multiples_of((m, n, k), OF_SIZES)
     parts = of_epilogue(parts, batch, row, 0, sizes, extra, EPILOGUE)
-    state = state_of(parts[0], 0, n, WHOLE, LIFT, ACROSS, FILL, CHECKS[1])
+    state = state_of(parts[0], 0, n, WHOLE, LIFT, ACROSS, FILL, CHECKS.n)
     first = parts[0].shape[1]
     for i in tl.static_range(1, len(parts)):
-        found = state_of(parts[i], first, n, WHOLE, LIFT, ACROSS, FILL, CHECKS[1])
+        found = state_of(parts[i], first, n, WHOLE, LIFT, ACROSS, FILL, CHECKS.n)
         state = reduce.combine(state, found, COMBINE)
         first += parts[i].shape[1]
     result = FINISH(state, n, parameter)
@@ -100,7 +100,7 @@ def gemm_states_kernel(
 
     Of a product that is kept, the states are those of its rounded elements: of what the next step reads.
     """
-    OF_SIZES: tl.constexpr = DIVISORS[0]
+    OF_SIZES: tl.constexpr = DIVISORS.sizes
     batch, row, col, parts = tile_of_product(
         a, (b,), m, n, k, batch_sizes, matrices, BLOCK_M, BLOCK_N, BLOCK_K, (BLOCK_N,), ORDER, GROUP,
         ACCUMULATOR, PRECISION, LOAD_A, LOAD_B, DESCRIPTORS, CHECKS, DIVISORS, WIDE,
@@ -110,7 +110,7 @@ def gemm_states_kernel(
     if KEEP:
         products.store(output, tile, row, col, sizes, matrices, batch, batch_sizes, DIVISORS, 2)
         tile = tile.to(output.dtype.element_ty).to(ACCUMULATOR)
-    found = FINISH(state_of(tile, col, n, WHOLE, LIFT, ACROSS, FILL, CHECKS[1]), parameter)
+    found = FINISH(state_of(tile, col, n, WHOLE, LIFT, ACROSS, FILL, CHECKS.n), parameter)
     rows = row + tl.arange(0, BLOCK_M)
     strides = products.strides_of(matrices, DIVISORS, 3)
     place = products.place_of(matrices, batch, batch_sizes, DIVISORS, 3)
@@ -128,7 +128,7 @@ def tile_of_product(
     DIVISORS: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """Batch, first row, first column and parts of this program's tile of A @ B."""
-    OF_SIZES: tl.constexpr = DIVISORS[0]
+    OF_SIZES: tl.constexpr = DIVISORS.sizes
     batch, row, col = gemm.place_of_tile(tl.program_id(0), (m, n, k), 0, BLOCK_M, BLOCK_N, ORDER, GROUP, WIDE)
     rows, cols, depth = transfer.multiples_of((m, n, k), OF_SIZES)
     if WIDE:
@@ -137,13 +137,13 @@ def tile_of_product(
     for i in tl.static_range(len(bs)):
         of_b += (
             products.operand_of(
-                bs[i], (depth, cols), matrices, batch, batch_sizes, DIVISORS, 1, DESCRIPTORS[1]
+                bs[i], (depth, cols), matrices, batch, batch_sizes, DIVISORS, 1, DESCRIPTORS.b
             ),
         )
     parts = tile_gemm.mainloop(
-        products.operand_of(a, (rows, depth), matrices, batch, batch_sizes, DIVISORS, 0, DESCRIPTORS[0]),
+        products.operand_of(a, (rows, depth), matrices, batch, batch_sizes, DIVISORS, 0, DESCRIPTORS.a),
         of_b, row, col, 0, tl.cdiv(depth, BLOCK_K), depth, BLOCK_M, WIDTHS, BLOCK_K, LOAD_A, LOAD_B,
-        CHECKS[0], CHECKS[1], CHECKS[2], ACCUMULATOR, PRECISION,
+        CHECKS.m, CHECKS.n, CHECKS.k, ACCUMULATOR, PRECISION,
     )  # fmt: skip
     return batch, row, col, parts
 
@@ -273,12 +273,25 @@ _SCORES = State(
     softmax.state_of_row, None, reduce.online_softmax_merge, reduce.across_scores, _LOWEST, (_LOWEST, 0.0)
 )
 
-# By operator: its state; and by the number of tensors by column, the operator of rows that it is.
+
+class RowOperator(NamedTuple):
+    """An operator on a product's rows.
+
+    Attributes:
+        state: what is found of a row.
+        by_vectors: the operator of `rowwise` for 0, 1, ... vectors with a value for each column, such as a
+            weight and a bias.
+    """
+
+    state: State
+    by_vectors: Sequence[rowwise.Operator]
+
+
 OPERATORS = {
-    "layer_norm": (_MOMENTS, normalization.NORMS["layer_norm"].forward),
-    "rms_norm": (_SQUARES, normalization.NORMS["rms_norm"].forward),
-    "softmax": (_SCORES, (softmax.OPERATORS["softmax"],)),
-    "log_softmax": (_SCORES, (softmax.OPERATORS["log_softmax"],)),
+    "layer_norm": RowOperator(_MOMENTS, normalization.NORMS["layer_norm"].forward),
+    "rms_norm": RowOperator(_SQUARES, normalization.NORMS["rms_norm"].forward),
+    "softmax": RowOperator(_SCORES, (softmax.OPERATORS["softmax"],)),
+    "log_softmax": RowOperator(_SCORES, (softmax.OPERATORS["log_softmax"],)),
 }
 
 
@@ -350,7 +363,7 @@ def is_supported(
         return "a bias without a weight; give a weight of ones"
     if operator in REDUCTIONS and not b.shape[-1]:
         return "b has no columns, so there is nothing to reduce"
-    if len(given) >= len(OPERATORS[operator][1] if operator in OPERATORS else ()) and given:
+    if len(given) >= len(OPERATORS[operator].by_vectors if operator in OPERATORS else ()) and given:
         return f"{operator} has no {given[-1][0]}"
     for name, tensor in reversed(given):  # the bias first: beside one, who calls may have made the weight
         if not isinstance(tensor, torch.Tensor):
@@ -423,8 +436,8 @@ def launch(
     if not output.numel():
         return Launch((), (output,), work=work)
     call = _Call(a, b, shape, chain, views, tile, schedule, meta)
-    state, operators = OPERATORS[operator]
-    chosen = operators[len(columns)]
+    state, by_vectors = OPERATORS[operator]
+    chosen = by_vectors[len(columns)]
     if tile[1] >= shape[-1]:
         step = _whole_rows_step(call, state, chosen, columns, output, float(epsilon))
         return Launch((step,), (output,), work=work)
@@ -585,28 +598,27 @@ def _prepared(
     widths: tuple[int, ...],
 ) -> _Prepared:
     """Of a product whose kernel writes these tensors, which lie as the last of `matrices` say."""
-    m, n, k = problem[:3]
+    m, n, k = problem.sizes
     block_m, block_n, block_k = call.tile
     a, b, descriptors = call.a, call.b, call.schedule.descriptors
     of_a = products.side_of(a, (block_m, block_k), descriptors)
-    of_b = [products.side_of(b, (block_k, width), descriptors) for width in widths]
-    padded = [-(-size // length) * length for size, length in zip((m, n, k), call.tile, strict=True)]
-    shapes = [(padded[0], padded[2]), (padded[2], padded[1])]
-    shapes += [(padded[0], padded[1])] * len(written)
+    parts_of_b = [products.side_of(b, (block_k, width), descriptors) for width in widths]
+    of_b = parts_of_b[0]
+    rows, cols, depth = products.padded(problem.sizes, call.tile)
+    shapes = [(rows, depth), (depth, cols), *[(rows, cols)] * len(written)]
     itemsizes = [t.element_size() for t in (a, b, *written)]
-    both = of_a.is_descriptor and of_b[0].is_descriptor
+    both = of_a.is_descriptor and of_b.is_descriptor
     meta = {
         "BLOCK_M": block_m, "BLOCK_N": block_n, "BLOCK_K": block_k,
         "ACCUMULATOR": gemm.accumulator_of(a.dtype).in_triton,
-        "LOAD_A": of_a.loader, "LOAD_B": of_b[0].loader,
-        "DESCRIPTORS": (of_a.is_descriptor, of_b[0].is_descriptor),
-        # Beyond an end, descriptors give zeros. Nothing along K is less than a tile.
-        "CHECKS": (m % block_m != 0, n % block_n != 0, not k or (k % block_k != 0 and not both)),
+        "LOAD_A": of_a.loader, "LOAD_B": of_b.loader,
+        "DESCRIPTORS": products.Descriptors(of_a.is_descriptor, of_b.is_descriptor),
+        "CHECKS": gemm.checks_of((m, n, k), call.tile, are_described=both),
         "DIVISORS": products.divisors_of((m, n, k), matrices, itemsizes),
         "WIDE": products.is_wide(problem.batch_sizes, shapes, matrices),
     }  # fmt: skip
     sizes = (m, n, k, problem.batch_sizes, products.matrices_of(*matrices))
-    return _Prepared((of_a.source, *[side.source for side in of_b]), sizes, meta)
+    return _Prepared((of_a.source, *[side.source for side in parts_of_b]), sizes, meta)
 
 
 def _states_step(

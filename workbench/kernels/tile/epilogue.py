@@ -15,6 +15,7 @@ no functors both are empty, and nothing is done.
 """
 
 import math
+from typing import Any, NamedTuple
 
 import triton
 import triton.language as tl
@@ -23,6 +24,30 @@ from workbench.kernels.tile import activation, scores, transfer
 
 # What an operand is.
 TENSOR, FLOAT, BITS, WHOLE = (tl.constexpr(kind) for kind in range(4))
+
+
+class OperandConstants(NamedTuple):
+    """The constants of one operand of a functor.
+
+    Attributes:
+        kind: `TENSOR`, `FLOAT`, `WHOLE`, or `BITS`: a float of 64 bits as a whole number, since Triton rounds
+            the floats in tuples.
+        rows, cols, batch: of a tensor, the divisor of its strides along rows, columns and batches; 0 where it
+            has the same elements for all of them. Numbers have 0.
+    """
+
+    kind: int
+    rows: int = 0
+    cols: int = 0
+    batch: int = 0
+
+
+class FunctorConstants(NamedTuple):
+    """The constants of one functor of an EPILOGUE: its jit function, and those of its operands, in order."""
+
+    function: Any
+    operands: tuple[OperandConstants, ...] = ()
+
 
 # Of gelu's approximation: -2 * sqrt(2 / pi), and the share of the cube; both times log2(e), since a power of
 # two is one instruction, and what `tl.exp` adds to it would be a quarter of an epilogue's.
@@ -50,22 +75,26 @@ def applied(tile, batch, row, col, in_rows, in_cols, extras, EPILOGUE: tl.conste
     return tile
 
 
+@triton.constexpr_function
+def functor_of(chain: tuple[FunctorConstants, ...], number: int) -> FunctorConstants:
+    """Return the constants of one functor.
+
+    In a kernel, `EPILOGUE[number]` is a Triton tuple, which has lost the names of the fields.
+    """
+    return chain[number]
+
+
 @triton.jit
 def of_functor(
     tile, batch, row, col, in_rows, in_cols, extra, EPILOGUE: tl.constexpr, NUMBER: tl.constexpr
 ):  # fmt: skip
     """What functor number NUMBER makes of a tile."""
-    FUNCTOR: tl.constexpr = EPILOGUE[NUMBER]
-    FUNCTION: tl.constexpr = FUNCTOR[0]
+    FUNCTOR: tl.constexpr = functor_of(EPILOGUE, NUMBER)
+    FUNCTION: tl.constexpr = FUNCTOR.function
     TYPE: tl.constexpr = tile.dtype if tile.dtype.is_floating() else tl.float32
     operands = extra[:0]
     for i in tl.static_range(len(extra)):
-        operands += (
-            operand(
-                extra[i], batch, row, col, in_rows, in_cols, TYPE, FUNCTOR[4 * i + 1], FUNCTOR[4 * i + 2],
-                FUNCTOR[4 * i + 3], FUNCTOR[4 * i + 4],
-            ),
-        )  # fmt: skip
+        operands += (operand(extra[i], batch, row, col, in_rows, in_cols, TYPE, FUNCTOR, i),)
     made = FUNCTION(tile, operands, (batch, row, col))
     tl.static_assert(made is not None, f"functor {NUMBER} of the epilogue returns nothing")
     tl.static_assert(made.shape == tile.shape, f"functor {NUMBER} of the epilogue changes the tile's shape")
@@ -85,8 +114,8 @@ def floats(tile):
 
 @triton.jit
 def operand(
-    given, batch, row, col, in_rows, in_cols, TYPE: tl.constexpr, KIND: tl.constexpr, OF_ROWS: tl.constexpr,
-    OF_COLS: tl.constexpr, OF_BATCH: tl.constexpr,
+    given, batch, row, col, in_rows, in_cols, TYPE: tl.constexpr, FUNCTOR: tl.constexpr,
+    WHICH: tl.constexpr,
 ):  # fmt: skip
     """A functor's operand.
 
@@ -95,16 +124,16 @@ def operand(
             number that. Rows are of one dimension or of several, counted row by row, and so are batches; the
             first size of each does not matter.
         TYPE: of floats.
-        KIND: `TENSOR`, `FLOAT`; `BITS`, a float of 64 bits as a whole number, since Triton rounds what tuples
-            hold; `WHOLE`.
-        OF_ROWS, OF_COLS, OF_BATCH: of a tensor, what divides its strides along rows, columns and batches; 0
-            where it has the same elements for all of them.
+        FUNCTOR: constants of the functor, of which this is operand number WHICH.
     """
-    if KIND == TENSOR:
-        return of_tensor(given, batch, row, col, in_rows, in_cols, TYPE, OF_ROWS, OF_COLS, OF_BATCH)
-    elif KIND == FLOAT:
+    OPERAND: tl.constexpr = FUNCTOR.operands[WHICH]
+    if OPERAND.kind == TENSOR:
+        return of_tensor(
+            given, batch, row, col, in_rows, in_cols, TYPE, OPERAND.rows, OPERAND.cols, OPERAND.batch
+        )
+    elif OPERAND.kind == FLOAT:
         return tl.full([1, 1], given, TYPE)
-    elif KIND == BITS:
+    elif OPERAND.kind == BITS:
         return tl.full([1, 1], given, tl.int64).to(tl.float64, bitcast=True).to(TYPE)
     else:
         return given

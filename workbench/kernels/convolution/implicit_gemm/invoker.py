@@ -125,15 +125,15 @@ def _meta(a: View, plan: Plan, sides: Sides, config: Configuration, precision: s
         "GROUP": check_positive("group", config.group, most=order.MOST_GROUP),
         "ATOMIC": False, "ACCUMULATOR": sum_dtypes(a)[0], "PRECISION": precision,
         "LOAD_A": of_a.place, "LOAD_B": of_b.place, "PLACE": target.place,
-        "DESCRIPTORS": (of_a.is_described, of_b.is_described, False),
-        "CHECKS": (
+        "DESCRIPTORS": gemm.Descriptors(of_a.is_described, of_b.is_described, output=False),
+        "CHECKS": gemm.Checks(
             not plan.m_is_fixed or plan.m % block_m != 0, plan.n % block_n != 0,
             not plan.k or not plan.k_is_fixed or (plan.k % block_k != 0 and not are_described),
         ),
-        "DIVISORS": (
+        "DIVISORS": gemm.Divisors(
             gemm.divisors((divisor_of(length_m), plan.n, divisor_of(length_k)), itemsize, is_seen=False),
-            of_a.divisors, of_b.divisors, target.divisors,
-            *(gemm.divisors(each, size) if config.aligned else (1,) for each, size in of_batch),
+            (of_a.divisors, of_b.divisors, target.divisors),
+            tuple([gemm.divisors(each, size) if config.aligned else (1,) for each, size in of_batch]),
         ),
         "OVERLAP": False,
         "num_warps": gemm.default_warps(block_m, block_n) if num_warps is None else num_warps,

@@ -1,0 +1,96 @@
+"""Epilogues as plain data: chains of functors, joined by `|`, and their lowering for templates.
+
+A functor is a jit function of `tile.epilogue`, or a learner's own, with its tensors and numbers and its
+meaning in torch, from which gradients follow. (In Composable Kernel these are element-wise operators with
+their D tensors; there, too, a chain is one operator.)
+"""
+
+from workbench.kernels.epilogues.chain import (
+    Epilogue,
+    Functor,
+    Meaning,
+    Permuted,
+)
+from workbench.kernels.epilogues.frames import (
+    Frame,
+    GroupedFrame,
+    ImageFrame,
+    Operand,
+    Place,
+)
+from workbench.kernels.epilogues.functors import (
+    ACTIVATIONS,
+    FP8,
+    NARROW,
+    add,
+    add_scaled,
+    bias,
+    cast,
+    clamp,
+    column_scale,
+    dropout,
+    fast_gelu,
+    gelu,
+    is_kept,
+    multiply,
+    own,
+    permuted,
+    relu,
+    residual,
+    row_scale,
+    scale,
+    sigmoid,
+    silu,
+)
+from workbench.kernels.epilogues.lowering import (
+    SUPPORTED,
+    Bound,
+    Placed,
+    bind,
+    expanded,
+    lowered,
+    placed,
+    reach_of,
+)
+
+__all__ = [
+    "ACTIVATIONS",
+    "FP8",
+    "NARROW",
+    "SUPPORTED",
+    "Bound",
+    "Epilogue",
+    "Frame",
+    "Functor",
+    "GroupedFrame",
+    "ImageFrame",
+    "Meaning",
+    "Operand",
+    "Permuted",
+    "Place",
+    "Placed",
+    "add",
+    "add_scaled",
+    "bias",
+    "bind",
+    "cast",
+    "clamp",
+    "column_scale",
+    "dropout",
+    "expanded",
+    "fast_gelu",
+    "gelu",
+    "is_kept",
+    "lowered",
+    "multiply",
+    "own",
+    "permuted",
+    "placed",
+    "reach_of",
+    "relu",
+    "residual",
+    "row_scale",
+    "scale",
+    "sigmoid",
+    "silu",
+]
