@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.kernels.attention_cases import Tensors, agree, gradients_agree, plain, tensors
+from tests.kernels.attention.cases import Tensors, agree, gradients_agree, plain, tensors
 from workbench import lens
 from workbench.errors import (
     ArgumentTypeError,

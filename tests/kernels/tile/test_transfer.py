@@ -272,7 +272,7 @@ def multiples_kernel(output, values, DIVISORS: tl.constexpr):
 
 
 def test_what_is_known_of_a_number_does_not_change_it() -> None:
-    """What it changes in the compiled kernel is seen in test_permute.py."""
+    """What it changes in the compiled kernel is seen in tests/kernels/movement/test_transfer.py."""
     values = (0, 1, 6, 196, 3, 48, 2**40)
     output = torch.full((len(values),), -1)
     Launch.of(multiples_kernel, 1, output, values, outputs=output, DIVISORS=(8, 1, 2, 4, 1, 16, 8)).run()

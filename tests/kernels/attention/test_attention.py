@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.everything import examples
-from tests.kernels.attention_cases import Tensors, agree, plain, seen, tensors
+from tests.kernels.attention.cases import Tensors, agree, plain, seen, tensors
 from tests.kernels.compiled_for import torn_sums
 from tests.kernels.places_in_sass import misplaced
 from workbench import device, explore, lens

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.everything import examples
-from tests.kernels.test_gemm import FLOATS, laid, numbers, whole
+from tests.kernels.gemm.test_gemm import FLOATS, laid, numbers, whole
 from workbench import ops
 from workbench.errors import ArgumentTypeError, InvalidArgumentError, TensorMismatchError, UnknownNameError
 from workbench.kernels import reference

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from tests.everything import examples
 from tests.kernels.compiled_for import torn_sums
+from tests.kernels.gemm.test_gemm import FLOATS, laid, numbers, whole
 from tests.kernels.places_in_sass import misplaced
-from tests.kernels.test_gemm import FLOATS, laid, numbers, whole
 from workbench import device
 from workbench.errors import ArgumentTypeError, InvalidArgumentError, TensorMismatchError, UnknownNameError
 from workbench.kernels import reference
