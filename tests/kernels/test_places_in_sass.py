@@ -43,24 +43,24 @@ def listing(*lines: str) -> str:
         (("UMOV UR10, UR6", "BRA `(.L_x_0)", "ULDC UR10, c[0x0][0x220]", ".L_x_0:"), False),
     ],
 )
-def test_where_an_operand_lies(lower: tuple[str, ...], is_wrong: bool, product: str) -> None:
+def test_operands_outside_the_block_are_found(lower: tuple[str, ...], is_wrong: bool, product: str) -> None:
     assert misplaced(listing("UMOV UR8, UR6", *lower, product)) == ([product] if is_wrong else [])
 
 
-def test_of_a_loop_every_round_counts() -> None:
+def test_every_iteration_of_a_loop_counts() -> None:
     """The second one has what the first one left."""
     lines = ["UMOV UR10, UR6", ".L_x_0:", OF_REGISTERS, "ULDC UR10, c[0x0][0x220]", "@P0 BRA `(.L_x_0)"]
     assert misplaced(listing(*lines)) == [OF_REGISTERS]
     assert misplaced(listing(*lines[:3], "UIADD3 UR10, UR10, 0x2, URZ", lines[4])) == []
 
 
-def test_the_first_operand_counts_where_it_is_no_register() -> None:
+def test_the_first_operand_counts_unless_it_is_in_registers() -> None:
     lines = "UMOV UR10, UR6", "ULDC UR8, c[0x0][0x220]"
     assert misplaced(listing(*lines, PRODUCT)) == [PRODUCT]
     assert misplaced(listing(*lines, OF_REGISTERS)) == []
 
 
-def test_what_multiplies_nothing_lies_nowhere() -> None:
+def test_instructions_that_multiply_nothing_are_ignored() -> None:
     waits = "HGMMA.64x8x16.F16 RZ, gdesc[URZ], RZ, !UPT, gsb0"
     assert misplaced(listing(waits)) == []
 

@@ -34,7 +34,7 @@ def windows(length: int, taps: int, margin: int) -> Descriptor:
     "how",
     [{}, {"tile": (4, 2)}, {"tile": (16, 8)}, {"tile": (4, 1), "splits": 3}, {"are_cols_neighbors": False}],
 )
-def test_reductions_of_windows(name: str, how: dict[str, Any]) -> None:
+def test_padding_changes_no_reduction_of_windows(name: str, how: dict[str, Any]) -> None:
     """Whatever the neutral element: padding changes no result."""
     x = torch.randint(-4, 0, (40,), generator=torch.Generator().manual_seed(0)).float()
     chosen = REDUCTIONS[name]
@@ -53,7 +53,7 @@ def test_reductions_of_windows(name: str, how: dict[str, Any]) -> None:
         assert torch.equal(outputs[0], torch.stack([getattr(torch, name)(window) for window in seen]))
 
 
-def test_what_a_view_is_reduced_into() -> None:
+def test_reductions_of_views_refuse_invalid_arguments() -> None:
     view = View(torch.zeros(40), windows(40, 5, 1), {})
     with pytest.raises(TensorMismatchError, match=r"outputs\[0\]: 39 elements for 38 rows"):
         reduction.launch_view(view, (torch.zeros(39),), REDUCTIONS["sum"])
@@ -64,7 +64,7 @@ def test_what_a_view_is_reduced_into() -> None:
         reduction.launch_view(complex_view, (torch.zeros(38),), REDUCTIONS["sum"])
 
 
-def test_ends_over_which_no_tile_hangs_are_not_checked() -> None:
+def test_ends_that_tiles_divide_are_not_checked() -> None:
     n = symbol("n", least=1)
     images = transform(packed((n, 4, 6)), [merge((n, 4)), pass_through(6)], [(0, 1), (2,)], [(0,), (1,)])
     described = Described(View(torch.zeros(3, 4, 6), images, {"n": 3}))
@@ -77,7 +77,7 @@ def test_ends_over_which_no_tile_hangs_are_not_checked() -> None:
     assert not Described(View(torch.zeros(40), windows(40, 5, 1), {})).are_whole(1, 1)
 
 
-def test_vectors_are_loaded_once_for_all_rows_or_columns() -> None:
+def test_norms_take_vectors_by_row_and_by_column() -> None:
     """Of a norm, where weights are values by row and biases by column, behind one access function."""
     x, by_row, by_col = torch.randn(6, 40), torch.randn(6), torch.randn(40)
     of_x = View(x, naive((6, 40), (40, 1), names=("row", "col")), {})
@@ -100,7 +100,7 @@ def test_vectors_are_loaded_once_for_all_rows_or_columns() -> None:
         output.fill_(float("nan"))
 
 
-def test_one_function_stands_for_those_that_are_alike() -> None:
+def test_equal_layouts_share_one_access_function() -> None:
     (rows,) = rows_of((6, 40), ((40, 1),), frozenset((1,)))
     view = View(torch.zeros(6, 40), naive((6, 40), (40, 1), names=("row", "col")), {})
     other = View(torch.zeros(6, 40), naive((6, 40), (0, 1), names=("row", "col")), {})
@@ -110,7 +110,7 @@ def test_one_function_stands_for_those_that_are_alike() -> None:
     assert rows.access(2, 8)[1] == rows.layout
 
 
-def test_the_compiler_tells_them_apart() -> None:
+def test_kernels_with_and_without_a_weight_are_compiled_apart() -> None:
     """Triton 3.6 does not see empty tuples in an argument: it took the first one's access for all."""
     x, weight = torch.empty(2, 6, 5, 5), torch.empty(6)
     with_weight, without = (
@@ -121,7 +121,7 @@ def test_the_compiler_tells_them_apart() -> None:
     assert "arith.divsi" not in without.stages["ttir"]
 
 
-def test_no_kernel_is_written_for_them() -> None:
+def test_pools_and_image_norms_have_no_kernels_of_their_own() -> None:
     """Pools and norms of images are descriptors and tile operators; what has a grid is where it was."""
     for module in (batch_norm, channels, group_norm, pooling, views):
         tree = ast.parse(Path(str(module.__file__)).read_text())
@@ -141,7 +141,7 @@ def test_no_kernel_is_written_for_them() -> None:
     assert kernels <= known
 
 
-def test_what_is_loaded_and_stored() -> None:
+def test_the_trace_counts_the_bytes_of_a_group_norm() -> None:
     """The lenses see these launches as all others: each image once, a weight for each pixel."""
     x, weight = torch.randn(2, 4, 4, 4), torch.ones(4)
     launch = group_norm.launch(x, 2, weight, weight.clone(), epsilon=1e-5, tile=(1, 32))
@@ -158,12 +158,12 @@ def test_what_is_loaded_and_stored() -> None:
         ((torch.ones(4), naive((4, 1), (1, 1)), None), "symbols: got None"),
     ],
 )
-def test_views_of_something_else(arguments: tuple[Any, ...], words: str) -> None:
+def test_views_of_wrong_types_are_refused(arguments: tuple[Any, ...], words: str) -> None:
     with pytest.raises(ArgumentTypeError, match=words):
         View(*arguments)
 
 
-def test_what_is_expanded_is_one_element() -> None:
+def test_expanded_dimensions_count_as_one_element() -> None:
     assert distinct_elements(torch.zeros(3, 1).expand(3, 5)) == 3
     assert distinct_elements(torch.zeros(1, 5).expand(3, 5)) == 5
     assert distinct_elements(torch.zeros(3, 5)) == 15

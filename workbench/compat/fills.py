@@ -4,8 +4,9 @@ Triton 3.6 and 3.7 fill lanes that a mask turns off with a constant of 8 or 16 b
 as -128: where a lane loads several of them at once, only one has it and the others have -1. The interpreter
 fills as it is asked. Repaired: ValueError. For that, constants are followed as the compiler follows them.
 
-`tests/kernels/rows/test_reduction.py::test_lanes_that_hang_over_are_filled_alike` reads the PTX, and
-`tests/test_compat.py::test_fills_that_are_packed_wrongly_are_refused` holds the error (docs/decisions/011).
+`test_masked_lanes_of_narrow_integers_are_loaded_as_zero` in tests/kernels/rows/test_reduction.py reads the
+PTX, and `tests/test_compat.py::test_fills_that_are_packed_wrongly_are_refused` holds the error
+(docs/decisions/011).
 """
 
 from __future__ import annotations

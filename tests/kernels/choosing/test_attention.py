@@ -55,7 +55,7 @@ def h200(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("h200")
-def test_what_is_listed_has_splits_of_the_smallest_tile_alone() -> None:
+def test_only_the_smallest_tile_is_listed_with_splits() -> None:
     found = list(operators._configurations(*of(4096, 4096, 128)[:2]))
     portable = [one for one in found if "tile" in one]
     smallest = instances.PORTABLE[0].tile
@@ -79,7 +79,7 @@ def test_what_is_listed_has_splits_of_the_smallest_tile_alone() -> None:
         (of(4096, 8192, 128, key_heads=4), CAUSAL, 2),
     ],
 )
-def test_the_kernel_for_hopper_is_chosen_where_it_is_faster(
+def test_the_hopper_kernel_is_chosen_where_it_is_faster(
     given: tuple[torch.Tensor, ...], window: Window, groups: int
 ) -> None:
     found = choosing.forward(given[0], given[1], given[2], Scoring(window=window))
@@ -103,7 +103,7 @@ def test_the_kernel_for_hopper_is_chosen_where_it_is_faster(
         (of(4096, 4096, 100), PLAIN, False),  # rows of 200 bytes
     ],
 )
-def test_the_portable_one_where_it_is_not(
+def test_the_portable_kernel_is_chosen_elsewhere(
     given: tuple[torch.Tensor, ...], scoring: Scoring, has_descriptors: bool
 ) -> None:
     found = choosing.forward(given[0], given[1], given[2], scoring)
@@ -133,12 +133,12 @@ def test_decoding_has_as_many_splits_as_measured_fastest(batch: int, keys: int) 
 
 @pytest.mark.usefixtures("h200")
 @pytest.mark.parametrize(("batch", "keys"), [(1, 200), (1, 0), (0, 8192)])
-def test_decoding_that_is_too_short_has_no_splits(batch: int, keys: int) -> None:
+def test_short_decoding_is_not_split(batch: int, keys: int) -> None:
     assert choosing.forward(*of(1, keys, 128, batch=batch, heads=32, key_heads=8)).splits == 1
 
 
 @given(st.integers(1, 2000), st.integers(1, 1024), st.integers(1, 200))
-def test_splits_leave_memory_idle_for_little(programs: int, tiles: int, units: int) -> None:
+def test_even_splits_keep_memory_busy(programs: int, tiles: int, units: int) -> None:
     """A last round takes as long as its programs, but no less than for the units that draw all of it."""
     splits = choosing.even_splits(programs, tiles, units)
 
@@ -154,7 +154,7 @@ def test_splits_leave_memory_idle_for_little(programs: int, tiles: int, units: i
 
 
 @pytest.mark.parametrize("here", [H200, A100, MI300X, device.current()], ids=lambda here: here.name)
-def test_merging_overlaps_on_devices_that_can(here: device.Device, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_merging_overlaps_on_hopper_alone(here: device.Device, monkeypatch: pytest.MonkeyPatch) -> None:
     given = of(1, 200, 64, on="cpu")
     monkeypatch.setattr(device, "current", lambda: here)
     (alone,) = attention.launch(*given, splits=1).steps
@@ -196,7 +196,7 @@ def test_merging_that_overlaps_can_be_interpreted(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("here", [A100, MI300X, device.current()], ids=lambda here: here.name)
-def test_elsewhere_kernels_choose_for_themselves(
+def test_other_devices_get_the_default_configuration(
     here: device.Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(device, "current", lambda: here)
@@ -205,7 +205,7 @@ def test_elsewhere_kernels_choose_for_themselves(
 
 
 @pytest.mark.usefixtures("h200")
-def test_of_gradients_the_first_tiles_that_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gradients_get_the_first_tiling_that_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     """By the number of keys; by descriptors where there are some of query, key and value."""
     described, plain = Tiling((64, 128), 8, 3, descriptors=True), Tiling((32, 64), 4, 3)
     for name in ("OF_KEYS", "OF_QUERIES"):
@@ -224,7 +224,7 @@ def test_of_gradients_the_first_tiles_that_fit(monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.usefixtures("h200")
 @pytest.mark.parametrize("table", [instances.OF_KEYS, instances.OF_QUERIES], ids=["keys", "queries"])
-def test_of_gradients_all_tensors_have_a_tiling(
+def test_each_table_of_gradients_has_a_tiling_for_all_tensors(
     table: dict[tuple[int, bool], tuple[tuple[int, Tiling], ...]],
 ) -> None:
     """From the most keys to the fewest; those of which there are no descriptors by pointers."""
@@ -254,7 +254,7 @@ def test_of_gradients_all_tensors_have_a_tiling(
         (of(4096, 4096, 100), False, Tiling((64, 128), 8, 3), Tiling((128, 64), 8, 3)),  # rows of 200 bytes
     ],
 )
-def test_gradients_have_what_was_measured_fastest(
+def test_gradients_get_the_tilings_measured_fastest(
     given: tuple[torch.Tensor, ...], is_causal: bool, of_keys: Tiling, of_queries: Tiling
 ) -> None:
     scoring = Scoring(window=CAUSAL if is_causal else EVERYTHING)
@@ -264,7 +264,7 @@ def test_gradients_have_what_was_measured_fastest(
 
 @pytest.mark.usefixtures("h200")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float8_e4m3fn], ids=str)
-def test_other_numbers_too(dtype: torch.dtype) -> None:
+def test_other_dtypes_get_the_default_configuration(dtype: torch.dtype) -> None:
     assert choosing.forward(*of(4096, 4096, 128, dtype=dtype)) == Configuration()
 
 
@@ -281,7 +281,7 @@ def test_other_numbers_too(dtype: torch.dtype) -> None:
         (of(128, 0, 128), PLAIN, "TMA takes no key of shape (4, 16, 0, 128)"),
     ],
 )
-def test_what_the_kernel_for_hopper_does_not_take_is_refused(
+def test_problems_the_hopper_kernel_does_not_take_are_refused(
     given: tuple[torch.Tensor, ...], scoring: Scoring, reason: str
 ) -> None:
     query, key, value = given
@@ -292,12 +292,12 @@ def test_what_the_kernel_for_hopper_does_not_take_is_refused(
     assert reason in str(caught.value)
 
 
-def test_heads_that_share_memory_are_refused() -> None:
+def test_the_hopper_kernel_refuses_expanded_heads() -> None:
     query, key, value = of(128, 128, 128)
     assert "TMA takes no key" in attention.why_not_hopper(query, key[:1].expand_as(key), value)
 
 
-def test_it_is_not_interpreted_and_the_message_says_so() -> None:
+def test_the_hopper_kernel_is_not_interpreted() -> None:
     launch = attention.launch(*of(128, 128, 64, on="cpu"), hopper=TWO)
     with pytest.raises(DeviceError, match="attention_hopper_kernel is written in Gluon"):
         launch.run()
@@ -309,7 +309,7 @@ ON_HOPPER = [
 
 
 @pytest.mark.parametrize(("size", "is_causal", "way"), ON_HOPPER)
-def test_the_kernel_for_hopper_compiles_without_spills(size: int, is_causal: bool, way: Way) -> None:
+def test_the_hopper_kernel_compiles_without_spills(size: int, is_causal: bool, way: Way) -> None:
     """Both products of every group are asynchronous matrix instructions, and nothing leaves the registers."""
     is_ragged = size == 64
     given = of(300, 333 if is_ragged else 384, size, key_heads=4, on="cpu")

@@ -29,7 +29,7 @@ PLACES = (
 
 
 @pytest.mark.parametrize(("family", "target"), PLACES)
-def test_what_is_chosen_compiles(family: str, target: str) -> None:
+def test_chosen_kernels_compile_and_fit(family: str, target: str) -> None:
     machine = MACHINES[target]
     drawn = [of_problem(family, seed, machine) for seed in SEEDS]
     launches = [(words, launch) for words, made in drawn for launch in made]
@@ -50,7 +50,7 @@ def test_what_is_chosen_compiles(family: str, target: str) -> None:
     assert not wrong, "\n\n".join(wrong)
 
 
-def test_attention_in_float64_compiles_with_a_mask_of_bytes() -> None:
+def test_attention_in_float64_compiles_with_a_boolean_mask() -> None:
     """And its gradient. Triton chose a layout of operands that fp64 does not have, by the mask's type."""
     given = [torch.ones(1, 1, 16, 16, dtype=torch.float64, requires_grad=True) for _ in range(3)]
     query, key, value = given

@@ -32,7 +32,7 @@ def on_meta(*shape: int, dtype: torch.dtype = torch.float16) -> torch.Tensor:
 
 @settings(max_examples=examples(80))
 @given(data=st.data())
-def test_any_problem_gets_one_that_fits(data: st.DataObject) -> None:
+def test_any_problem_gets_an_instance_that_fits(data: st.DataObject) -> None:
     """Operands of all stages within the shared memory of a program, accumulators within its registers."""
     m, n, k, inner = (data.draw(st.integers(1, 20000), label=name) for name in "mnkl")
     here = data.draw(st.sampled_from([*DEVICES.values()]), label="device")
@@ -62,7 +62,7 @@ def test_any_problem_gets_one_that_fits(data: st.DataObject) -> None:
             assert cols >= n
 
 
-def test_what_is_chosen_is_taken() -> None:
+def test_chosen_instances_agree_with_torch() -> None:
     """On this device, in the interpreter: narrow problems, and ones that are wider than any tile."""
     for n in (1, 300, 600):
         a, b, c = torch.randn(3, 4), torch.randn(4, n), torch.randn(n, 2)
@@ -82,7 +82,7 @@ def test_long_pairs_are_not_fused() -> None:
     assert not choosing.is_pair_fused(long, short, on_meta(256, 4096), H200)
 
 
-def test_a_device_that_is_not_listed_is_given_what_is_alike() -> None:
+def test_unlisted_devices_get_the_instances_of_a_similar_one() -> None:
     a, b = on_meta(4096, 1024), on_meta(1024, 4096)
     for like, architecture in ((A100, "sm_89"), (MI300X, "gfx90a")):
         other = dataclasses.replace(like, architecture=architecture)
@@ -146,7 +146,7 @@ ALL = [
     ],
     ids=str,
 )
-def test_wide_dtypes_fit_the_shared_memory(
+def test_wide_dtypes_fit_into_shared_memory(
     name: str, architecture: str, dtype: torch.dtype, precision: str, m: int
 ) -> None:
     """What is chosen, of columns that lie along K, where the compiler needs the most."""
@@ -173,7 +173,9 @@ def test_wide_dtypes_fit_the_shared_memory(
     ("table", "architecture", "instance"),
     [pytest.param(*each, id=f"{each[0]} {each[1]} {each[2].name}") for each in some_of(ALL, 9)],
 )
-def test_each_compiles_without_spills_and_fits(table: str, architecture: str, instance: Instance) -> None:
+def test_each_instance_compiles_without_spills_and_fits(
+    table: str, architecture: str, instance: Instance
+) -> None:
     here = DEVICES[architecture]
     steps = compile(launched(table, instance, here), architecture)
     for step in steps:
@@ -183,7 +185,7 @@ def test_each_compiles_without_spills_and_fits(table: str, architecture: str, in
     assert any(each.kind == "matrix" for each in steps[0].instructions)
 
 
-def test_a_pair_that_keeps_a_loads_it_once() -> None:
+def test_pairs_that_keep_a_load_it_once() -> None:
     """Outside of the loop over columns of the first product."""
     for depth, loops in ((64, 1), (1024, 2)):
         (step,) = compile(

@@ -58,7 +58,7 @@ def drawn(problem: Problem) -> list[torch.Tensor]:
 
 
 @pytest.mark.parametrize("name", PROBLEMS)
-def test_the_kernel_the_grid_and_the_division_of_work(name: str) -> None:
+def test_an_h200_gets_a_gluon_kernel_and_no_idle_programs(name: str) -> None:
     problem = PROBLEMS[name]
     with only_made_for(H200) as made:
         problem.function(*drawn(problem))
@@ -82,7 +82,7 @@ RUN_HERE = PROBLEMS if all_is_tested() else ("product and sum", "attention")
 
 
 @pytest.mark.parametrize("name", RUN_HERE)
-def test_the_next_candidate_runs_in_its_place(name: str) -> None:
+def test_the_interpreter_runs_the_next_candidate(name: str) -> None:
     problem = PROBLEMS[name]
     tensors = drawn(problem)
     with device.pretend(H200):

@@ -65,7 +65,7 @@ def windows(length: int, taps: int, margin: int) -> Descriptor:
         {"tile": (16, 192, 16)},
     ],
 )
-def test_strided_views_are_products(options: dict[str, Any], dtype: torch.dtype) -> None:
+def test_products_of_strided_views_are_exact(options: dict[str, Any], dtype: torch.dtype) -> None:
     m, n, k = SIZES
     a, b = random(m, k, dtype=dtype), random(n, k, dtype=dtype, seed=1).t()
     output = torch.full((m, n), 99, dtype=gemm.result_dtype(dtype))
@@ -75,7 +75,7 @@ def test_strided_views_are_products(options: dict[str, Any], dtype: torch.dtype)
 
 
 @pytest.mark.parametrize("options", [{}, {"splits": 2}, {"template": "persistent", "programs": 2}])
-def test_a_view_that_is_no_matrix(options: dict[str, Any]) -> None:
+def test_products_of_views_that_are_no_matrices_are_exact(options: dict[str, Any]) -> None:
     """Every tap of a padded row, times a matrix, stored in blocks of 4 x 4."""
     row, b = random(30), random(5, 8, seed=1)
     places = 32
@@ -103,7 +103,7 @@ def test_a_view_that_is_no_matrix(options: dict[str, Any]) -> None:
     ],
     ids=str,
 )
-def test_an_epilogue_makes_floats_whole_and_whole_numbers_floats(
+def test_epilogues_convert_between_floats_and_integers(
     dtype: torch.dtype, chain: epilogues.Epilogue, result: torch.dtype, splits: int
 ) -> None:
     a, b = random(20, 40, dtype=dtype), random(40, 17, dtype=dtype, seed=1)
@@ -113,7 +113,7 @@ def test_an_epilogue_makes_floats_whole_and_whole_numbers_floats(
     assert torch.equal(output.float(), chain.meaning(a.float() @ b.float()))
 
 
-def test_what_is_invalid_in_the_output_is_not_stored() -> None:
+def test_invalid_elements_of_the_output_are_not_stored() -> None:
     a, b = random(6, 4), random(4, 6, seed=1)
     inner = transform(packed((4, 6)), [pad(4, 1, 1), pass_through(6)], [(0,), (1,)], [(0,), (1,)])
     output = torch.full((4, 6), 99.0)
@@ -121,7 +121,7 @@ def test_what_is_invalid_in_the_output_is_not_stored() -> None:
     assert torch.equal(output, (a @ b)[1:5])
 
 
-def test_a_batch_is_a_stride() -> None:
+def test_the_batch_of_a_view_is_a_stride() -> None:
     a, b = random(3, 20, 24), random(3, 24, 17, seed=1)
     output = torch.empty(3, 20, 17)
     implicit_gemm.launch(matrix(a), matrix(b), matrix(output), tile=(16, 16, 16), splits=2).run()
@@ -139,7 +139,7 @@ def test_a_batch_is_a_stride() -> None:
 
 
 @pytest.mark.parametrize("kind", convolution.KINDS)
-def test_another_number_of_images_is_the_same_code(kind: str) -> None:
+def test_the_number_of_images_changes_no_constants(kind: str) -> None:
     """What a kernel is compiled by is alike for all numbers of images, those that tiles divide too."""
     geometry = Geometry((7, 7), (7, 7), (3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1), 16, 32, 1)
     metas = []
@@ -157,7 +157,7 @@ def test_another_number_of_images_is_the_same_code(kind: str) -> None:
 @pytest.mark.parametrize("taps", range(1, 5))
 @pytest.mark.parametrize("stride", range(1, 5))
 @pytest.mark.parametrize("dilation", range(1, 4))
-def test_phases_are_what_a_convolution_brings_together(taps: int, stride: int, dilation: int) -> None:
+def test_phases_pair_each_pixel_with_its_taps_and_outputs(taps: int, stride: int, dilation: int) -> None:
     for size in (1, 2, 7):
         for padding in range(3):
             found = set()
@@ -179,7 +179,7 @@ def test_phases_are_what_a_convolution_brings_together(taps: int, stride: int, d
             assert found == {each for each in wanted if each[0] in range(size)}
 
 
-def test_one_mainloop_multiplies_for_all_of_them() -> None:
+def test_one_tile_operator_holds_every_dot() -> None:
     """`tl.dot` stands in one tile operator: the GEMM, grouped GEMM, convolutions and attention call it."""
     folder = Path(workbench.__file__).parent / "kernels"
     found = {}
@@ -198,7 +198,7 @@ def test_one_mainloop_multiplies_for_all_of_them() -> None:
         assert "triton.jit" not in text
 
 
-def test_a_convolution_that_is_a_matrix_is_loaded_as_one() -> None:
+def test_a_convolution_that_is_a_matrix_is_loaded_by_tma() -> None:
     geometry = Geometry((7, 7), (7, 7), (1, 1), (1, 1), ((0, 0), (0, 0)), (1, 1), 64, 32, 1)
     x = torch.zeros(2, 64, 7, 7, dtype=torch.float16).to(memory_format=torch.channels_last)
     w = torch.zeros(32, 64, 1, 1, dtype=torch.float16)
@@ -211,7 +211,7 @@ def test_a_convolution_that_is_a_matrix_is_loaded_as_one() -> None:
 
 
 @pytest.mark.parametrize("channels", [64, 72])  # a multiple of 16, which Triton sees by itself, and of 8
-def test_loads_of_a_convolution_are_wide_and_multiplied_by_matrix_units(channels: int) -> None:
+def test_convolutions_load_16_bytes_at_once_and_use_matrix_units(channels: int) -> None:
     geometry = Geometry((14, 14), (14, 14), (3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1), channels, channels, 1)
     x, y = (torch.zeros(2, channels, 14, 14, dtype=torch.float16).to(memory_format=torch.channels_last),) * 2
     w = torch.zeros(channels, channels, 3, 3, dtype=torch.float16).to(memory_format=torch.channels_last)
@@ -226,7 +226,7 @@ def test_loads_of_a_convolution_are_wide_and_multiplied_by_matrix_units(channels
     assert step.widest("global load") == 128
 
 
-def test_both_operands_of_one_tile_shape_have_their_own_access() -> None:
+def test_operands_of_one_tile_shape_have_their_own_access_functions() -> None:
     """Triton tells functions of a kernel apart by module, name, types and constants: these differ in none."""
     geometry = Geometry((14, 14), (14, 14), (3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1), 64, 64, 1)
     grad = torch.zeros(2, 64, 14, 14, dtype=torch.float16).to(memory_format=torch.channels_last)
@@ -240,7 +240,7 @@ def test_both_operands_of_one_tile_shape_have_their_own_access() -> None:
         assert re.search(rf"arith.constant dense<-?{factor}>", step.stages["ttir"]), factor
 
 
-def test_phases_that_meet_no_tap_compile() -> None:
+def test_phases_without_taps_compile() -> None:
     """Of a 1 x 1 convolution with stride 2, three pixels of four: K is 0, and offsets depend on no column."""
     geometry = Geometry((8, 8), (4, 4), (1, 1), (2, 2), ((0, 0), (0, 0)), (1, 1), 64, 64, 1)
     x = torch.zeros(2, 64, 8, 8, dtype=torch.float16).to(memory_format=torch.channels_last)
@@ -277,7 +277,7 @@ def test_another_batch_compiles_nothing(groups: int) -> None:
             assert kernel in known, images
 
 
-def test_images_that_lie_badly_are_copied() -> None:
+def test_images_with_unsuitable_strides_are_copied() -> None:
     def copied(*shape: int, groups: int = 1, last: bool = True, gathered: bool = True) -> int:
         """Channels of a group in the copy; 0 where there is none."""
         x = torch.zeros(shape, dtype=torch.float16)
@@ -305,7 +305,7 @@ def test_images_that_lie_badly_are_copied() -> None:
     order=st.permutations(range(4)),
     dtype=st.sampled_from([torch.int8, torch.float16, torch.bfloat16, torch.float32, torch.float64]),
 )
-def test_channels_that_are_added_hold_zeros(
+def test_added_channels_hold_zeros(
     shape: tuple[int, ...], more: int, order: list[int], dtype: torch.dtype
 ) -> None:
     """Of any strides, into memory that held something else; and kept ready for other tensors."""
@@ -365,9 +365,7 @@ def test_programs_without_pixels_add_nothing_to_a_weights_gradient(problem: Any,
     ids=str,
 )
 @pytest.mark.parametrize("are_features_neighbors", [False, True])
-def test_no_hint_reaches_beyond_a_tile_of_what_adds_up_splits(
-    problem: Any, are_features_neighbors: bool
-) -> None:
+def test_hints_stay_within_the_tile_that_sums_splits(problem: Any, are_features_neighbors: bool) -> None:
     """Triton 3.6 fails to compile one; and a mask that is said to be constant over more has to be so."""
     shape, of_weight = problem
     groups = shape[1] // of_weight[1]
@@ -425,7 +423,7 @@ def test_only_the_gradient_of_the_weight_is_split() -> None:
 
 
 @pytest.mark.parametrize("target", ["sm_80", "sm_90"])
-def test_a_product_that_makes_llvm_abort(target: str) -> None:
+def test_a_product_that_made_llvm_abort_compiles(target: str) -> None:
     """See `compiler.thawed`; other numbers of warps and other taps compile anyway."""
     x, w, y = (torch.zeros(n, dtype=torch.float16) for n in ((4, 4, 42, 48), (8, 2, 4, 2), (4, 8, 20, 24)))
     geometry = geometry_of(2, x, w, stride=2, groups=2)
@@ -444,7 +442,7 @@ def test_small_products_are_listed_without_splits() -> None:
 
 
 @pytest.mark.parametrize("kind", convolution.KINDS)
-def test_instances_by_their_predicted_time(kind: str) -> None:
+def test_the_instance_with_the_least_predicted_time_is_chosen(kind: str) -> None:
     """The numbers of images within a band get one instance, and the fastest is no slower than any other."""
     for channels, size, features, taps in ((64, 56, 64, 3), (2048, 7, 512, 1), (320, 64, 320, 3)):
         geometry = Geometry(
@@ -469,7 +467,7 @@ def test_instances_by_their_predicted_time(kind: str) -> None:
         assert chosen[2] == chosen[3]
 
 
-def test_affine() -> None:
+def test_affine_finds_the_strides_of_matrices() -> None:
     n = symbol("n", least=1)
     plain = transform(packed((n, 4, 6)), [merge((n, 4)), pass_through(6)], [(0, 1), (2,)], [(0,), (1,)])
     found = affine(plain)
@@ -480,7 +478,7 @@ def test_affine() -> None:
     assert affine(split) == affine(packed((4, 6)))
 
 
-def test_what_does_not_fit() -> None:
+def test_invalid_arguments_are_refused() -> None:
     a, b, output = random(8, 8), random(8, 8, seed=1), torch.empty(8, 8)
     views = [matrix(t) for t in (a, b, output)]
     with pytest.raises(TensorMismatchError, match="reaches from element 0 to 80"):

@@ -93,7 +93,7 @@ def assert_untouched(memory: torch.Tensor, output: torch.Tensor) -> None:
 
 @settings(max_examples=examples(30), deadline=None)
 @given(data=st.data())
-def test_any_dual_product(data: st.DataObject) -> None:
+def test_any_gated_product_agrees_with_float64(data: st.DataObject) -> None:
     _, (a, gate, up) = drawn(data, [("m", "k"), ("k", "n"), ("k", "n")])
     up = up.expand_as(gate) if gate.dim() > up.dim() else up
     gate = gate.expand_as(up)
@@ -107,7 +107,7 @@ def test_any_dual_product(data: st.DataObject) -> None:
 
 @settings(max_examples=examples(30), deadline=None)
 @given(data=st.data())
-def test_any_pair(data: st.DataObject) -> None:
+def test_any_pair_of_products_is_exact(data: st.DataObject) -> None:
     """The first product is rounded, as where it is in memory."""
     _, (a, b0, b1) = drawn(data, [("m", "k"), ("k", "l"), ("l", "n")])
     name = data.draw(st.sampled_from(["identity", "relu"]), label="activation")
@@ -121,7 +121,7 @@ def test_any_pair(data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("name", gemm_pair.ACTIVATIONS)
-def test_a_pair_of_what_is_infinite(name: str) -> None:
+def test_pairs_of_infinity_and_nan_agree_with_torch(name: str) -> None:
     """Also where a tile hangs over the first product's columns, of which those that are none are 0."""
     a = torch.ones(4, 4)
     a[0, 0], a[1, 1], a[2, 2] = float("inf"), float("-inf"), float("nan")
@@ -138,7 +138,7 @@ def test_a_pair_of_what_is_infinite(name: str) -> None:
 
 @settings(max_examples=examples(50), deadline=None)
 @given(data=st.data())
-def test_any_rows(data: st.DataObject) -> None:
+def test_any_row_operator_of_a_product_agrees_with_float64(data: st.DataObject) -> None:
     """In one kernel, in one of two parts, in two; where the product is in memory it is rounded."""
     sizes, (a, b) = drawn(data, [("m", "k"), ("k", "n")])
     operator = data.draw(st.sampled_from(list(ROWS)), label="operator")
@@ -155,7 +155,7 @@ def test_any_rows(data: st.DataObject) -> None:
 
 @settings(max_examples=examples(50), deadline=None)
 @given(data=st.data())
-def test_any_reduction(data: st.DataObject) -> None:
+def test_any_reduction_of_a_product_agrees_with_float64(data: st.DataObject) -> None:
     sizes, (a, b) = drawn(data, [("m", "k"), ("k", "n")])
     reduction = data.draw(st.sampled_from(list(REDUCED)), label="reduction")
     tile = data.draw(st.sampled_from([(16, 64, 16), (16, 16, 16)]), label="tile")
@@ -170,7 +170,9 @@ def test_any_reduction(data: st.DataObject) -> None:
 @operators
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 @pytest.mark.parametrize("cols", [64, 16])
-def test_rows_of_normal_numbers(operator: str, dtype: torch.dtype, cols: int) -> None:
+def test_row_operators_of_normal_numbers_are_within_roundings(
+    operator: str, dtype: torch.dtype, cols: int
+) -> None:
     """In one kernel as near as a rounding; in two that of the product comes first."""
     a, b = numbers(20, 24, dtype=dtype), numbers(24, 50, dtype=dtype, seed=1)
     columns = [numbers(50, dtype=dtype, seed=5 + i) for i in range(COLUMNS[operator])]
@@ -193,7 +195,7 @@ def test_moments_keep_their_digits_where_the_mean_is_large() -> None:
 
 
 @reductions
-def test_what_is_infinite_or_no_number(reduction: str) -> None:
+def test_reductions_of_infinity_and_nan_agree_with_torch(reduction: str) -> None:
     inf, nan = float("inf"), float("nan")
     a = torch.eye(16)[:10]
     b = whole(16, 40).clamp_(-3, 3)
@@ -208,7 +210,7 @@ def test_what_is_infinite_or_no_number(reduction: str) -> None:
 
 
 @operators
-def test_rows_that_are_infinite_or_no_number(operator: str) -> None:
+def test_row_operators_of_infinity_and_nan_agree_with_torch(operator: str) -> None:
     inf, nan = float("inf"), float("nan")
     a, b = torch.tensor([[1.0], [nan], [inf], [-inf]]), torch.ones(1, 40)
     columns = [numbers(40, seed=5 + i) for i in range(COLUMNS[operator])]
@@ -218,7 +220,7 @@ def test_rows_that_are_infinite_or_no_number(operator: str) -> None:
 
 
 @pytest.mark.parametrize("cols", [16, 64])
-def test_of_equals_argmax_finds_the_first(cols: int) -> None:
+def test_argmax_of_equals_is_the_first(cols: int) -> None:
     a, b = torch.ones(3, 2), torch.ones(2, 50)
     b[:, [7, 20, 33]] = 2
     assert gemm_rows.launch_reduction("argmax", a, b, tile=(16, cols, 16)).run()[0].tolist() == [7] * 3
@@ -244,7 +246,7 @@ def test_results_are_the_same_bits_in_any_order_of_programs() -> None:
         assert torch.equal(got, want), f"shuffled by seed {seed}: {one}"
 
 
-def test_by_descriptors_the_same_bits() -> None:
+def test_descriptors_give_the_same_bits_as_pointers() -> None:
     for size in (32, 40):
         for plain, described in zip(
             every_template(32, size, size), every_template(32, size, size, descriptors=True), strict=True
@@ -258,7 +260,7 @@ def test_by_descriptors_the_same_bits() -> None:
     assert torch.equal(*pairs)
 
 
-def test_nothing_along_k_and_no_elements() -> None:
+def test_empty_k_gives_zeros_and_empty_results_launch_nothing() -> None:
     a, b = torch.empty(3, 0), torch.empty(0, 5)
     assert torch.equal(gemm_gated.launch(a, b, b).run()[0], torch.zeros(3, 5))
     assert torch.equal(gemm_pair.launch(a, b, torch.ones(5, 4)).run()[0], torch.zeros(3, 4))
@@ -276,7 +278,7 @@ def test_nothing_along_k_and_no_elements() -> None:
         assert one.run()[0].numel() == 0
 
 
-def test_offsets_of_64_bits() -> None:
+def test_far_rows_take_64_bit_offsets() -> None:
     """A second row would be what there is not."""
     far = 2**31
     a, b = whole(1, 20).as_strided((1, 20), (far, 1)), whole(20, 30, seed=1)
@@ -291,7 +293,7 @@ def test_offsets_of_64_bits() -> None:
 
 
 @pytest.mark.parametrize("n", [2, 30])
-def test_operands_of_other_layouts_are_read_where_they_are(n: int) -> None:
+def test_gated_operands_in_two_layouts_are_read_at_their_own_addresses(n: int) -> None:
     """Compiled as on a GPU: one along K and one along N, at odd pitches, which no asynchronous copy loads."""
     a = torch.empty(239, 787, dtype=torch.float16)
     gate, up = torch.empty(n, 787, dtype=a.dtype).t(), torch.empty(787, n, dtype=a.dtype)
@@ -302,7 +304,7 @@ def test_operands_of_other_layouts_are_read_where_they_are(n: int) -> None:
     assert not torn_sums(step.stages["sass"])
 
 
-def test_work() -> None:
+def test_work_counts_products_and_row_operators() -> None:
     a, b, c = (torch.empty(*shape, dtype=torch.float16) for shape in ((8, 4), (4, 6), (6, 2)))
     assert gemm_gated.launch(a, b, b).work == Work(2 * 2 * 8 * 4 * 6 + 2 * 48, 2 * (32 + 2 * 24 + 48))
     assert gemm_pair.launch(a, b, c).work == Work(2 * 8 * 6 * (4 + 2), 2 * (32 + 24 + 12 + 16))
@@ -348,7 +350,7 @@ REFUSED: list[tuple[Callable[..., Launch], tuple[Any, ...], dict[str, Any], type
 
 
 @pytest.mark.parametrize(("launch", "args", "options", "error", "says"), REFUSED)
-def test_what_does_not_fit_is_refused(
+def test_invalid_arguments_are_refused(
     launch: Callable[..., Launch],
     args: tuple[Any, ...],
     options: dict[str, Any],

@@ -95,7 +95,7 @@ def assert_right(got: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> None:
 
 @settings(max_examples=examples(60), deadline=None)
 @given(data=st.data())
-def test_any_product(data: st.DataObject) -> None:
+def test_any_product_is_exact(data: st.DataObject) -> None:
     """Integers, so that each result is exact whatever the order of summation; between guards of NaN."""
     m, n, k = (data.draw(st.sampled_from([1, 2, 15, 16, 17, 33, 50]), label=name) for name in "mnk")
     batch: tuple[int, ...] = data.draw(st.sampled_from(BATCHES), label="batch")
@@ -130,7 +130,9 @@ def test_any_product(data: st.DataObject) -> None:
     some_of([*itertools.product([(64, 64, 64), (50, 70, 90), (1, 40, 200), (40, 1, 17)], FLOATS)], 6),
     ids=str,
 )
-def test_accuracy(shape: tuple[int, int, int], dtype: torch.dtype, way: dict[str, Any]) -> None:
+def test_products_are_as_accurate_as_torchs(
+    shape: tuple[int, int, int], dtype: torch.dtype, way: dict[str, Any]
+) -> None:
     m, n, k = shape
     a, b = numbers(m, k, dtype=dtype), numbers(k, n, dtype=dtype, seed=1)
     assert_right(product(a, b, **way), a, b)
@@ -138,7 +140,7 @@ def test_accuracy(shape: tuple[int, int, int], dtype: torch.dtype, way: dict[str
 
 @pytest.mark.parametrize("dtype", gemm.FP8, ids=str)
 @pytest.mark.parametrize("other", gemm.FP8, ids=str)
-def test_fp8_goes_into_bf16(dtype: torch.dtype, other: torch.dtype) -> None:
+def test_fp8_products_are_rounded_to_bf16(dtype: torch.dtype, other: torch.dtype) -> None:
     a, b = whole(33, 47).to(dtype), whole(47, 21, seed=1).to(other)
     got = product(a, b)
     assert got.dtype == torch.bfloat16
@@ -146,14 +148,14 @@ def test_fp8_goes_into_bf16(dtype: torch.dtype, other: torch.dtype) -> None:
 
 
 @ways
-def test_nothing_along_k(way: dict[str, Any]) -> None:
+def test_products_over_empty_k_are_zero(way: dict[str, Any]) -> None:
     a, b = torch.empty(20, 0), torch.empty(0, 30)
     output = torch.full((20, 30), float("nan"))
     assert torch.equal(product(a, b, output=output, **way), torch.zeros(20, 30))
 
 
 @pytest.mark.parametrize("shape", [(0, 5, 4), (5, 0, 4), (0, 0, 0)])
-def test_of_no_elements_nothing_is_launched(shape: tuple[int, int, int]) -> None:
+def test_empty_results_launch_nothing(shape: tuple[int, int, int]) -> None:
     m, n, k = shape
     one = gemm.launch(torch.ones(m, k), torch.ones(k, n))
     assert one.steps == ()
@@ -161,7 +163,7 @@ def test_of_no_elements_nothing_is_launched(shape: tuple[int, int, int]) -> None
 
 
 @ways
-def test_an_addend(way: dict[str, Any]) -> None:
+def test_addends_of_any_broadcast_shape_are_added(way: dict[str, Any]) -> None:
     """Of each shape that broadcasts, into an output whose batch lies in another order."""
     a, b = whole(2, 3, 20, 40), whole(3, 40, 30, seed=1)
     for shape in some_of([(2, 3, 20, 30), (3, 1, 30), (30,), (20, 1), ()], 3):
@@ -233,7 +235,7 @@ def test_accesses_are_as_wide_as_strides_allow(size: int, bits: int, layout: str
     assert any(each.kind == "matrix" for each in step.instructions)
 
 
-def test_accesses_are_as_wide_in_a_batch() -> None:
+def test_accesses_of_batches_are_as_wide() -> None:
     """Also where 8 divides the steps from one of the batch to the next, and 16 does not: 9 x 72 elements."""
     a, b = torch.empty(3, 9, 72, dtype=torch.float16), torch.empty(3, 72, 72, dtype=torch.float16)
     output = torch.empty(3, 9, 72, dtype=torch.float16)
@@ -255,7 +257,7 @@ def test_accesses_are_as_wide_in_a_batch() -> None:
         (torch.empty(1, 40, dtype=torch.float16).expand(24, 40), False),
     ],
 )
-def test_what_descriptors_take(matrix: torch.Tensor, is_taken: bool) -> None:
+def test_descriptors_take_dense_aligned_matrices(matrix: torch.Tensor, is_taken: bool) -> None:
     """Of what they do not, tiles are loaded by pointers, with the same result."""
     assert (gemm.descriptor_of(matrix, (16, 16)) is not None) == is_taken
     a, b = whole(*matrix.shape, dtype=torch.float16), whole(matrix.shape[1], 16, dtype=torch.float16, seed=1)
@@ -269,7 +271,7 @@ def test_what_descriptors_take(matrix: torch.Tensor, is_taken: bool) -> None:
     ("target", "tile", "warps"),
     [("sm_80", (64, 192, 32), 4), ("sm_90", (128, 192, 64), 8), ("gfx942", (64, 192, 64), 4)],
 )
-def test_parts_side_by_side_share_what_is_loaded_of_a(target: str, tile: Sequence[int], warps: int) -> None:
+def test_tiles_of_two_parts_load_a_once(target: str, tile: Sequence[int], warps: int) -> None:
     """Of 192 columns there are two products a step, of 128 and 64, and one load of A."""
     a, b = (torch.empty(3072, 3072, dtype=torch.float16) for _ in range(2))
     one = gemm.launch(a, b, tile=tile, splits=1, num_warps=warps, num_stages=3, descriptors=target == "sm_90")
@@ -284,7 +286,7 @@ def test_parts_side_by_side_share_what_is_loaded_of_a(target: str, tile: Sequenc
 @pytest.mark.parametrize("template", ["simple", "persistent"])
 @pytest.mark.parametrize("tile", [(128, 256, 64), (128, 192, 64)], ids=str)
 @pytest.mark.parametrize("layout", ["nn", "nt", "tn"])
-def test_products_do_not_wait_for_one_another(layout: str, tile: Sequence[int], template: str) -> None:
+def test_wgmma_products_are_not_serialized(layout: str, tile: Sequence[int], template: str) -> None:
     """The four of a step along K are issued in a row: ptxas has not serialized them (its C7510 to C7515)."""
     size = 4096
     a, b = (torch.empty(size, size, dtype=torch.float16) for _ in range(2))
@@ -331,7 +333,7 @@ def test_steps_that_overlap_can_be_interpreted() -> None:
 
 @settings(max_examples=examples(60), deadline=None)
 @given(data=st.data())
-def test_rows_and_the_rest(data: st.DataObject) -> None:
+def test_a_range_of_rows_and_the_rest_make_the_product(data: st.DataObject) -> None:
     """Rows that are not asked for stay as they are; with the rest, all are made."""
     m, n, k = (data.draw(st.sampled_from([2, 17, 33, 64]), label=name) for name in "mnk")
     layout = data.draw(st.sampled_from(["dense", "transposed"]), label="layout of a")
@@ -359,7 +361,7 @@ def test_rows_and_the_rest(data: st.DataObject) -> None:
 
 @settings(max_examples=examples(40), deadline=None)
 @given(data=st.data())
-def test_packed_first(data: st.DataObject) -> None:
+def test_packed_products_are_exact(data: st.DataObject) -> None:
     """The same result, of operands whose rows begin at lines, and beside K's only of 16 bits."""
     m, n, k = (data.draw(st.sampled_from([1, 17, 33, 64]), label=name) for name in "mnk")
     dtype = data.draw(st.sampled_from([torch.float16, torch.float32, torch.int8]), label="dtype")
@@ -378,7 +380,7 @@ def test_packed_first(data: st.DataObject) -> None:
     assert one.work == gemm.launch(a, b, tile=SMALL).work
 
 
-def test_nothing_is_packed_that_lies_well() -> None:
+def test_aligned_operands_are_not_packed() -> None:
     a, b = torch.empty(64, 64, dtype=torch.float16), torch.empty(64, 128, dtype=torch.float16)
     assert not gemm.packed(a, b)
     assert [*gemm.packed(a, b.t().contiguous().t())] == []
@@ -387,7 +389,7 @@ def test_nothing_is_packed_that_lies_well() -> None:
     assert len(gemm.launch(a, b, pack=True, splits=1).steps) == 1
 
 
-def test_packing_moves_as_much_at_once_as_pitches_allow() -> None:
+def test_packing_moves_16_bytes_at_once() -> None:
     a = torch.empty(1000, 1000, dtype=torch.float16)
     for matrix in (a, a.t()):
         step, _ = compile(gemm.launch(matrix, matrix, pack=True, splits=1, tile=(64, 64, 64)), "sm_90")
@@ -451,14 +453,14 @@ A, B = whole(8, 4), whole(4, 6)
         ((A, B), {"addend": A, "beta": "1"}, ArgumentTypeError, "beta"),
     ],
 )
-def test_what_does_not_fit_is_refused(
+def test_invalid_arguments_are_refused(
     args: Sequence[Any], options: dict[str, Any], error: type[Exception], says: str
 ) -> None:
     with pytest.raises(error, match=says):
         gemm.launch(*args, **options)
 
 
-def test_copies_of_matrices_that_reach_far_have_wide_offsets() -> None:
+def test_packing_far_rows_takes_64_bit_offsets() -> None:
     """Rows lie 2**21 elements apart: of 1,000 rows offsets need 64 bits, of 1,000 columns they do not."""
     for shape, is_wide in (((1000, 2), True), ((2, 1000), False)):
         matrix = torch.empty_strided(shape, (2**21, 1), device="meta")

@@ -73,7 +73,7 @@ def product(*args: Any, **options: Any) -> torch.Tensor:
 
 @settings(max_examples=examples(60), deadline=None)
 @given(data=st.data())
-def test_any_division(data: st.DataObject) -> None:
+def test_any_division_into_groups_is_exact(data: st.DataObject) -> None:
     """Integers, so that each result is exact whatever the order of summation; between guards."""
     axis = data.draw(st.sampled_from(list(AXES.values())), label="axis")
     lengths = data.draw(st.lists(st.sampled_from([0, 1, 2, 15, 16, 17, 40]), max_size=5), label="lengths")
@@ -104,7 +104,7 @@ def test_any_division(data: st.DataObject) -> None:
 
 @axes
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
-def test_accuracy(axis: int, dtype: torch.dtype) -> None:
+def test_grouped_products_are_as_accurate_as_torchs(axis: int, dtype: torch.dtype) -> None:
     """At most twice as far from float64 as torch's own products, and one rounding of the largest value."""
     a, b, offs = operands(axis, (60, 0, 1, 130), (50, 70), make=numbers, dtype=dtype)
     got, torchs = grouped_gemm.launch(a, b, offs).run()[0], reference.grouped_mm(a, b, offs=offs)
@@ -118,7 +118,7 @@ def test_accuracy(axis: int, dtype: torch.dtype) -> None:
 
 @axes
 @pytest.mark.parametrize("lengths", [(), (0,), (0, 0, 0), (33,), (0, 33), (33, 0), (1,) * 20], ids=str)
-def test_empty_groups(axis: int, lengths: tuple[int, ...]) -> None:
+def test_empty_groups_agree_with_a_loop_of_products(axis: int, lengths: tuple[int, ...]) -> None:
     """None at all, only empty ones, before and behind others, more than there are rows in a tile."""
     for left in (0, 5):
         a, b, offs = operands(axis, lengths, (20, 18), left=left)
@@ -128,13 +128,13 @@ def test_empty_groups(axis: int, lengths: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize("axis", [0, 1])
-def test_nothing_along_k(axis: int) -> None:
+def test_products_over_empty_k_are_zero(axis: int) -> None:
     a, b, offs = operands(axis, UNEVEN, (20, 0))
     output = torch.full((61, 20) if axis == 0 else (20, 61), float("nan"))
     assert torch.equal(product(a, b, offs, output=output), torch.zeros_like(output))
 
 
-def test_of_no_elements_nothing_is_launched() -> None:
+def test_empty_results_launch_nothing() -> None:
     for axis in (0, 1):
         one = grouped_gemm.launch(*operands(axis, (0, 0), (5, 4)))
         assert one.steps == ()
@@ -142,7 +142,7 @@ def test_of_no_elements_nothing_is_launched() -> None:
 
 
 @axes
-def test_of_what_is_behind_the_last_group_nothing_is_read(axis: int) -> None:
+def test_nothing_behind_the_last_group_is_read(axis: int) -> None:
     a, b, offs = operands(axis, UNEVEN, (20, 30), left=25)
     want = loop(a, b, offs).float()
     for tensor, of_it in ((a, (0, None, 1)), (b, (None, 1, 0))):
@@ -180,7 +180,7 @@ def test_offsets_are_read_by_the_kernel_alone(axis: int) -> None:
 
 @axes
 @pytest.mark.parametrize("ends", [(50, 10, 61), (-5, 200, 61), (2**31 - 1, -(2**31), 7)], ids=str)
-def test_offsets_that_make_no_sense_reach_nothing_outside(axis: int, ends: tuple[int, ...]) -> None:
+def test_invalid_offsets_write_nothing_outside_the_output(axis: int, ends: tuple[int, ...]) -> None:
     a, b, _ = operands(axis, (20, 20, 21), (20, 30))
     memory = torch.full((3, 80, 80), -77.0)
     output = (memory[:, 1:21, 1:31], memory[0, 1:21, 1:62], memory[0, 1:62, 1:21])[2 - axis]
@@ -202,7 +202,7 @@ def test_results_are_the_same_bits_in_any_order_of_programs(axis: int) -> None:
 
 
 @axes
-def test_offsets_of_64_bits(axis: int) -> None:
+def test_far_groups_take_64_bit_offsets(axis: int) -> None:
     """Far apart would be what there is not: a second group, a second row."""
     far = 2**31
     a, b, offs = operands(axis, (20,), (1, 30) if axis else (30, 40))
@@ -237,7 +237,7 @@ def test_there_are_programs_for_all_tiles(lengths: list[int], left: int, axis: i
 
 
 @axes
-def test_no_tile_is_made_of_nothing_or_twice(axis: int) -> None:
+def test_each_tile_is_stored_once(axis: int) -> None:
     one = grouped_gemm.launch(*operands(axis, UNEVEN, (40, 40), left=20), tile=(16, 16, 16))
     rows, cols = 3, 3
     if axis != 2:
@@ -248,7 +248,7 @@ def test_no_tile_is_made_of_nothing_or_twice(axis: int) -> None:
     assert (step.counts("output_pointer", "store") == 1).all()
 
 
-def test_another_number_of_rows_compiles_nothing_anew() -> None:
+def test_another_number_of_rows_compiles_nothing() -> None:
     """Of a mixture of experts it changes with each batch."""
     b = torch.empty(4, 72, 136, dtype=torch.bfloat16)
     metas = [
@@ -262,7 +262,7 @@ def torch_empty(*shape: int, seed: int = 0) -> torch.Tensor:
     return torch.empty(shape)
 
 
-def test_work() -> None:
+def test_work_counts_all_groups_and_their_offsets() -> None:
     a, b, offs = operands(0, (3, 4), (5, 6), dtype=torch.float16)
     assert grouped_gemm.launch(a, b, offs).work == Work(
         2 * 7 * 5 * 6, 2 * (7 * 6 + 2 * 6 * 5 + 7 * 5) + 4 * 2
@@ -310,7 +310,7 @@ def test_accesses_are_as_wide_as_strides_allow(size: int, bits: int, layout: str
 
 @layouts
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
-def test_what_is_chosen_fits_the_registers(dtype: torch.dtype, layout: str) -> None:
+def test_chosen_tiles_fit_the_registers(dtype: torch.dtype, layout: str) -> None:
     for precision in ("ieee", "tf32") if dtype == torch.float32 else ("ieee",):
         step = compiled(layout, 1000, dtype, precision=precision)
         assert not step.problem
@@ -355,7 +355,7 @@ NO_TENSOR: Any = [3, 8]
         ((A, B, OFFS), {"programs": 0}, InvalidArgumentError, "programs"),
     ],
 )
-def test_what_does_not_fit_is_refused(
+def test_invalid_arguments_are_refused(
     args: Sequence[Any], options: dict[str, Any], error: type[Exception], says: str
 ) -> None:
     with pytest.raises(error, match=says):

@@ -72,7 +72,7 @@ def brought(launch: Launch) -> int:
     return found
 
 
-def test_it_compiles_for_hopper() -> None:
+def test_ping_pong_kernels_compile_for_hopper() -> None:
     """Without spills; of 192 columns with a few."""
     two = add(half(512, 512)) | add(half(512, 512)) | fast_gelu()
     launches = {
@@ -114,7 +114,7 @@ def test_it_compiles_for_hopper() -> None:
         )  # warps that copy leave registers to those that compute
 
 
-def test_each_functor_that_ships_compiles_in_gluon() -> None:
+def test_each_shipped_functor_compiles_in_gluon() -> None:
     """In one chain, for results of 16 and of 32 bits, which some have another form for.
 
     What others follow has the exact form: gelu and sigmoid have that of 16 bits alone.
@@ -140,7 +140,7 @@ def test_each_functor_that_ships_compiles_in_gluon() -> None:
     some_of([*itertools.product(["nn", "nt", "tn", "tt"], [torch.float16, torch.bfloat16])], 3),
     ids=str,
 )
-def test_products_of_192_columns_are_whole(layout: str, dtype: torch.dtype) -> None:
+def test_tiles_of_192_columns_use_wgmma_of_192_columns(layout: str, dtype: torch.dtype) -> None:
     """Of Triton's products of 128 and of 64 columns none is left."""
     addend = half(512, 768).to(dtype)
     two = add(addend) | add(addend) | fast_gelu()
@@ -153,7 +153,7 @@ def test_products_of_192_columns_are_whole(layout: str, dtype: torch.dtype) -> N
         assert products == [("192", {torch.float16: "f16", torch.bfloat16: "bf16"}[dtype])] * 16
 
 
-def test_products_can_be_left_out() -> None:
+def test_a_launch_without_products_copies_as_much() -> None:
     """What is left copies as much, multiplies nothing, and is the same kernel."""
     two = add(half(512, 512)) | add(half(512, 512)) | fast_gelu()
     launches = [ping_pong(chain=two, k=2048, programs=programs) for programs in (16, 8, 4)]
@@ -179,7 +179,7 @@ def test_products_can_be_left_out() -> None:
     assert [(one.work, one.outputs) for one in without] == [(None, one.outputs) for one in launches]
 
 
-def test_which_tensors_are_brought() -> None:
+def test_addends_that_tma_takes_are_brought_to_shared_memory() -> None:
     whole = half(512, 512)
     wide, row, across = torch.zeros(512, 512), half(1, 512)[0], half(512, 512).t()
     unaligned = half(1, 512 * 516 + 1)[0, 1:].view(512, 516)[:, :512]
@@ -202,7 +202,7 @@ def test_which_tensors_are_brought() -> None:
     assert ping_pong(chain=add(whole), tile=(64, 32, 64)).steps[0].meta["SLOTS"] == 1
 
 
-def test_what_is_added_leaves_the_cache_before_a_and_b() -> None:
+def test_addends_are_evicted_from_the_cache_first() -> None:
     """Where all fits the L2 cache, and of pairs; its copies alone have the hint."""
     whole = half(512, 512)
     chain = add(whole) | add(whole)
@@ -244,7 +244,7 @@ def test_what_is_added_leaves_the_cache_before_a_and_b() -> None:
         ({"programs": 8, "tile": (128, 128, 32)}, False),  # of which no buffer takes what is handed over
     ],
 )
-def test_when_products_begin_as_what_is_added(more: dict[str, Any], begins: bool) -> None:
+def test_when_accumulators_start_as_the_addends(more: dict[str, Any], begins: bool) -> None:
     """Of programs with two tiles that have many steps, and chains that begin with adding what is brought."""
     first, wide = half(512, 512), torch.zeros(512, 512)
     for chain, may in (
@@ -281,7 +281,9 @@ def test_when_products_begin_as_what_is_added(more: dict[str, Any], begins: bool
         ({"programs": 4, "tile": (64, 256, 64), "num_stages": 4}, False, False, False),
     ],
 )
-def test_which_tiles_are_made_by_pairs(more: dict[str, Any], added: bool, loaded: bool, bare: bool) -> None:
+def test_when_programs_make_pairs_of_tiles(
+    more: dict[str, Any], added: bool, loaded: bool, bare: bool
+) -> None:
     """Where programs get as many of them so, and what is brought can be added before their end."""
     n = more.get("n", 512)
     first = half(more.get("m", 512), n)
@@ -298,7 +300,7 @@ def test_which_tiles_are_made_by_pairs(more: dict[str, Any], added: bool, loaded
     assert (pairs.kernel is gemm_hopper_pairs.gemm_pairs_kernel, pairs.grid) == (False, (16,))
 
 
-def test_when_tiles_of_192_columns_begin_as_what_is_added() -> None:
+def test_when_tiles_of_192_columns_start_as_the_addends() -> None:
     """As others, but of fewer steps too; beside buffers of parts there is room for four stages."""
     first, wide = half(512, 768), torch.zeros(512, 768)
     for chain, begins, stages in (
@@ -341,7 +343,7 @@ def test_when_tiles_of_192_columns_begin_as_what_is_added() -> None:
         ((half(64, 64), half(64, 64)), {"pack": True}, "pack"),
     ],
 )
-def test_what_it_does_not_take_is_named(
+def test_problems_ping_pong_does_not_take_are_named(
     operands: tuple[torch.Tensor, torch.Tensor], more: dict[str, Any], said: str
 ) -> None:
     how = {"tile": (64, 64, 64), "compute_units": 132, **more}
@@ -349,7 +351,7 @@ def test_what_it_does_not_take_is_named(
         gemm.launch(*operands, template="ping-pong", **how)
 
 
-def test_it_is_not_interpreted() -> None:
+def test_ping_pong_is_not_interpreted() -> None:
     with pytest.raises(WorkbenchError, match="Gluon"):
         ping_pong().run()
 
@@ -367,7 +369,7 @@ def test_it_is_not_interpreted() -> None:
         ((4096, 4096, 4096), dataclasses.replace(H200, architecture="sm_120"), "simple"),
     ],
 )
-def test_who_gets_it(
+def test_which_products_get_ping_pong(
     shape: tuple[int, int, int], here: device.Device, template: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where an epilogue loads a tensor of the output's shape; and products alone, where it promises most."""
@@ -399,7 +401,7 @@ def test_who_gets_it(
         ((2048, 4096, 768), (torch.float16, torch.float16), 128),  # three of 192
     ],
 )
-def test_who_gets_tiles_of_192_columns(
+def test_which_chains_get_tiles_of_192_columns(
     shape: tuple[int, int, int], added: tuple[torch.dtype, ...], cols: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two of them instead of three of 128, where two matrices are added first."""
@@ -419,7 +421,7 @@ def test_who_gets_tiles_of_192_columns(
     assert late.tile[1] == 128
 
 
-def test_what_would_not_be_brought_gets_no_tiles_of_192_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_addends_that_tma_does_not_take_get_no_tiles_of_192_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     """Addends that TMA does not take, and what is wider or narrower: sums of 192 columns would spill."""
     monkeypatch.setattr(device, "current", lambda: H200)
     m, n, k = 2048, 3072, 768
@@ -441,7 +443,7 @@ def test_what_would_not_be_brought_gets_no_tiles_of_192_columns(monkeypatch: pyt
         assert found.tile == (128, 128, 64)
 
 
-def test_who_gets_it_without_matrices(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_which_chains_without_matrices_get_ping_pong(monkeypatch: pytest.MonkeyPatch) -> None:
     """Chains that compute what takes long, and of those the products that others get it of."""
     monkeypatch.setattr(device, "current", lambda: H200)
     for m, n, k, wanted in (
@@ -466,7 +468,7 @@ def test_who_gets_it_without_matrices(monkeypatch: pytest.MonkeyPatch) -> None:
         assert found == choosing.choose(asked, takes_turns=False)
 
 
-def test_who_gets_it_where_less_is_gained(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cheap_chains_get_ping_pong_where_the_product_gains_more(monkeypatch: pytest.MonkeyPatch) -> None:
     """Chains that take little, where products gain more than they cost; tiles of 192 columns, where fewer."""
     monkeypatch.setattr(device, "current", lambda: H200)
     for m, n, k, cols in ((2048, 3072, 4096, 128), (3072, 3072, 3072, 192)):
@@ -478,7 +480,7 @@ def test_who_gets_it_where_less_is_gained(monkeypatch: pytest.MonkeyPatch) -> No
         assert late.template != "ping-pong"
 
 
-def test_what_is_wider_than_shared_memory_goes_another_way(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_of_64_bits_get_the_simple_template(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 64 bits are what an epilogue loads or stores."""
     monkeypatch.setattr(device, "current", lambda: H200)
     a, b = half(2048, 2048), half(2048, 2048)
@@ -487,7 +489,7 @@ def test_what_is_wider_than_shared_memory_goes_another_way(monkeypatch: pytest.M
         assert choosing.chosen_for_followed(a, b, output, "ieee").template == "simple"
 
 
-def test_little_products_of_long_rows_are_split(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_products_with_long_k_are_split(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device, "current", lambda: H200)
     for k, splits in ((64, 1), (65536, 32)):
         found = choosing.chosen_for_followed(half(8, k), half(k, 8), half(8, 8), "ieee")
@@ -517,7 +519,7 @@ def made_anew(tile, operands, place):
     return tl.maximum(tile, tl.zeros(tile.shape, tl.float32))
 
 
-def test_functors_of_ones_own_stay_in_tritons_language(chosen: list[dict[str, Any]]) -> None:
+def test_user_defined_functors_get_no_gluon_kernel(chosen: list[dict[str, Any]]) -> None:
     a, b, c = (half(2048, 2048) for _ in range(3))
     for chain in (add(c) | own(made_anew), add(c) | relu()):
         ops.fused_matmul(a, b, epilogue=chain)
@@ -527,7 +529,7 @@ def test_functors_of_ones_own_stay_in_tritons_language(chosen: list[dict[str, An
     assert not [name for name in names if "ping" in name]
 
 
-def test_a_batch_of_one_is_a_matrix(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_of_one_are_launched_as_matrices(monkeypatch: pytest.MonkeyPatch) -> None:
     """As a batch, its kernel takes more of shared memory than there is."""
     a, b, c = half(1, 2048 * 64).view(1, 2048, 64), half(64, 2048), half(2048, 2048)
     ranks = []
@@ -544,7 +546,7 @@ def test_a_batch_of_one_is_a_matrix(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("batch", [(1,), (1, 1), (2,)])
-def test_products_of_batches_of_one(batch: tuple[int, ...]) -> None:
+def test_fused_products_of_batches_agree_with_their_meaning(batch: tuple[int, ...]) -> None:
     """What an element's place and its batch decide is as in torch."""
     a, b, c = torch.randn(*batch, 20, 9), torch.randn(9, 33), torch.randn(*batch, 20, 33)
     chain = add(c.mT.contiguous().mT) | row_scale(torch.randn(*batch, 20)) | dropout(0.5, 3)
@@ -570,7 +572,7 @@ def test_which_chains_take_turns() -> None:
     assert not (add(whole) | own(made_anew)).takes_turns
 
 
-def test_sums_take_turns_like_chains(chosen: list[dict[str, Any]]) -> None:
+def test_addmm_gets_ping_pong_like_chains(chosen: list[dict[str, Any]]) -> None:
     """A row where the product gains more than that costs, a matrix as a chain's; so says the profiler."""
     for m, k, of_a_row in ((2048, 4096, "ping-pong"), (2048, 768, "ping-pong"), (1024, 1024, "simple")):
         a, b, output = half(m, k), half(k, 3072), half(m, 3072)
@@ -583,7 +585,7 @@ def test_sums_take_turns_like_chains(chosen: list[dict[str, Any]]) -> None:
             assert chosen[-1] == found.keywords
 
 
-def test_instances_ship_what_ops_take(chosen: list[dict[str, Any]]) -> None:
+def test_the_shipped_instance_is_what_ops_launch(chosen: list[dict[str, Any]]) -> None:
     """Of what is not read, and of batches of one, alone or in a sum."""
     a, b, c = half(3072, 3072), half(3072, 3072), half(3072, 3072)
     for listed, call in (

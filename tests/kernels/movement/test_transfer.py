@@ -75,7 +75,7 @@ def tensor_of(
 @pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental")
 @settings(max_examples=examples(150))
 @given(data=st.data(), dtype=st.sampled_from(DTYPES))
-def test_any_layout_to_any_other(data: st.DataObject, dtype: torch.dtype) -> None:
+def test_any_layout_is_copied_to_any_other(data: st.DataObject, dtype: torch.dtype) -> None:
     """What lies between and around the destination's elements stays as it was."""
     shape = tuple(data.draw(st.lists(st.integers(0 if data.draw(st.booleans()) else 1, 6), max_size=5)))
     source = tensor_of(shape, data.draw(strides_of(shape, True)), dtype, 1)
@@ -99,7 +99,7 @@ def tiles(rank: int) -> st.SearchStrategy[tuple[int, ...]]:
 
 @pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental")  # torch says so once in a process
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_dtypes(dtype: torch.dtype) -> None:
+def test_every_dtype_is_copied_bit_for_bit(dtype: torch.dtype) -> None:
     x = noise((7, 3, 5), dtype)
     for view in (x, x.mT, x.permute(2, 0, 1), x[:, :, ::2], x[1:, :1].expand(6, 4, 5)):
         result = noise(tuple(view.shape), dtype, 1)
@@ -127,7 +127,7 @@ def test_dtypes(dtype: torch.dtype) -> None:
     ids=str,
 )
 @pytest.mark.parametrize("width", WIDTHS)
-def test_permutations_in_tiles_of_their_own(shape: Any, dims: Any, width: int) -> None:
+def test_permutations_are_copied_bit_for_bit(shape: Any, dims: Any, width: int) -> None:
     x = noise(shape, WIDTHS[width])
     result = noise(tuple(shape[d] for d in dims), WIDTHS[width], 1)
     launch(x.permute(dims), result).run()
@@ -135,7 +135,7 @@ def test_permutations_in_tiles_of_their_own(shape: Any, dims: Any, width: int) -
 
 
 @pytest.mark.parametrize("length", [1, 255, 256, 257, 1023, 1025])
-def test_flat_lengths_around_a_tiles(length: int) -> None:
+def test_flat_copies_of_ragged_lengths_write_nothing_outside(length: int) -> None:
     memory = torch.full((length + 64,), 7, dtype=torch.int16)
     x = noise((length,), torch.int16)
     launch(x, memory[32 : 32 + length], tile=(256,)).run()
@@ -146,7 +146,7 @@ def test_flat_lengths_around_a_tiles(length: int) -> None:
 
 @settings(max_examples=10)
 @given(seed=st.integers(0, 2**32), rows=st.integers(1, 9), columns=st.integers(1, 9))
-def test_programs_in_any_order(seed: int, rows: int, columns: int) -> None:
+def test_programs_write_all_elements_in_any_order(seed: int, rows: int, columns: int) -> None:
     """And nothing is left unwritten, which the worker's poison would show."""
     x = noise((rows, columns), torch.int32)
     started = launch(x.t(), torch.zeros(columns, rows, dtype=torch.int32), tile=(4, 4)[: min(rows, columns)])
@@ -171,7 +171,7 @@ def test_the_simplest_kernel_that_fits_is_started() -> None:
     assert name(pairs, pairs.clone()) == "copy_kernel"
 
 
-def test_merged_dimensions() -> None:
+def test_dimensions_are_merged_where_both_tensors_allow() -> None:
     x = torch.zeros(2, 3, 4, 5)
     assert merged(x, x.clone()) == (120,)
     assert merged(x.permute(0, 2, 3, 1), torch.zeros(2, 4, 5, 3)) == (2, 20, 3)
@@ -182,7 +182,7 @@ def test_merged_dimensions() -> None:
     assert merged(pairs.t(), torch.zeros(6, 4, dtype=torch.complex128)) == (6, 4, 2)
 
 
-def test_work_by_hand() -> None:
+def test_work_counts_each_element_in_memory_once() -> None:
     """Every element that the source has in memory is read once, every one of the destination written once."""
     x = torch.zeros(4, 6)
     for source, nbytes in (
@@ -234,7 +234,7 @@ def test_no_sector_is_fetched_twice(case: str, width: int) -> None:
 
 @settings(max_examples=examples(200))
 @given(data=st.data(), itemsize=st.sampled_from([1, 2, 4, 8]))
-def test_default_tiles(data: st.DataObject, itemsize: int) -> None:
+def test_default_tiles_have_long_runs_in_both_tensors(data: st.DataObject, itemsize: int) -> None:
     """Powers of two, of at most three axes, no longer than needed, with long runs in both tensors."""
     sizes = tuple(data.draw(st.lists(st.integers(2, 500), min_size=2, max_size=4)))
     order = data.draw(st.permutations(range(len(sizes))))
@@ -274,7 +274,9 @@ def test_default_tiles(data: st.DataObject, itemsize: int) -> None:
     ],
     ids=str,
 )
-def test_default_tiles_by_hand(shape: Any, dims: Any, width: int, tile: Any, num_warps: int) -> None:
+def test_default_tiles_of_common_transfers(
+    shape: Any, dims: Any, width: int, tile: Any, num_warps: int
+) -> None:
     x = torch.zeros(shape, dtype=WIDTHS[width])
     view = x.permute(dims)
     destination = torch.zeros(view.shape, dtype=x.dtype)
@@ -345,7 +347,7 @@ def wide_memory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[torch.Tens
     ids=str,
 )
 @pytest.mark.parametrize("which", ["source", "destination"])
-def test_offsets_are_wide_where_they_have_to_be(
+def test_offsets_have_64_bits_where_needed(
     which: str, shape: Any, strides: Any, wide: bool, wide_memory: torch.Tensor
 ) -> None:
     dense = wide_memory.as_strided(shape, torch.empty(shape, device="meta").stride())
@@ -354,7 +356,7 @@ def test_offsets_are_wide_where_they_have_to_be(
     assert launch(source, destination).steps[0].meta["WIDE"] is wide
 
 
-def test_few_elements_far_apart(wide_memory: torch.Tensor) -> None:
+def test_elements_beyond_32_bit_offsets_are_copied(wide_memory: torch.Tensor) -> None:
     """Offsets that 32 bits do not hold, in a kernel that really runs."""
     far = wide_memory.as_strided((2, 20), (2**31 + 7, 3))
     x = noise((20, 2), torch.uint8)
@@ -365,7 +367,7 @@ def test_few_elements_far_apart(wide_memory: torch.Tensor) -> None:
     assert torch.equal(result, x)
 
 
-def test_what_may_lie_in_one_memory() -> None:
+def test_tensors_of_one_memory_may_be_copied_unless_they_overlap() -> None:
     """A tensor onto itself, and in between another's elements."""
     x = torch.arange(24.0).view(4, 6)
     launch(x, x).run()
@@ -382,7 +384,7 @@ def refused(*args: Any) -> str:
     return str(caught.value)
 
 
-def test_tensors_that_do_not_fit() -> None:
+def test_unsupported_tensors_are_refused() -> None:
     x, z = torch.zeros(4, 6), torch.zeros(4, 6, dtype=torch.complex64)
     assert "shapes differ: source (4, 6), destination (6, 4)" in refused(x, torch.zeros(6, 4))
     assert "dtypes differ: source torch.float32, destination torch.int32" in refused(x, x.int())
@@ -432,13 +434,13 @@ def test_a_run_refuses_what_a_launch_refuses() -> None:
     assert torch.equal(result, x.t())
 
 
-def test_tensors_that_have_no_merged_dimensions() -> None:
+def test_merging_refuses_different_shapes() -> None:
     with pytest.raises(TensorMismatchError, match="shapes differ"):
         merged(torch.zeros(2, 3), torch.zeros(3, 5))
 
 
 @pytest.mark.filterwarnings("ignore:.*quantiz.*")
-def test_packed_elements_are_refused() -> None:
+def test_quantized_tensors_are_refused() -> None:
     """Of a tensor whose elements are not whole bytes its shape does not say how much memory it has."""
     x = torch.quantize_per_tensor(torch.zeros(4), 1.0, 0, torch.qint8)
     assert "source is quantized: torch.qint8" in refused(x, x)
@@ -474,7 +476,7 @@ def test_packed_elements_are_refused() -> None:
     ],
     ids=str,
 )
-def test_options_that_cannot_be(options: Any, kind: type[Exception], message: str) -> None:
+def test_invalid_options_are_refused(options: Any, kind: type[Exception], message: str) -> None:
     x = torch.zeros(2, 3, 4, 5)
     with pytest.raises(kind, match=message):
         launch(x.permute(3, 2, 1, 0), torch.zeros(5, 4, 3, 2), **options)
@@ -515,7 +517,7 @@ def halves(*shape: int) -> torch.Tensor:
     ),
 )
 @pytest.mark.parametrize("target", ["sm_90", "gfx942"])
-def test_what_is_known_of_sizes_and_strides_reaches_the_compiler(
+def test_accesses_are_as_wide_as_strides_allow(
     target: str, source: torch.Tensor, loaded: set[int], stored: set[int], is_shared: bool
 ) -> None:
     """The bits that a lane loads and stores at once, and whether values pass through shared memory."""
@@ -533,7 +535,7 @@ def test_a_flat_copy_moves_16_bytes_a_lane_whatever_its_length(target: str) -> N
         assert widths["global load"] == widths["global store"] == bits_at_once
 
 
-def test_the_references_are_torchs_own() -> None:
+def test_references_agree_with_torch() -> None:
     x = torch.randn(2, 3, 4).mT
     assert torch.equal(reference.clone(x), x)
     assert reference.clone(x).stride() == x.stride()

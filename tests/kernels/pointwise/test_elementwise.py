@@ -102,7 +102,7 @@ def test_nothing_is_left_to_merge(layout: tuple[Any, Any]) -> None:
         ((3, 4), [(8, 2)] * 3, (12,), [(2,)] * 3),  # every other element
     ],
 )
-def test_merged_by_hand(shape: Any, strides: Any, sizes: Any, merged: Any) -> None:
+def test_dimensions_of_common_layouts_are_merged(shape: Any, strides: Any, sizes: Any, merged: Any) -> None:
     assert collapse(shape, strides) == (sizes, merged)
 
 
@@ -119,7 +119,9 @@ def tensor_of(
     dtypes=st.tuples(*[st.sampled_from(FLOATS + INTEGERS)] * 2),
     tile=st.sampled_from([1, 4, 32]),
 )
-def test_any_layout_and_dtypes(layout: tuple[Any, Any], dtypes: Any, tile: int) -> None:
+def test_sums_of_any_layout_and_dtypes_agree_with_torch(
+    layout: tuple[Any, Any], dtypes: Any, tile: int
+) -> None:
     """Into poisoned memory, whose elements between and around the output's stay as they were."""
     shape, strides = layout
     assume(torch.Size(shape).numel() <= 64 * tile)
@@ -139,7 +141,7 @@ def test_any_layout_and_dtypes(layout: tuple[Any, Any], dtypes: Any, tile: int) 
 
 
 @pytest.mark.parametrize("dtype", [*FLOATS, *INTEGERS], ids=str)
-def test_axpy(dtype: torch.dtype) -> None:
+def test_axpy_wraps_integers_and_rounds_floats_once(dtype: torch.dtype) -> None:
     """Integers wrap around, halves are rounded once at the end."""
     x, y = numbers((100,), dtype), numbers((100,), dtype, seed=1)
     alpha = 0.3 if dtype.is_floating_point else -3
@@ -154,7 +156,7 @@ def test_axpy(dtype: torch.dtype) -> None:
     )
 
 
-def test_a_number_in_double_precision() -> None:
+def test_alpha_reaches_the_kernel_in_fp64() -> None:
     """alpha reaches a kernel in fp64: rounded to fp32 on the way, it would be off in the ninth digit."""
     x, y = numbers((16,), torch.float64), numbers((16,), torch.float64, seed=1)
     (result,) = launch(x, y, operation="axpy", alpha=0.1).run()
@@ -174,20 +176,20 @@ def test_a_number_in_double_precision() -> None:
     ],
     ids=str,
 )
-def test_whole_numbers_at_the_ends(dtype: torch.dtype, alpha: int, same_as: int) -> None:
+def test_extreme_integer_alphas_wrap_as_in_torch(dtype: torch.dtype, alpha: int, same_as: int) -> None:
     x, y = numbers((16,), dtype), numbers((16,), dtype, seed=1)
     (result,) = launch(x, y, operation="axpy", alpha=alpha).run()
     assert torch.equal(result, y + x * torch.tensor(same_as).to(dtype))
 
 
-def test_booleans() -> None:
+def test_logical_or_of_booleans() -> None:
     x, y = torch.tensor([True, True, False, False]), torch.tensor([True, False, True, False])
     (result,) = launch(x, y, operation="logical_or").run()
     assert result.tolist() == [True, True, True, False]
     assert result.dtype == torch.bool
 
 
-def test_in_place() -> None:
+def test_the_output_may_be_an_input() -> None:
     x, y = numbers((37,), torch.float32), numbers((37,), torch.float32, seed=1)
     expected = x + y
     (result,) = launch(x, y, x, tile=16).run()
@@ -196,7 +198,7 @@ def test_in_place() -> None:
 
 
 @pytest.mark.parametrize("length", [1, 15, 16, 17, 1023, 1025])
-def test_lengths_around_a_tiles(length: int) -> None:
+def test_ragged_lengths_write_nothing_outside(length: int) -> None:
     memory = torch.full((length + 64,), float("nan"))
     x, y = numbers((length,), torch.float32), numbers((length,), torch.float32, seed=1)
     launch(x, y, memory[32 : 32 + length], tile=16 if length < 100 else 1024).run()
@@ -207,14 +209,14 @@ def test_lengths_around_a_tiles(length: int) -> None:
 
 @given(seed=st.integers(0, 2**32), rows=st.integers(1, 5), columns=st.integers(1, 9))
 @settings(max_examples=8)
-def test_programs_in_any_order(seed: int, rows: int, columns: int) -> None:
+def test_programs_write_all_elements_in_any_order(seed: int, rows: int, columns: int) -> None:
     x, y = numbers((rows, columns), torch.float32), numbers((columns, rows), torch.float32, seed=1).t()
     result = interpret(launch(x, y, tile=4), poison=True, seed=random.Random(seed).randrange(2**32))
     assert torch.equal(result.outputs[0], x + y)
     assert result.changed == ()
 
 
-def test_work_by_hand() -> None:
+def test_work_counts_each_element_in_memory_once() -> None:
     """Each input is read once, what is broadcast is one element in memory; each output is written once."""
     x, row, column = torch.zeros(4, 6), torch.zeros(6), torch.zeros(4, 1, dtype=torch.float64)
     one_run = launch(x, x + 1)
@@ -240,7 +242,7 @@ def test_the_simplest_kernel_that_fits_is_started() -> None:
     assert launch(x[:, ::2], x[:, ::2]).steps[0].name == "binary_strided_kernel"
 
 
-def test_tiles() -> None:
+def test_default_tiles_give_each_lane_16_bytes() -> None:
     x = torch.zeros(1000)
     assert launch(x, x, tile=256).steps[0].grid == (4,)
     for dtype, tile in (
@@ -279,7 +281,7 @@ def wide_memory(tmp_path_factory: pytest.TempPathFactory) -> torch.Tensor:
     ids=str,
 )
 @pytest.mark.parametrize("which", ["x", "y", "output"])
-def test_offsets_are_wide_where_they_have_to_be(
+def test_offsets_have_64_bits_where_needed(
     which: str, shape: Any, strides: Any, wide: bool, wide_memory: torch.Tensor
 ) -> None:
     dense = wide_memory.as_strided(shape, torch.empty(shape, device="meta").stride())
@@ -296,7 +298,7 @@ def refused(*args: Any, **options: Any) -> str:
     return str(caught.value)
 
 
-def test_tensors_that_do_not_fit() -> None:
+def test_unsupported_tensors_are_refused() -> None:
     x = torch.zeros(4, 6)
     assert "shapes differ: x (4, 6), y (6, 4)" in refused(x, torch.zeros(6, 4))
     assert "shapes differ: x (4, 6), y (6,)" in refused(x, torch.zeros(6))  # broadcasting is the caller's
@@ -334,7 +336,7 @@ def test_tensors_that_do_not_fit() -> None:
     ],
     ids=str,
 )
-def test_a_scalar_that_the_arithmetic_cannot_hold(dtype: torch.dtype, alpha: float) -> None:
+def test_alphas_that_the_arithmetic_cannot_hold_are_refused(dtype: torch.dtype, alpha: float) -> None:
     x = torch.zeros(4, dtype=dtype)
     said = refused(x, x, operation="axpy", alpha=alpha)
     assert said.startswith(f"alpha: got {alpha!r} for {dtype}. Give a whole number from -")
@@ -356,19 +358,19 @@ def test_a_scalar_that_the_arithmetic_cannot_hold(dtype: torch.dtype, alpha: flo
     ],
     ids=str,
 )
-def test_options_that_cannot_be(options: Any, kind: type[Exception], message: str) -> None:
+def test_invalid_options_are_refused(options: Any, kind: type[Exception], message: str) -> None:
     x = torch.zeros(4)
     with pytest.raises(kind, match=message):
         launch(x, x, **options)
 
 
-def test_a_tile_beyond_tritons_limit() -> None:
+def test_a_tile_beyond_tritons_limit_is_refused() -> None:
     x = torch.zeros(4)
     with pytest.raises(KernelError, match="1048576"):
         launch(x, x, tile=2**21).run()
 
 
-def test_the_reference_is_torchs_own() -> None:
+def test_the_reference_agrees_with_torch() -> None:
     x, y = numbers((4, 1), torch.float64), numbers((3,), torch.float64, seed=1)
     assert torch.equal(reference.add(x, y, alpha=2), torch.add(x, y, alpha=2))
     assert torch.equal(reference.add(x, 2.0), x + 2)
@@ -383,7 +385,7 @@ def test_alpha_is_compiled_as_a_double(kernel: Any) -> None:
 
 @pytest.mark.parametrize("around", [-80, -16, -3, 0, 20])
 @pytest.mark.parametrize("name", ["sigmoid_gated", "silu_gated", "gelu_tanh_gated"])
-def test_exponentials_of_fp32_are_exact(name: str, around: float) -> None:
+def test_gated_activations_are_accurate_on_narrow_ranges(name: str, around: float) -> None:
     """Of numbers that are alike, which show the rounding steps of a rounded exponent."""
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(2048, generator=generator) / 4 + around

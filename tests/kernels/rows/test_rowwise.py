@@ -36,13 +36,13 @@ def planned(rows: int, cols: int, tile: tuple[int, int], **how: Any) -> rowwise.
     return rowwise.plan(view, 2, tile, **({"compute_units": UNITS} | how))
 
 
-def test_as_many_tiles_of_rows_as_keep_the_device_busy_are_not_split() -> None:
+def test_enough_tiles_of_rows_are_not_split() -> None:
     assert planned(FEW, 4096, (1, 1024)) == (1, 1024, 1, FEW, 1)
     assert planned(8 * FEW, 4096, (8, 1024)).splits == 1
     assert planned(MANY, 64, (1, 64)).programs == MANY
 
 
-def test_fewer_are_split() -> None:
+def test_too_few_tiles_of_rows_are_split() -> None:
     split = planned(FEW - 1, 4096, (1, 1024))
     assert split.splits == 4  # of 1024 columns, as many as there are tiles
     assert split.programs == 4 * (FEW - 1)
@@ -50,7 +50,7 @@ def test_fewer_are_split() -> None:
     assert planned(8 * FEW - 7, 4096, (8, 1024)).splits == 1  # the last tile has one row
 
 
-def test_splits_are_as_many_as_the_rule_says() -> None:
+def test_splits_follow_split_per_unit_and_most_splits() -> None:
     wanted = rowwise.SPLIT_PER_UNIT * UNITS
     assert planned(128, 64 * 1024, (1, 64)).splits == triton.cdiv(wanted, 128)
     assert planned(128, 64 * 1024, (1, 64), split_per_unit=1).splits == triton.cdiv(UNITS, 128)
@@ -75,14 +75,14 @@ def test_many_tiles_are_taken_by_persistent_programs() -> None:
     assert planned(4 * MANY, 64, (4, 64)).programs == MANY
 
 
-def test_in_the_interpreter_programs_are_persistent_soon() -> None:
+def test_the_interpreter_gets_few_persistent_programs() -> None:
     """So that few rows show it; a plan for a given number of compute units is that of a GPU."""
     with device.pretend(device.current()):
         assert planned(100, 64, (1, 64), compute_units=None).programs == rowwise.PERSISTENT_IN_INTERPRETER
     assert planned(100, 64, (1, 64), compute_units=1).programs == min(rowwise.MOST_PER_UNIT, 100)
 
 
-def test_tiles_that_are_tried() -> None:
+def test_row_tiles_are_whole_rows_and_splits_of_long_rows() -> None:
     """Whole rows are tried, and long rows that several programs share."""
     tried = [(one["tile"], one["splits"]) for one in row_tiles(6, 3000)]
     assert sorted(set(tried)) == [
@@ -95,7 +95,7 @@ def test_tiles_that_are_tried() -> None:
     assert {one["splits"] for one in row_tiles(6, 1000)} == {1}
 
 
-def test_what_is_given_is_taken() -> None:
+def test_a_given_plan_is_kept() -> None:
     assert planned(8, 4096, (2, 512), splits=2, programs=3, num_warps=16) == (2, 512, 2, 3, 16)
     assert planned(100 * MANY, 64, (1, 64), splits=1, programs=7).programs == 7
 
@@ -109,7 +109,7 @@ def test_no_program_is_idle() -> None:
 
 
 @pytest.mark.parametrize("rows", [1, 2])
-def test_more_programs_than_tiles(rows: int) -> None:
+def test_more_programs_than_tiles_change_no_result(rows: int) -> None:
     x = torch.randn(2, 128)
     how: dict[str, Any] = {"tile": (rows, 128), "programs": 5}
     images = x.view(2, 4, 32)
@@ -130,7 +130,7 @@ def test_more_programs_than_tiles(rows: int) -> None:
         torch.testing.assert_close(launch.run()[0], want)
 
 
-def test_warps_by_the_bytes_of_a_tile() -> None:
+def test_warps_follow_the_bytes_of_a_tile() -> None:
     warps = [planned(4096, cols, (1, cols)).num_warps for cols in (16, 1024, 2048, 2**20)]
     assert warps == [1, 1, 2, rowwise.MOST_WARPS]
 
@@ -152,7 +152,7 @@ def test_warps_by_the_bytes_of_a_tile() -> None:
         ({"tile": (4.0, 4)}, ArgumentTypeError),
     ],
 )
-def test_numbers_that_cannot_be(how: dict[str, Any], error: type[Exception]) -> None:
+def test_invalid_plans_are_refused(how: dict[str, Any], error: type[Exception]) -> None:
     """The message names the argument, from both invokers."""
     (name,) = how
     x = torch.zeros(8, 64)
@@ -199,7 +199,7 @@ def assert_planned(one: Launch, shape: tuple[int, int], way: str) -> None:
 
 @pytest.mark.parametrize(("shape", "way"), SHAPES.items(), ids=str)
 @pytest.mark.parametrize("operator", [*softmax.OPERATORS, *normalization.NORMS])
-def test_plans_of_shapes_that_are_measured(operator: str, shape: tuple[int, int], way: str) -> None:
+def test_measured_shapes_get_their_plans(operator: str, shape: tuple[int, int], way: str) -> None:
     x = torch.empty(shape, dtype=torch.float16, device="meta")
     if operator in normalization.NORMS:
         one = normalization.launch(operator, x, 1, epsilon=1e-5, compute_units=UNITS)
@@ -225,7 +225,7 @@ def test_plans_of_shapes_that_are_measured(operator: str, shape: tuple[int, int]
 
 
 @pytest.mark.parametrize("norm", normalization.NORMS)
-def test_norms_of_rows_that_are_neighbors(norm: str) -> None:
+def test_norms_across_contiguous_rows_get_wide_tiles(norm: str) -> None:
     """A tile is wide along what lies together, forward and backward."""
     x = torch.empty(8192, 4096, dtype=torch.float16, device="meta").t()
     forward = normalization.launch(norm, x, 1, epsilon=1e-5, compute_units=UNITS)
@@ -236,7 +236,7 @@ def test_norms_of_rows_that_are_neighbors(norm: str) -> None:
     assert "norm_backward_kernel" not in {step.name for step in backward.steps}
 
 
-def test_softmax_across_rows_that_are_neighbors() -> None:
+def test_softmax_across_contiguous_rows_is_split() -> None:
     """8192 x 8192 along dim 0: a tile is widest along what lies together, and columns are split."""
     x = torch.empty(8192, 8192, dtype=torch.float16, device="meta")
     for one, tuning in (
@@ -263,7 +263,7 @@ def test_softmax_across_rows_that_are_neighbors() -> None:
     ],
     ids=str,
 )
-def test_plans_of_gradients(norm: str, shape: tuple[int, int], is_fused: bool) -> None:
+def test_gradients_are_fused_where_rows_fit(norm: str, shape: tuple[int, int], is_fused: bool) -> None:
     x, weight = (torch.empty(s, dtype=torch.float16, device="meta") for s in (shape, shape[1:]))
     results = normalization.statistics(norm, x, shape[0])
     one = normalization.launch_backward(norm, x, x, 1, weight, results, compute_units=UNITS)
@@ -334,7 +334,7 @@ def guarded(like: torch.Tensor) -> torch.Tensor:
 
 @ways
 @pytest.mark.parametrize("operator", ["softmax", "log_softmax"])
-def test_softmax(operator: str, way: dict[str, Any], kernels: list[str]) -> None:
+def test_softmax_agrees_with_torch(operator: str, way: dict[str, Any], kernels: list[str]) -> None:
     x = numbers(ROWS, COLS) * 5
     one = softmax.launch(operator, x, output=guarded(x), **way)
     assert_right(one, kernels, [getattr(torch, operator)(x, 1)])
@@ -342,7 +342,9 @@ def test_softmax(operator: str, way: dict[str, Any], kernels: list[str]) -> None
 
 @ways
 @pytest.mark.parametrize("operator", ["softmax", "log_softmax"])
-def test_gradients_of_softmax(operator: str, way: dict[str, Any], kernels: list[str]) -> None:
+def test_gradients_of_softmax_agree_with_autograd(
+    operator: str, way: dict[str, Any], kernels: list[str]
+) -> None:
     x, direction = numbers(ROWS, COLS).requires_grad_(), numbers(COLS, ROWS, seed=1).t()
     y = getattr(torch, operator)(x, 1)
     (want,) = torch.autograd.grad(y, x, direction)
@@ -352,7 +354,9 @@ def test_gradients_of_softmax(operator: str, way: dict[str, Any], kernels: list[
 
 @ways
 @pytest.mark.parametrize("operator", ["softmax", "log_softmax"])
-def test_rows_of_softmax_with_infinity(operator: str, way: dict[str, Any], kernels: list[str]) -> None:
+def test_softmax_of_infinity_and_nan_agrees_with_torch(
+    operator: str, way: dict[str, Any], kernels: list[str]
+) -> None:
     """Whole tiles of -inf, rows of it, NaN and infinity: as torch, however rows are shared."""
     x = numbers(ROWS, COLS)
     x[0], x[1, :12], x[2, 12:] = -float("inf"), -float("inf"), -float("inf")
@@ -374,7 +378,7 @@ def normalized(norm: str, x: torch.Tensor, columns: Sequence[torch.Tensor]) -> t
 
 @ways
 @pytest.mark.parametrize("norm", normalization.NORMS)
-def test_normalization(norm: str, way: dict[str, Any], kernels: list[str]) -> None:
+def test_norms_agree_with_torch(norm: str, way: dict[str, Any], kernels: list[str]) -> None:
     x = numbers(ROWS, COLS) + 3
     columns = [numbers(COLS, seed=1 + i) for i in range(normalization.STATISTICS[norm])]
     one = normalization.launch(
@@ -392,7 +396,7 @@ LAYOUTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 @pytest.mark.parametrize("name", ["several rows in a tile", "rows of several tiles", "rows split"])
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_strides(layout: str, name: str) -> None:
+def test_rows_of_any_strides_agree_with_torch(layout: str, name: str) -> None:
     x = LAYOUTS[layout](numbers(ROWS, COLS) + 3)
     way, kernels = WAYS[name]
     assert_right(softmax.launch("softmax", x, output=guarded(x), **way), kernels, [torch.softmax(x, 1)])
@@ -402,7 +406,7 @@ def test_strides(layout: str, name: str) -> None:
 
 @ways
 @pytest.mark.parametrize("norm", normalization.NORMS)
-def test_gradient_of_what_is_normalized(norm: str, way: dict[str, Any], kernels: list[str]) -> None:
+def test_gradients_of_norms_agree_with_autograd(norm: str, way: dict[str, Any], kernels: list[str]) -> None:
     x, direction, weight = numbers(ROWS, COLS), numbers(COLS, ROWS, seed=1).t(), numbers(COLS, seed=2)
     leaf = x.clone().requires_grad_()
     (want,) = torch.autograd.grad(normalized(norm, leaf, [weight]), leaf, direction)
@@ -425,7 +429,7 @@ def test_gradient_of_what_is_normalized(norm: str, way: dict[str, Any], kernels:
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize(("rows", "cols"), [(1, 1), (7, 19), (37, 200), (17, 257)])
 @pytest.mark.parametrize("norm", normalization.NORMS)
-def test_gradients_of_weight_and_bias(
+def test_gradients_of_weight_and_bias_agree_with_autograd(
     norm: str, rows: int, cols: int, weighted: bool, vectors: int, fused: bool
 ) -> None:
     """On one compute unit, whose programs take several tiles each."""
@@ -449,7 +453,7 @@ def test_gradients_of_weight_and_bias(
 
 @pytest.mark.parametrize("norm", normalization.NORMS)
 @pytest.mark.parametrize(("rows", "cols"), [(3, 9001), (1, 20000), (66, 4097), (4, 8192)])
-def test_gradients_of_split_rows(norm: str, rows: int, cols: int) -> None:
+def test_gradients_of_split_rows_agree_with_autograd(norm: str, rows: int, cols: int) -> None:
     """Rows whose sums several programs leave in parts, and whose columns end within a tile; or at its end."""
     x, direction, weight = numbers(rows, cols), numbers(rows, cols, seed=1), numbers(cols, seed=2)
     leaf = x.clone().requires_grad_()
@@ -478,7 +482,7 @@ def test_gradients_of_split_rows(norm: str, rows: int, cols: int) -> None:
         ({"fused": "x"}, ArgumentTypeError, "fused"),
     ],
 )
-def test_gradients_of_what_does_not_fit_are_refused(
+def test_invalid_statistics_and_vectors_are_refused(
     change: dict[str, Any], error: type[Exception], says: str
 ) -> None:
     x = numbers(3, 8)
@@ -489,13 +493,13 @@ def test_gradients_of_what_does_not_fit_are_refused(
 
 
 @pytest.mark.parametrize("output", [5, "x", torch.empty(3, 8, dtype=torch.long), torch.empty(3, 8).bool()])
-def test_results_of_norms_go_to_floats_alone(output: Any) -> None:
+def test_norms_refuse_outputs_that_are_no_floats(output: Any) -> None:
     with pytest.raises((ArgumentTypeError, TensorMismatchError), match="output"):
         normalization.launch("layer_norm", numbers(3, 8), 1, epsilon=1e-5, output=output)
 
 
 @pytest.mark.parametrize("fused", [False, True])
-def test_gradients_in_any_order(fused: bool) -> None:
+def test_gradients_are_the_same_bits_in_any_order_of_programs(fused: bool) -> None:
     x, direction = numbers(37, 200), numbers(37, 200, seed=1)
     one = normalization.launch_backward(
         "layer_norm", direction, x, 1, numbers(200, seed=2), statistics_of("layer_norm", x, 1e-5),
@@ -523,7 +527,7 @@ def test_every_way_is_exact_to_a_rounding(dtype: torch.dtype, way: tuple[dict[st
         torch.testing.assert_close(launch.run()[0].double(), want, rtol=rounding, atol=rounding)
 
 
-def test_gradients_of_what_many_programs_found() -> None:
+def test_gradients_from_many_programs_are_summed() -> None:
     """More of them than a tile of their sums has rows."""
     x, direction = numbers(300, 900), numbers(300, 900, seed=1)
     results = statistics_of("rms_norm", x, 1e-5)
@@ -539,7 +543,7 @@ def test_gradients_of_what_many_programs_found() -> None:
 
 
 @pytest.mark.parametrize("norm", normalization.NORMS)
-def test_of_no_elements_nothing_is_launched(norm: str) -> None:
+def test_empty_rows_launch_nothing(norm: str) -> None:
     for shape in ((0, 5), (5, 0)):
         x = torch.zeros(shape)
         results = normalization.statistics(norm, x, shape[0])
@@ -573,13 +577,13 @@ BOTH = torch.stack((MEAN, SCALE), 1)
         ({"output": torch.zeros(1, 4).expand(3, 4)}, TensorMismatchError, "output"),
     ],
 )
-def test_errors_of_normalization(change: dict[str, Any], error: type[Exception], says: str) -> None:
+def test_norms_refuse_invalid_arguments(change: dict[str, Any], error: type[Exception], says: str) -> None:
     arguments: dict[str, Any] = {"norm": "layer_norm", "x": X, "rank": 1, "epsilon": 1e-5} | change
     with pytest.raises(error, match=says):
         normalization.launch(**arguments)
 
 
-def test_rms_norm_has_no_bias() -> None:
+def test_rms_norm_refuses_a_bias() -> None:
     with pytest.raises(TensorMismatchError, match="bias"):
         normalization.launch("rms_norm", X, 1, torch.ones(4), torch.ones(4), epsilon=1e-5)
 
@@ -604,7 +608,9 @@ def test_rms_norm_has_no_bias() -> None:
         ({"compute_units": 0}, InvalidArgumentError, "compute_units"),
     ],
 )
-def test_errors_of_its_gradient(change: dict[str, Any], error: type[Exception], says: str) -> None:
+def test_gradients_of_norms_refuse_invalid_arguments(
+    change: dict[str, Any], error: type[Exception], says: str
+) -> None:
     arguments: dict[str, Any] = {
         "norm": "layer_norm", "gradient": X, "x": X, "rank": 1, "weight": None, "results": (MEAN, SCALE),
     } | change  # fmt: skip
@@ -613,7 +619,7 @@ def test_errors_of_its_gradient(change: dict[str, Any], error: type[Exception], 
 
 
 @pytest.mark.parametrize("target", ["sm_90", "gfx942"])
-def test_compiles(target: str) -> None:
+def test_whole_and_split_norms_compile(target: str) -> None:
     x, weight = torch.empty(64, 4096, dtype=torch.float16), torch.empty(4096, dtype=torch.float16)
     for way, steps in (({"tile": (1, 4096)}, 1), ({"tile": (1, 512), "splits": 4}, 2)):
         one = normalization.launch("layer_norm", x, 1, weight, weight, epsilon=1e-5, **way)
@@ -622,7 +628,7 @@ def test_compiles(target: str) -> None:
 
 @pytest.mark.parametrize("target", ["sm_80", "sm_90", "gfx942"])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)
-def test_loads_that_run_ahead_fit(target: str, dtype: torch.dtype) -> None:
+def test_prefetched_loads_of_gradients_fit(target: str, dtype: torch.dtype) -> None:
     """Of the gradients, at the widest rows of either way and where loads run ahead."""
     for norm, cols in (("rms_norm", 4096), ("layer_norm", 8192), ("rms_norm", 16384), ("rms_norm", 32768)):
         x, weight = torch.empty(4096, cols, dtype=dtype), torch.empty(cols, dtype=dtype)

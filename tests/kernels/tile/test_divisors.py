@@ -30,7 +30,7 @@ def divided(values: tuple[int, ...], divisors: tuple[int, ...], first: int = 0) 
     return output.tolist()
 
 
-def test_what_is_divided_stays_as_it_is() -> None:
+def test_true_divisors_do_not_change_values() -> None:
     assert divided((24, 7, 16), (8, 1, 16)) == [24, 7, 16]
     assert divided((0, -32), (4, 8, 16), first=1) == [0, -32]
 
@@ -53,7 +53,7 @@ def changed(launch: Launch, **meta: Any) -> Launch:
     return Launch((step, *others), launch.outputs, launch.accumulators)
 
 
-def test_the_templates_check_what_their_invokers_tell_them() -> None:
+def test_templates_check_the_divisors_of_their_invokers() -> None:
     x = torch.ones(6, 24, dtype=torch.float16)
     reduced = reduction.launch(x[:, :20], (1,))
     reduced.run()
@@ -77,7 +77,7 @@ def strides_kernel(output, strides, DIVISOR: tl.constexpr):
     tl.store(output, known[0] + known[1])
 
 
-def test_strides_of_an_epilogues_operands() -> None:
+def test_divisors_of_epilogue_strides_are_checked() -> None:
     output = torch.zeros(1, dtype=torch.int64)
     Launch.of(strides_kernel, 1, output, (24, 8), 8, outputs=output).run()
     assert output.item() == 32
