@@ -1,4 +1,4 @@
-"""Epilogues of products: any chain of functors is the chain of torch's, however the product is made."""
+"""Epilogues of products: any chain of functors agrees with torch, in every template."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def numbers(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> t
 
 
 def whole(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> torch.Tensor:
-    """Small integers: their products and sums are exact."""
+    """Return small integers, whose products and sums are exact."""
     return torch.randint(-4, 5, shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
 
 
@@ -65,7 +65,7 @@ def fused(a: torch.Tensor, b: torch.Tensor, chain: Epilogue, **options: Any) -> 
 
 VECTOR, COLUMN, MATRIX = numbers(N, seed=2), numbers(M, seed=3), numbers(M, N, seed=4)
 
-# Of each functor torch's own, of the product and of its tensors in fp64.
+# Name -> constructor, its tensors, and the same function of the product and these tensors in torch.
 FUNCTORS: dict[str, tuple[Callable[..., Epilogue], tuple[torch.Tensor, ...], Callable[..., torch.Tensor]]] = {
     "bias": (epilogues.bias, (VECTOR,), lambda x, v: x + v),
     "add": (epilogues.add, (MATRIX,), lambda x, d: x + d),
@@ -92,11 +92,12 @@ FUNCTORS: dict[str, tuple[Callable[..., Epilogue], tuple[torch.Tensor, ...], Cal
 def assert_near(
     got: torch.Tensor, torchs: torch.Tensor, exact: torch.Tensor, largest: float | None = None
 ) -> None:
-    """At most twice as far from float64 as torch, and one rounding of the largest value.
+    """Assert an error of at most twice torch's, plus one rounding of the largest value.
+
+    Results in fp64 may be a few roundings off, because the reference has roundings too.
 
     Args:
-        largest: of what was computed on the way; None for the largest value. fp64, of which the reference has
-            rounding steps too, may be a few of them off.
+        largest: the largest intermediate value, used for fp64.
     """
     assert (got.shape, got.dtype) == (torchs.shape, torchs.dtype)
     assert torch.equal(got.isnan(), exact.isnan())
@@ -111,7 +112,7 @@ def assert_near(
 
 
 def test_the_table_has_each_shipped_functor() -> None:
-    elsewhere = {"cast", "dropout", "own", "permuted"}  # in tests of their own, below
+    elsewhere = {"cast", "dropout", "own", "permuted"}  # these have tests of their own below
     makers = {
         name
         for name, each in vars(epilogues).items()
@@ -123,7 +124,7 @@ def test_the_table_has_each_shipped_functor() -> None:
 
 @pytest.mark.parametrize("name", FUNCTORS)
 def test_functors_declare_that_they_make_floats_of_integers(name: str) -> None:
-    """A product of int8 would be stored as int32 otherwise."""
+    """Otherwise the result of an int8 product would be stored as int32."""
     make, tensors, _ = FUNCTORS[name]
     for functor in make(*tensors).functors:
         if not functor.operands:
@@ -151,11 +152,11 @@ def test_each_functor_agrees_with_torch(name: str, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("around", [-700, -104, -88.5, -80, -30, -16, -8, -3, -1, 0, 3, 20, 88.5, 104, 700])
 @pytest.mark.parametrize("name", ["fast_gelu", "silu", "sigmoid"])
 def test_activations_are_accurate_on_narrow_ranges(name: str, around: float, dtype: torch.dtype) -> None:
-    """Among others their rounding steps, which are as many as the exponent is large, would not show."""
+    """Errors of an exponential grow with the exponent; beside larger results they would not show."""
     make, _, torchs = FUNCTORS[name]
     a, identity = numbers(16, 16, dtype=dtype) / 4 + around, torch.eye(16, dtype=dtype)
     got, theirs, exact = fused(a, identity, make()), torchs(a), torchs(a.double())
-    if name == "fast_gelu":  # 1 + tanh of torch's own is mostly rounding steps
+    if name == "fast_gelu":  # torch's own 1 + tanh is mostly rounding errors
         x = a.double()
         exact = x * torch.sigmoid(2 * math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))
     if around == -88.5 and dtype == torch.float32:  # torch's exponential is infinite below -88.7
@@ -169,7 +170,7 @@ def test_activations_are_accurate_on_narrow_ranges(name: str, around: float, dty
 def test_errors_of_activations_left_by_cancellation_are_no_larger_than_torchs(
     name: str, dtype: torch.dtype
 ) -> None:
-    """Of 16 bits a result hides a few rounding steps, but not where a sum cancels all but them."""
+    """A result in 16 bits hides a few roundings of fp32, except where a sum cancels everything else."""
     make, _, torchs = FUNCTORS[name]
     a = numbers(16, 16)
     addend = (1e-4 * numbers(16, 16, seed=1) - torchs(a.double())).float()
@@ -179,7 +180,7 @@ def test_errors_of_activations_left_by_cancellation_are_no_larger_than_torchs(
 
 
 def test_sigmoid_of_zero_is_exactly_one_half() -> None:
-    """To the last bit, where what follows compares, or rounds to whole numbers."""
+    """Functors that follow may compare it, or round it to integers."""
     zeros = torch.zeros(4, 4, dtype=torch.float16)
     assert (fused(zeros, zeros, epilogues.sigmoid() | epilogues.add(-0.5)) == 0).all()
     whole = fused(zeros, zeros, epilogues.sigmoid() | epilogues.scale(3.0) | epilogues.cast(torch.int8))
@@ -195,7 +196,7 @@ def test_silu_and_sigmoid_of_infinity_and_nan_agree_with_torch() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 def test_gelu_in_16_bits_is_within_a_rounding(dtype: torch.dtype) -> None:
-    """Within what rounding takes, next to nothing too, where 1 + erf would cancel."""
+    """Results near 0 are accurate too, where 1 + erf would cancel."""
     a = torch.linspace(-12, 12, 64 * 64).view(64, 64).to(dtype)
     exact = a.double() * torch.special.erfc(-a.double() * math.sqrt(0.5)) / 2
     got = fused(a, torch.eye(64, dtype=dtype), epilogues.gelu())
@@ -210,7 +211,7 @@ def test_gelu_in_16_bits_is_within_a_rounding(dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 def test_epilogues_run_once_after_the_sum(way: dict[str, Any]) -> None:
-    """Whole numbers: exact in any order. Squares tell the sum's from the sum of squares."""
+    """Integers are exact in any order. The square of a sum differs from the sum of squares."""
     a, b, d = whole(M, K), whole(K, N, seed=1), whole(M, N, seed=2)
     v, c = whole(N, seed=3), whole(M, seed=4)
     want = ((a @ b + v) * c[:, None] + d).clamp(-40, 300)
@@ -239,7 +240,7 @@ def test_user_defined_functors_follow_shipped_ones() -> None:
 
 
 def scaled(doubles: bool) -> Any:
-    """A function of this name; there are two."""
+    """Return one of two different functions of one name."""
     if doubles:
 
         @triton.jit
@@ -255,7 +256,7 @@ def scaled(doubles: bool) -> Any:
 
 
 def test_two_functors_of_one_name_are_refused() -> None:
-    """Compiled, both would be the first one."""
+    """Compiled, the first function would stand for both."""
     half, double = scaled(False), scaled(True)
     with pytest.raises(InvalidArgumentError, match="two functions are called scale"):
         epilogues.own(half) | epilogues.relu() | epilogues.own(double)
@@ -289,7 +290,7 @@ WITH_TENSOR: dict[str, tuple[Callable[[torch.Tensor], Epilogue], Callable[..., t
 @settings(max_examples=examples(50), deadline=None)
 @given(data=st.data())
 def test_any_chain_agrees_with_torch(data: st.DataObject) -> None:
-    """Of any dtypes, broadcasts, layouts and shapes; between guards of NaN; of infinities too."""
+    """Dtypes, broadcasts, layouts and shapes are drawn, some with infinity; NaN guards the output."""
     m, n = (data.draw(st.sampled_from([1, 15, 16, 17, 33]), label=name) for name in "mn")
     k = data.draw(st.sampled_from([0, 1, 17]), label="k")
     batch = data.draw(st.sampled_from([(), (2,), (2, 1)]), label="batch")
@@ -317,7 +318,7 @@ def test_any_chain_agrees_with_torch(data: st.DataObject) -> None:
     largest = 0.0
 
     def of_torch(product: torch.Tensor) -> torch.Tensor:
-        """In the dtype of the product, as the kernel has its accumulators'."""
+        """Return the chain of a product in the product's dtype, as kernels compute in the accumulators'."""
         nonlocal largest
         for function, tensors in steps:
             largest = max(largest, *product[product.isfinite()].abs().tolist(), 0)
@@ -348,7 +349,7 @@ def test_fp8_results_saturate(out: torch.dtype) -> None:
 
 @pytest.mark.parametrize("out", [torch.float16, torch.float32], ids=str)
 def test_scaled_int8_products_are_exact_until_made_floats(out: torch.dtype) -> None:
-    """int8 products, whose rows and columns have scales; what is whole is exact until it is made a float."""
+    """Rows and columns have scales, as in quantization."""
     a, b = whole(M, K, dtype=torch.int8), whole(K, N, dtype=torch.int8, seed=1)
     chain = epilogues.add(7) | epilogues.row_scale(COLUMN) | epilogues.column_scale(VECTOR)
     output = torch.full((M, N), math.nan, dtype=out)
@@ -364,7 +365,7 @@ def test_scaled_int8_products_are_exact_until_made_floats(out: torch.dtype) -> N
 
 
 def test_casts_round_to_even_and_saturate() -> None:
-    """To the nearest whole number, to even if two are; 0 for what is none; fp8 keeps it, and no infinity."""
+    """Integers round half to even, and NaN becomes 0; fp8 keeps NaN, and has no infinity."""
     row = torch.tensor([0.5, 1.5, 2.5, -0.5, -3.5, 126.6, 127.6, -200, math.inf, -math.inf, math.nan, 400])
     identity = torch.eye(len(row))
     a = row.nan_to_num(0, 0, 0)[None]
@@ -382,7 +383,7 @@ def test_casts_round_to_even_and_saturate() -> None:
 
 @pytest.mark.parametrize("way", [{}, {"splits": 2}, {"rows": (0, 16), "rest": {"num_warps": 2}}], ids=str)
 def test_results_may_be_stored_permuted(way: dict[str, Any]) -> None:
-    """Tokens of a batch and columns of heads, stored by heads."""
+    """The columns of heads are stored by heads."""
     a, b, v = whole(2 * 15, K), whole(K, 3 * 12, seed=1), whole(36, seed=2)
     chain = epilogues.bias(v) | epilogues.permuted((2, 15, 3, 12), (2, 0, 1, 3))
     (got,) = gemm.launch(a, b, epilogue=chain, tile=(16, 32, 16), **way).run()
@@ -396,9 +397,9 @@ def test_results_may_be_stored_permuted(way: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("batch", "shape", "dims"),
     [
-        ((3,), (3, 5, 4, 3, 12), (0, 3, 1, 2, 4)),  # stays outermost
-        ((3,), (3, 20, 36), (2, 1, 0)),  # comes last
-        ((2, 3), (2, 3, 20, 6, 6), (3, 1, 2, 0, 4)),  # apart from one another
+        ((3,), (3, 5, 4, 3, 12), (0, 3, 1, 2, 4)),  # the batch stays outermost
+        ((3,), (3, 20, 36), (2, 1, 0)),  # the batch becomes innermost
+        ((2, 3), (2, 3, 20, 6, 6), (3, 1, 2, 0, 4)),  # the two dimensions of the batch are separated
         ((1,), (1, 20, 36), (1, 0, 2)),
     ],
 )
@@ -450,9 +451,9 @@ def with_addend(*shape: int, chain: Callable[[torch.Tensor], Epilogue], **option
 
 
 def test_addends_are_loaded_as_wide_as_strides_allow() -> None:
-    """Rows of 72 elements, of which Triton sees no divisor; with masks.
+    """Rows have 72 elements, which 16 does not divide, and tiles have masks.
 
-    Of a vector a lane loads what its own columns of the product need, two by two.
+    Of a vector, a lane loads the elements for its own columns of the product, two at a time.
     """
     (matrix,), (vector,) = (
         lens.compile(with_addend(200, 72, 64, chain=chain), "sm_80")
@@ -463,7 +464,7 @@ def test_addends_are_loaded_as_wide_as_strides_allow() -> None:
 
 
 def test_large_tiles_leave_shared_memory_for_the_next_tiles_stages() -> None:
-    """What shared memory two addends pass through, on Hopper, in the instance of large products."""
+    """Two addends pass through shared memory, in Hopper's instance for large products."""
     launch = with_addend(
         1024, 1024, 256, chain=lambda d: epilogues.add(d) | epilogues.add(d) | epilogues.fast_gelu(),
         tile=(128, 256, 64), template="persistent", programs=8, descriptors=True, num_warps=8,
@@ -495,7 +496,7 @@ def test_other_scalars_compile_nothing() -> None:
 
 
 def test_another_number_of_rows_compiles_nothing() -> None:
-    """Of which 16 divides one."""
+    """16 divides one of the numbers of rows."""
     kernels = [
         kernels_for(with_addend(m, 64, 64, chain=lambda d: epilogues.add(d) | epilogues.bias(d[0])))
         for m in (264, 336)
@@ -624,13 +625,13 @@ def test_a_functor_may_make_narrower_floats() -> None:
     [(row_sum, "functor 0 of the epilogue changes"), (nothing, "functor 0 of the epilogue returns nothing")],
 )
 def test_functors_that_change_the_shape_are_refused(function: Any, words: str) -> None:
-    """Its row sums had been laid along the columns."""
+    """Row sums would have been broadcast along the columns."""
     with pytest.raises(KernelError, match=words):
         fused(A, B, epilogues.own(function))
 
 
 def test_each_activation_is_in_each_table() -> None:
-    """What cannot be derived from the table: constructors, forms of other templates, and the references."""
+    """Constructors, gated operations and references are written out, and must have the same activations."""
     made = {name: make().functors[0] for name, make in epilogues.ACTIVATIONS.items()}
     functors = {each.functor for each in activations.ACTIVATIONS.values()} - {None}
     assert {one.function for one in made.values()} == functors

@@ -1,4 +1,4 @@
-"""The check of where operands lie, on a few instructions each."""
+"""`misplaced` judges a few instructions of each kind."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ END = ("EXIT",)
 
 
 def listing(*lines: str) -> str:
-    """Return instructions as nvdisasm lists them, each with its address, and labels."""
+    """Return instructions, each with its address, and labels, as nvdisasm lists them."""
     return "\n".join(
         line if line.startswith(".L") else f"        /*{16 * place:04x}*/    {line} ;"
         for place, line in enumerate((*BEGIN, *lines, *END))
@@ -32,7 +32,7 @@ def listing(*lines: str) -> str:
         (("UIADD3 UR10, UR6, 0x80, URZ",), False),
         (("ULDC.64 UR10, c[0x0][0x220]",), True),
         (("ULDC UR12, c[0x0][0x220]", "UIADD3 UR10, UR12, 0x80, URZ"), True),
-        (("ULDC UR12, c[0x0][0x220]", "UIADD3 UR10, UR6, UR12, URZ"), False),  # a stage of several
+        (("ULDC UR12, c[0x0][0x220]", "UIADD3 UR10, UR6, UR12, URZ"), False),  # one of several stages
         (("MOV R3, UR6", "STL.64 [R1+0x8], R2", "LDL R5, [R1+0xc]", "R2UR UR10, R5"), False),
         (("MOV R3, UR6", "STL.64 [R1+0x8], R2", "LDL R5, [R1+0x8]", "R2UR UR10, R5"), True),
         (("MOV R3, UR6", "LDS R5, [R3]", "R2UR UR10, R5"), True),
@@ -48,7 +48,7 @@ def test_operands_outside_the_block_are_found(lower: tuple[str, ...], is_wrong: 
 
 
 def test_every_iteration_of_a_loop_counts() -> None:
-    """The second one has what the first one left."""
+    """The second iteration starts with the registers that the first one left."""
     lines = ["UMOV UR10, UR6", ".L_x_0:", OF_REGISTERS, "ULDC UR10, c[0x0][0x220]", "@P0 BRA `(.L_x_0)"]
     assert misplaced(listing(*lines)) == [OF_REGISTERS]
     assert misplaced(listing(*lines[:3], "UIADD3 UR10, UR10, 0x2, URZ", lines[4])) == []

@@ -1,4 +1,4 @@
-"""A launch that is made for a named device is the same whatever GPU is there, or none."""
+"""A launch made for a named device is the same on a machine with any GPU, or with none."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ TARGETS = ("sm_90", "sm_80", "gfx942")
 
 
 def described(value: Any) -> Any:
-    """What can be compared: kernels by name, tensors by how they lie."""
+    """Return what can be compared: kernels by name, tensors by dtype, shape and strides."""
     if isinstance(value, torch.Tensor):
         return value.dtype, tuple(value.shape), value.stride()
     if compat.is_kernel(value):
@@ -67,13 +67,13 @@ def steps_of(launch: Launch) -> list[Any]:
 
 @pytest.fixture(params=MACHINES)
 def on_machine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """From when this is called on, this process has one of the machines, where kernels are interpreted."""
+    """Return a function that puts this process on one of the machines; kernels stay interpreted."""
     monkeypatch.setattr(Step, "check_place", lambda self: None)
     return lambda: monkeypatch.setattr(device, "current", lambda: MACHINES[request.param])
 
 
 def halves(*shape: int) -> torch.Tensor:
-    """Address space, of which nothing is read."""
+    """Return an fp16 tensor whose memory is never read."""
     return torch.empty(shape, dtype=torch.float16)
 
 
@@ -115,7 +115,7 @@ def shipped_pooling() -> Launch:
     return pooling.launch("average", x, (output,), pool=pool)
 
 
-# Of which each leaves something to the device: tiles, splits, programs, overlap, options, templates.
+# Launches whose tiles, splits, programs, overlap, options or templates depend on the device.
 MADE: dict[str, Callable[[], Launch]] = {
     "a product that is split": lambda: gemm.launch(halves(512, 512), halves(512, 512), tile=(128, 256, 64)),
     "a product without a tile": lambda: gemm.launch(halves(700, 512), halves(512, 900)),
@@ -169,7 +169,7 @@ def test_a_launch_for_a_target_is_what_its_gpu_gets(
 
 @pytest.mark.parametrize("name", MADE)
 def test_without_a_target_launches_depend_on_the_machine(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else the tests above would show nothing."""
+    """Otherwise the tests above would show nothing."""
     made = [steps_of(MADE[name]())]
     for machine in MACHINES.values():
         monkeypatch.setattr(device, "current", lambda machine=machine: machine)
@@ -181,7 +181,7 @@ def test_without_a_target_launches_depend_on_the_machine(name: str, monkeypatch:
 def test_instances_for_a_target_are_the_same_on_any_machine(
     name: str, on_machine: Callable[[], None]
 ) -> None:
-    """The instances that are listed, and the launch of the one that a call gets."""
+    """The listed instances and the launch of the shipped one are compared."""
     arguments = profiler.arguments_of(name, {})
     instances = {}
     for target in ("sm_90", "sm_80"):
@@ -198,7 +198,7 @@ def test_instances_for_a_target_are_the_same_on_any_machine(
 def test_instances_of_a_product_for_a_target_need_no_interpreter(
     on_machine: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where kernels are interpreted too, which lists what Hopper has if nobody names a device."""
+    """The interpreter lists Hopper's instances if no device is named."""
     arguments = given(halves(512, 512), halves(512, 512))
 
     def names() -> list[str]:
@@ -213,7 +213,7 @@ def test_instances_of_a_product_for_a_target_need_no_interpreter(
 
 
 def test_parts_of_a_product_are_made_for_the_named_device(on_machine: Callable[[], None]) -> None:
-    """`device` says it for one launch, parts of which are launches of their own."""
+    """The argument `device` reaches the parts of a launch that are launches of their own."""
     a, b = halves(512, 512), halves(512, 513)
     options: list[dict[str, Any]] = [
         {"tile": (128, 256, 64)}, {"pack": True}, {"rows": (0, 256), "rest": {"tile": (64, 64, 64)}}
@@ -231,7 +231,7 @@ def test_unknown_devices_are_refused() -> None:
     with pytest.raises(UnknownNameError, match="sm_9O"):
         gemm.launch(a, a, device="sm_9O")
     with pytest.raises(ArgumentTypeError, match="device"):
-        gemm.launch(a, a, device=90)  # type: ignore[arg-type]  # that is what is refused
+        gemm.launch(a, a, device=90)  # type: ignore[arg-type]  # refused at run time too
     with pytest.raises(UnknownNameError, match="H200"), device.planning_for("H200"):
         pass
     assert device.planned() is device.current()
@@ -261,7 +261,7 @@ def test_another_thread_plans_for_its_own_device() -> None:
 
 
 def test_calls_are_planned_for_the_device_that_runs_them() -> None:
-    """Else kernels of a GPU that is not here would be kept, and started by later calls too."""
+    """Otherwise a call would keep kernels of an absent GPU, and later calls would start them."""
     a, b = (torch.randn(64, 64) for _ in range(2))
     seen = []
 
@@ -276,7 +276,7 @@ def test_calls_are_planned_for_the_device_that_runs_them() -> None:
 
 
 def test_candidates_of_the_tuner_are_made_for_the_target(on_machine: Callable[[], None]) -> None:
-    """The tuner's and the profiler's, whatever GPU is there."""
+    """The GPU of the machine has no influence."""
     x = torch.ones(4, 64)
     planned = []
 
@@ -323,7 +323,7 @@ def test_the_tile_explorer_shows_the_same_on_any_machine(on_machine: Callable[[]
     expected = explore.tiles.tile(tile, shape)
     on_machine()
     found = explore.tiles.tile(tile, shape)
-    # What is asked of the compiler again is known: the very same result.
+    # The second compilation is found in a cache, so it is the same object.
     assert found.step is expected.step
     assert found.at_a_time == expected.at_a_time
 
@@ -334,7 +334,7 @@ def test_the_tile_explorer_shows_the_same_on_any_machine(on_machine: Callable[[]
 def test_solutions_are_planned_the_same_on_any_machine(
     exercise: Definition, on_machine: Callable[[], None]
 ) -> None:
-    """What is traced and compiled of an answer is planned alike, though no check names a device."""
+    """Checks of exercises name no device, yet trace and compile the same launch everywhere."""
     solve = mutants.build(exercise, exercise.solution_source(), f"<{exercise.id}>")
     inputs = [case.inputs() for case in exercise.cases]
     expected = [steps_of(solve(*each)) for each in inputs]

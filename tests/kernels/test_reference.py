@@ -1,4 +1,4 @@
-"""Every operator has its plain meaning, and gives on a small problem what that says."""
+"""Every operator has a reference, and agrees with it on a small problem."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Descriptors given to the templates that reduce: the 2-D reduction, and the row operators."""
+"""Views in the templates that reduce: the 2-D reduction and the row operators."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from workbench.kernels.views import Described, View, access_of_tile, layouts_of_
 
 
 def windows(length: int, taps: int, margin: int) -> Descriptor:
-    """[place, tap] of a row that is padded."""
+    """Return the descriptor [place, tap] of a padded row."""
     row = transform(packed((length,)), [pad(length, margin, margin)], [(0,)], [(0,)])
     places = length + 2 * margin - taps + 1
     return transform(row, [embed((places, taps), (1, 1))], [(0,)], [(0, 1)], names=("row", "col"))
@@ -35,7 +35,7 @@ def windows(length: int, taps: int, margin: int) -> Descriptor:
     [{}, {"tile": (4, 2)}, {"tile": (16, 8)}, {"tile": (4, 1), "splits": 3}, {"are_cols_neighbors": False}],
 )
 def test_padding_changes_no_reduction_of_windows(name: str, how: dict[str, Any]) -> None:
-    """Whatever the neutral element: padding changes no result."""
+    """Padding is filled with the neutral element of each reduction."""
     x = torch.randint(-4, 0, (40,), generator=torch.Generator().manual_seed(0)).float()
     chosen = REDUCTIONS[name]
     outputs = [torch.full((38,), 77.0), torch.full((38,), 77)][: len(chosen.gives)]
@@ -46,9 +46,7 @@ def test_padding_changes_no_reduction_of_windows(name: str, how: dict[str, Any])
         found = [getattr(torch, name)(window, 0) for window in seen]
         assert torch.equal(outputs[0], torch.stack([value for value, _ in found]))
         first = torch.tensor([int(index) + (i == 0) for i, (_, index) in enumerate(found)])
-        assert torch.equal(
-            outputs[1], first
-        )  # of the window's columns, of which the first one's first is padding
+        assert torch.equal(outputs[1], first)  # column 0 of the first window is padding
     else:
         assert torch.equal(outputs[0], torch.stack([getattr(torch, name)(window) for window in seen]))
 
@@ -71,14 +69,14 @@ def test_ends_that_tiles_divide_are_not_checked() -> None:
     assert described.are_whole(4, 2)
     assert not described.are_whole(8, 2)
     assert not described.are_whole(4, 4)
-    assert access_of_tile(images, (4, 2)).params({"n": 3}) == ()  # another number of images changes nothing
+    assert access_of_tile(images, (4, 2)).params({"n": 3}) == ()  # the number of images is no parameter
     assert access_of_tile(images, (8, 2)).params({"n": 3}) == (3,)
     assert "valid = True" in access_of_tile(images, (4, 2)).source
     assert not Described(View(torch.zeros(40), windows(40, 5, 1), {})).are_whole(1, 1)
 
 
 def test_norms_take_vectors_by_row_and_by_column() -> None:
-    """Of a norm, where weights are values by row and biases by column, behind one access function."""
+    """A norm has weights by row and biases by column."""
     x, by_row, by_col = torch.randn(6, 40), torch.randn(6), torch.randn(40)
     of_x = View(x, naive((6, 40), (40, 1), names=("row", "col")), {})
     vectors = [
@@ -111,7 +109,7 @@ def test_equal_layouts_share_one_access_function() -> None:
 
 
 def test_kernels_with_and_without_a_weight_are_compiled_apart() -> None:
-    """Triton 3.6 does not see empty tuples in an argument: it took the first one's access for all."""
+    """Triton 3.6 ignores empty tuples in an argument: it took the first kernel's access function for both."""
     x, weight = torch.empty(2, 6, 5, 5), torch.empty(6)
     with_weight, without = (
         lens.compile(group_norm.launch(x, 3, *vectors, epsilon=1e-5, compute_units=132), "sm_90")[0]
@@ -122,7 +120,7 @@ def test_kernels_with_and_without_a_weight_are_compiled_apart() -> None:
 
 
 def test_pools_and_image_norms_have_no_kernels_of_their_own() -> None:
-    """Pools and norms of images are descriptors and tile operators; what has a grid is where it was."""
+    """Descriptors and tile operators run in the kernels of `rowwise` and `reduction`."""
     for module in (batch_norm, channels, group_norm, pooling, views):
         tree = ast.parse(Path(str(module.__file__)).read_text())
         functions = [node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
@@ -142,7 +140,7 @@ def test_pools_and_image_norms_have_no_kernels_of_their_own() -> None:
 
 
 def test_the_trace_counts_the_bytes_of_a_group_norm() -> None:
-    """The lenses see these launches as all others: each image once, a weight for each pixel."""
+    """Images are loaded once, and a weight and a bias for each pixel."""
     x, weight = torch.randn(2, 4, 4, 4), torch.ones(4)
     launch = group_norm.launch(x, 2, weight, weight.clone(), epsilon=1e-5, tile=(1, 32))
     (step,) = lens.trace(launch)

@@ -1,4 +1,4 @@
-"""What no instance is listed for, or no problem is made of: each is named, with what to do."""
+"""The table of operators: errors of arguments and sizes, accuracy, and switches of precision."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ IMAGE, TAPS, MATRIX = torch.ones(2, 4, 6, 6), torch.ones(8, 4, 3, 3), torch.ones
 HEADS = torch.ones(1, 2, 8, 16)
 CASTING = epilogues.cast(torch.int8)
 
-# An operator, what it is given, and the argument that the error names.
+# Operator, its arguments, the error, and the argument that the error names.
 LISTED: tuple[tuple[str, operation.Arguments, type[WorkbenchError], str], ...] = (
     ("attention", given(HEADS, HEADS, HEADS[:, :, :4]), TensorMismatchError, "query, key, value"),
     ("conv2d", given(IMAGE, torch.ones(8, 3, 3, 3)), TensorMismatchError, "input, weight"),

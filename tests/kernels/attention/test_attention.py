@@ -1,4 +1,4 @@
-"""Attention's template: against float64, whatever the lengths, heads, strides, windows, hooks and masks."""
+"""The attention template agrees with float64 for any lengths, heads, strides, windows, hooks and masks."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_any_problem_agrees_with_float64(data: st.DataObject) -> None:
     shift = data.draw(st.sampled_from([0, -5, 9]))
     window = Window(data.draw(side), data.draw(side), shift, data.draw(st.booleans()))
     given = tensors(batch, key_heads * group, key_heads, queries, keys, data.draw(st.integers(1, 24)))
-    if data.draw(st.booleans()):  # (batch, rows, heads, columns), as models have it
+    if data.draw(st.booleans()):  # (batch, rows, heads, columns), as in models
         query, key, value = (t.transpose(1, 2).contiguous().transpose(1, 2) for t in given)
         given = query, key, value
     side_of_tile = st.sampled_from([16, 32])
@@ -103,7 +103,8 @@ def test_few_queries_share_a_tile_and_splits_share_keys(window: Window, splits: 
     given = tensors(2, 8, 2, 3, 200, 16)
     check(given, Scoring(window=window), {"tile": (16, 16), "splits": splits})
     launch = attention.launch(*given, tile=(16, 16), splits=splits)
-    assert launch.steps[0].programs == 2 * 2 * splits  # of each head of keys; 4 heads by 3 queries are a tile
+    # splits of each head of keys; 4 heads of 3 queries share a tile
+    assert launch.steps[0].programs == 2 * 2 * splits
 
 
 def test_hooks_change_scores_in_order() -> None:
@@ -124,7 +125,7 @@ def test_alibi_and_relative_biases_are_added() -> None:
     given = tensors(2, heads, 2, queries, keys, 16)
     alibi = Scoring(hooks=(Hook(scores.add_alibi, (slopes,)),))
     check(given, alibi, bias=-slopes[:, None, None] * distance.abs())
-    few = given[0][:, :, :3]  # a head for each row of a tile
+    few = given[0][:, :, :3]  # each row of a tile may be of another head
     check((few, *given[1:]), alibi, bias=-slopes[:, None, None] * distance[:3].abs())
     table = torch.randn(heads, 17)
     relative = Scoring(hooks=(Hook(scores.add_relative_bias, (table, 8)),))
@@ -155,7 +156,7 @@ def test_tiles_hidden_by_a_mask_are_not_visited() -> None:
         (visits,) = attention.visits_launch(scoring, 1, 8, 62, 62, (16, 16), "cpu", of_keys=of_keys).run()
         assert visits.shape == (1, 1, 4, 6)
         assert visits[0, 0, :2, :4].tolist() == [[2, 0, 0, 1]] * 2
-        # The last tile hangs over: keys beyond the end must not be seen, queries there need not be loaded.
+        # The last tile is ragged: keys beyond the end must not be seen, queries there need not be loaded.
         assert visits[0, 0, 2, :4].tolist() == [1, 1, 2, 3]
     given = tensors(1, 2, 2, 62, 62, 16)
     trace = lens.trace(attention.launch(*given, scoring, tile=(16, 16), splits=1))
@@ -228,7 +229,7 @@ def test_masks_count_from_the_start_of_each_packed_sequence() -> None:
 
 def test_dropout_depends_on_seed_and_position_alone() -> None:
     query, key, _ = tensors(1, 4, 2, 60, 64, 16)
-    value = torch.eye(64).expand(1, 2, 64, 64)  # the output is the weights
+    value = torch.eye(64).expand(1, 2, 64, 64)  # so the output is the weights
 
     def weights(seed: int, probability: float = 0.3, **launched: Any) -> torch.Tensor:
         scoring = Scoring(dropout=Dropout(probability, seed))
@@ -253,7 +254,7 @@ def test_fp8_errors_are_within_the_rounding_of_weights(dtype: torch.dtype) -> No
     found, _ = attention.launch(*given, tile=(16, 16)).run()
     exact, _ = plain(*given)
     assert found.dtype == torch.bfloat16
-    # Each weight is rounded to 3 or 2 bits behind its first one.
+    # Each weight is rounded to 3 or 2 bits after its leading one.
     rounding = 2.0**-4 if dtype == torch.float8_e4m3fn else 2.0**-3
     weights = plain(*given[:2], torch.eye(50).expand(1, 1, 50, 50))[0]
     most = (weights @ given[2].double().abs().repeat_interleave(2, 1)).max()
@@ -305,18 +306,18 @@ def test_the_output_may_have_any_strides() -> None:
 
 
 def test_neither_scores_nor_weights_reach_memory() -> None:
-    """Queries, keys and values are read, output and one number a query written: counted from the trace."""
+    """The trace shows reads of query, key and value, and writes of the output and one number per query."""
     given = tensors(1, 2, 2, 64, 64, 16)
     (step,) = lens.trace(attention.launch(*given, tile=(32, 32)))
     matrix = 4 * 2 * 64 * 16
     assert step.traffic(kind="store").bytes == matrix + 4 * 2 * 64
-    assert step.traffic(kind="load").bytes == matrix + 2 * 2 * matrix  # keys, values for each tile of queries
+    # keys and values for each tile of queries
+    assert step.traffic(kind="load").bytes == matrix + 2 * 2 * matrix
 
 
 @pytest.mark.parametrize("size", [64, 128])
 @pytest.mark.parametrize("window", [EVERYTHING, CAUSAL], ids=str)
 def test_compiled_kernels_use_wgmma_and_16_byte_copies(size: int, window: Window) -> None:
-    """Matrix units, 16 bytes at once, no spills."""
     query, key, value = (torch.empty(2, 8, 1024, size, dtype=torch.float16) for _ in range(3))
     (step,) = lens.compile(attention.launch(query, key, value, Scoring(window=window)), "sm_90")
     assert step.spills == 0
@@ -345,7 +346,7 @@ def test_split_attention_compiles_for_every_dtype() -> None:
 
 @pytest.mark.parametrize("sizes", [(159, 31), (159, 15), (64, 48), (160, 32)], ids=str)
 def test_values_in_another_layout_than_keys_are_read_at_their_own_addresses(sizes: tuple[int, int]) -> None:
-    """Compiled as on a GPU, at odd pitches: narrow values took the place of keys in shared memory."""
+    """Narrow values at odd pitches were once read from the keys' place in shared memory."""
     query, key, value = (
         torch.empty(1, 2, 300, size + 1, dtype=torch.float16)[..., :size] for size in (sizes[0], *sizes)
     )
@@ -433,7 +434,7 @@ def test_scorings_of_wrong_types_are_refused(name: str, given: Any) -> None:
 @pytest.mark.parametrize("number", [2**31 - 1, 2**63 - 1])
 @pytest.mark.parametrize("name", ["left", "right", "shift"])
 def test_windows_whose_ends_would_overflow_are_refused(name: str, number: int) -> None:
-    """In 32 bits query + right + 1 would be below 0, and nothing seen."""
+    """The sum query + right + 1 would be negative in 32 bits, and no key would be seen."""
     too_far: dict[str, Any] = {name: number}
     with pytest.raises(InvalidArgumentError, match=name):
         Scoring(window=Window(**too_far))
@@ -444,7 +445,7 @@ def test_windows_whose_ends_would_overflow_are_refused(name: str, number: int) -
 
 @pytest.mark.parametrize(("left", "right"), [(24, 0), (0, 0), (24, None), (None, 0)])
 def test_tiles_outside_the_window_are_not_visited(left: int | None, right: int | None) -> None:
-    """Where queries go on behind the last key, and its tile hangs over; by the keys that each query sees."""
+    """There are more queries than keys, and the last tile of keys is ragged."""
     queries, keys, block = 96, 40, 16
     query, key = (torch.zeros(1, 1, length, 16) for length in (queries, keys))
     scoring = Scoring(window=Window(left, right))

@@ -1,4 +1,4 @@
-"""The gradients of attention: against autograd in float64, both designs, and by finite differences."""
+"""Gradients of attention, by both designs, agree with autograd in float64 and with finite differences."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from workbench.launch import Launch
 
 pytestmark = pytest.mark.usefixtures("pretended")
 
-# Of any arguments, for the type checker.
+# Typed as Any, so that tests may pass any arguments.
 forward: Any = attention.launch
 launch: Any = attention_backward.launch
 
@@ -74,7 +74,7 @@ def test_heads_of_any_size_agree_with_float64(size: int) -> None:
 
 
 def by_both(given: Tensors, scoring: Scoring, gradient: torch.Tensor, *, one_pass: bool) -> list[Launch]:
-    """The launch that loads by pointers, and that which loads by descriptors."""
+    """Return the launch that loads by pointers, and the launch that loads by descriptors."""
     output, log_sums = forward(*given, scoring, tile=(16, 16)).run()
     return [
         launch(
@@ -87,7 +87,7 @@ def by_both(given: Tensors, scoring: Scoring, gradient: torch.Tensor, *, one_pas
 
 
 def described(planned: Launch) -> list[Any]:
-    """Of each kernel that multiplies, which of query, key, value and gradient are behind descriptors."""
+    """Return, for each kernel that multiplies, which of query, key, value and gradient have descriptors."""
     return [each["DESCRIBED"] for step in planned.steps if "DESCRIBED" in (each := step.arguments())]
 
 
@@ -97,7 +97,7 @@ def described(planned: Launch) -> list[Any]:
     ids=str,
 )
 def test_descriptors_give_the_same_bits_as_pointers(window: Window, one_pass: bool) -> None:
-    """Heads that share keys, ragged edges, and rows of all heads together."""
+    """Heads share keys, edges are ragged, and the rows of all heads lie together."""
     given = tensors(2, 2, 1, 37, 44, 24, torch.float16, value_size=40)
     query, key, value = (t.transpose(1, 2).contiguous().transpose(1, 2) for t in given)
     gradient = torch.randn(2, 2, 37, 40).half()
@@ -125,7 +125,7 @@ def test_descriptors_give_the_same_bits_with_masks_hooks_and_dropout() -> None:
 
 
 def test_tensors_without_a_descriptor_are_loaded_by_pointers() -> None:
-    """Each tensor for itself."""
+    """Descriptors are decided on for every tensor separately."""
     given = query, key, value = tensors(1, 2, 2, 20, 20, 16, torch.float16)
     gradient = torch.randn(1, 2, 20, 16).half()
     shifted = torch.randn(1, 2, 20, 24).half()[..., 1:17]  # begins between multiples of 16 bytes
@@ -169,7 +169,7 @@ def test_any_problem_agrees_with_float64(data: st.DataObject) -> None:
     shift = data.draw(st.sampled_from([0, -5, 9]))
     window = Window(data.draw(side), data.draw(side), shift, data.draw(st.booleans()))
     given = tensors(batch, key_heads * group, key_heads, queries, keys, data.draw(st.integers(1, 24)))
-    if data.draw(st.booleans()):  # (batch, rows, heads, columns), as models have it
+    if data.draw(st.booleans()):  # (batch, rows, heads, columns), as in models
         query, key, value = (t.transpose(1, 2).contiguous().transpose(1, 2) for t in given)
         given = query, key, value
     side_of_tile = st.sampled_from([16, 32])
@@ -235,7 +235,7 @@ def test_packed_sequences_match_separate_ones(window: Window, one_pass: bool) ->
 def test_rows_outside_all_sequences_have_zero_gradients(
     ends: tuple[list[int], list[int]], one_pass: bool
 ) -> None:
-    """What they hold has no say either."""
+    """NaN in these rows reaches no gradient."""
     of_queries, of_keys = (torch.tensor(each, dtype=torch.int32) for each in ends)
     starts = Starts(of_queries, of_keys, 40, 40)
     given = tensors(1, 4, 2, 40, 40, 16)
@@ -331,7 +331,6 @@ def test_the_two_kernel_design_is_deterministic() -> None:
 
 @pytest.mark.parametrize("size", [64, 128])
 def test_compiled_kernels_use_wgmma_and_hardly_spill(size: int) -> None:
-    """Matrix units, and hardly a spill."""
     query, key, value = (torch.empty(2, 8, 1024, size, dtype=torch.float16) for _ in range(3))
     log_sums = torch.empty(2, 8, 1024)
     planned = launch(query, query, key, value, query, log_sums)
@@ -342,7 +341,7 @@ def test_compiled_kernels_use_wgmma_and_hardly_spill(size: int) -> None:
 
 
 def test_descriptors_take_fewer_registers() -> None:
-    """What stays goes through no register on its way, and addresses take none."""
+    """TMA copies go through no registers, and need no registers for addresses."""
     query, log_sums = torch.empty(2, 8, 1024, 64, dtype=torch.float16), torch.empty(2, 8, 1024)
     of_pointers, of_descriptors = (
         launch(
@@ -400,5 +399,5 @@ def test_work_counts_five_products() -> None:
     work = launch(output, *given, output, log_sums, Scoring(window=CAUSAL)).work
     assert work is not None
     assert work.flops == 10 * 2 * 4 * CAUSAL.pairs(9, 7) * 16
-    # query, key, value and their gradients; output and its; log-sum-exps
+    # query, key, value, output and their gradients; lse
     assert work.bytes == 4 * (2 * (2 * 4 * 9 * 16 * 2 + 2 * 2 * 7 * 16 * 2) + 2 * 4 * 9)

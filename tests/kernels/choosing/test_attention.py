@@ -1,4 +1,4 @@
-"""Instances of attention: which kernel a problem gets; and that all of them compile as they should."""
+"""The instances of attention: which kernel a problem gets, and how all of them compile."""
 
 from __future__ import annotations
 
@@ -111,8 +111,8 @@ def test_the_portable_kernel_is_chosen_elsewhere(
     assert found.descriptors is has_descriptors
 
 
-# Of sequences with so many keys, for one query of 32 heads on 8 of 128 columns in fp16: the numbers of splits
-# that an H200 took no more than 1 % longer for than for the fastest, of those that were tried.
+# (batch, keys) -> the tried numbers of splits with which an H200 took at most 1 % longer than with the
+# fastest number, for one query, 32 heads on 8 heads of keys, of 128 columns in fp16.
 FAST_SPLITS = {
     (1, 8192): (16,), (1, 32768): (16,), (1, 131072): (16,), (3, 32768): (4, 5), (5, 32768): (3,),
     (8, 8192): (2,), (8, 32768): (2, 4), (8, 131072): (2, 4, 6, 8, 16, 18), (10, 8192): (1,),
@@ -139,7 +139,7 @@ def test_short_decoding_is_not_split(batch: int, keys: int) -> None:
 
 @given(st.integers(1, 2000), st.integers(1, 1024), st.integers(1, 200))
 def test_even_splits_keep_memory_busy(programs: int, tiles: int, units: int) -> None:
-    """A last round takes as long as its programs, but no less than for the units that draw all of it."""
+    """A last round takes its share of units, but at least the share that draws all memory bandwidth."""
     splits = choosing.even_splits(programs, tiles, units)
 
     def taken(splits: int) -> float:
@@ -183,7 +183,7 @@ def test_programs_that_overlap_wait_before_they_touch_memory(monkeypatch: pytest
 
 
 def test_merging_that_overlaps_can_be_interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As a launch made on Hopper is where somebody looks at it: one step runs behind the other."""
+    """A launch made for Hopper may be interpreted: its steps run one after the other."""
     query, key, value = (torch.randn(1, 2, rows, 16) for rows in (1, 70, 70))
     monkeypatch.setattr(device, "current", lambda: H200)
     launch = attention.launch(query, key, value, tile=(16, 16), splits=3)
@@ -206,7 +206,7 @@ def test_other_devices_get_the_default_configuration(
 
 @pytest.mark.usefixtures("h200")
 def test_gradients_get_the_first_tiling_that_fits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the number of keys; by descriptors where there are some of query, key and value."""
+    """The tiling depends on the number of keys; descriptors are used where query, key and value have them."""
     described, plain = Tiling((64, 128), 8, 3, descriptors=True), Tiling((32, 64), 4, 3)
     for name in ("OF_KEYS", "OF_QUERIES"):
         monkeypatch.setitem(getattr(instances, name), (128, True), ((2048, described), (0, plain)))
@@ -227,7 +227,7 @@ def test_gradients_get_the_first_tiling_that_fits(monkeypatch: pytest.MonkeyPatc
 def test_each_table_of_gradients_has_a_tiling_for_all_tensors(
     table: dict[tuple[int, bool], tuple[tuple[int, Tiling], ...]],
 ) -> None:
-    """From the most keys to the fewest; those of which there are no descriptors by pointers."""
+    """Tilings go from the most keys to the fewest, and the last one loads by pointers."""
     for tilings in table.values():
         assert tilings[-1][0] == 0
         assert not tilings[-1][1].descriptors
@@ -310,7 +310,7 @@ ON_HOPPER = [
 
 @pytest.mark.parametrize(("size", "is_causal", "way"), ON_HOPPER)
 def test_the_hopper_kernel_compiles_without_spills(size: int, is_causal: bool, way: Way) -> None:
-    """Both products of every group are asynchronous matrix instructions, and nothing leaves the registers."""
+    """The two products of a group of warps are asynchronous, and nothing is spilled."""
     is_ragged = size == 64
     given = of(300, 333 if is_ragged else 384, size, key_heads=4, on="cpu")
     launch = attention.launch(*given, Scoring(window=CAUSAL if is_causal else EVERYTHING), hopper=way)
@@ -319,7 +319,7 @@ def test_the_hopper_kernel_compiles_without_spills(size: int, is_causal: bool, w
     assert step.threads == 32 * {2: 12, 3: 16}[way.groups]
     products = step.stages["ttgir"].count("ttng.warp_group_dot ")
     loops = 2 if is_causal or is_ragged else 1
-    assert products == way.groups * (2 * loops + 2)  # of each loop two; the first scores, the last values
+    assert products == way.groups * (2 * loops + 2)  # two in each loop; the first scores, the last values
     assert "ttir" not in step.stages
 
 
@@ -355,7 +355,7 @@ def test_decoding_fits_on_hopper(keys: int, size: int, monkeypatch: pytest.Monke
 def test_masks_and_biases_of_wide_heads_fit_on_hopper(
     dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Tiles of them are in shared memory too, as many as stages of keys and values."""
+    """Their tiles are in shared memory too, one for each stage of keys and values."""
     query, key, value = of(300, 333, 256, batch=1, heads=1, key_heads=1, on="cpu")
     mask = torch.zeros(1, 1, 300, 333, dtype=dtype)
     shape, strides = (300, 333), mask.stride()
@@ -389,7 +389,7 @@ def test_masks_and_biases_of_wide_heads_fit_on_hopper(
 def test_portable_instances_on_hopper_compile(
     tokens: int, size: int, is_causal: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without spills but those that measuring found worth it: of the kernel that keeps keys."""
+    """The kernel that keeps keys may spill, where that was measured to be faster; no other may."""
     monkeypatch.setattr(device, "current", lambda: replace(H200, compute_units=10**9))  # too few programs
     query, key, value = of(tokens, tokens, size, batch=1, heads=1, key_heads=1, on="cpu")
     scoring = Scoring(window=CAUSAL if is_causal else EVERYTHING)

@@ -1,4 +1,4 @@
-"""Instances of the matrix product: which one a product gets, and that all of them compile as they should."""
+"""The instances of the matrix product: which one a product gets, and how all of them compile."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def chosen(
         ((2048, 3072, 4096), (128, 128, 64), "ping-pong", 1),  # one and a half waves of 128 x 256
         ((3072, 3072, 3072), (128, 192, 64), "ping-pong", 1),  # three waves, but five of 128 x 128
         ((2304, 2304, 768), (128, 128, 64), "ping-pong", 1),
-        ((1536, 1536, 1536), (64, 128, 64), "simple", 1),  # of which a unit has three at a time
+        ((1536, 1536, 1536), (64, 128, 64), "simple", 1),  # three of these run on a unit at a time
         ((3072, 3072, 128), (128, 128, 64), "persistent", 1),
         ((2048, 2048, 2048), (128, 128, 64), "ping-pong", 1),
         ((1024, 1024, 1024), (64, 128, 128), "simple", 1),
@@ -47,7 +47,7 @@ def chosen(
 def test_the_configuration_measured_fastest_is_chosen(
     shape: tuple[int, int, int], tile: tuple[int, int, int], template: str, splits: int
 ) -> None:
-    """On the H200, in fp16."""
+    """Measured on an H200 in fp16."""
     found = chosen(*shape)
     assert (found.tile, found.template, found.splits) == (tile, template, splits)
     assert found.descriptors
@@ -71,7 +71,7 @@ def test_any_product_gets_a_configuration_that_fits(data: st.DataObject) -> None
 
 @pytest.mark.parametrize("shape", [(3072, 2112, 128), (3200, 4032, 64)], ids=str)
 def test_products_with_short_k_get_no_tile_that_needs_more_steps(shape: tuple[int, int, int]) -> None:
-    """By its times it would be one of 192 columns."""
+    """Predicted times alone would choose tiles of 192 columns."""
     m, n, k = shape
     a, b = torch.empty(m, k, dtype=torch.float16), torch.empty(k, n, dtype=torch.float16)
     gemm.launch(a, b, compute_units=H200.compute_units, **chosen(m, n, k).keywords)
@@ -85,7 +85,7 @@ def test_products_with_short_k_get_no_tile_that_needs_more_steps(shape: tuple[in
 
 @given(data=st.data())
 def test_configurations_chosen_on_hopper_can_be_launched(data: st.DataObject) -> None:
-    """Rows that begin at lines or not: templates have sizes that they do not take."""
+    """Templates refuse some sizes; rows begin at cache lines or elsewhere."""
     step = data.draw(st.sampled_from([1, 8, 64]), label="step")
     m, n, k = (step * data.draw(st.integers(1, 4096 // step), label=name) for name in "mnk")
     a, b = torch.empty(m, k, dtype=torch.float16), torch.empty(k, n, dtype=torch.float16)
@@ -120,7 +120,7 @@ def test_unaligned_rows_are_predicted_slower() -> None:
 
 
 def test_rows_beyond_whole_waves_get_a_launch_of_their_own() -> None:
-    """Of 24 x 12 tiles 264 fill two waves of 132 units; what is left over does not wait for a third."""
+    """264 of 24 x 12 tiles fill two waves of 132 units; the others need no third wave of such tiles."""
     found = chosen(3000, 3000, 3000)
     assert (found.rows, found.tile) == ((0, 22 * 128), (128, 256, 64))
     assert found.rest is not None
@@ -140,9 +140,9 @@ def test_rows_beyond_whole_waves_get_a_launch_of_their_own() -> None:
     [
         (4096, torch.float16, "ieee", ()),
         (1000, torch.float16, "ieee", ("a", "b")),
-        (3000, torch.float16, "ieee", ("b",)),  # of which a tile has more; copying both takes too long
+        (3000, torch.float16, "ieee", ("b",)),  # a tile has more of B than of A; copying both takes too long
         (2999, torch.float16, "ieee", ("a", "b")),
-        (4096, torch.float32, "tf32", ("b",)),  # B's neighbors are not along K
+        (4096, torch.float32, "tf32", ("b",)),  # B is not contiguous along K
         (4096, torch.float32, "ieee", ()),  # no matrix units
     ],
 )
@@ -182,7 +182,7 @@ def test_each_instance_compiles_without_spills_and_fits(
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.int8], ids=str)
 def test_a_masked_last_step_fits_beside_the_stages(dtype: torch.dtype) -> None:
-    """It is no part of the pipelined loop: its tiles of A and B come on top of the stages'."""
+    """The step is outside the pipelined loop: its tiles of A and B need room beside those of the stages."""
     a, b = (torch.empty(1001, 1001, dtype=dtype) for _ in range(2))
     output = torch.empty(1001, 1001, dtype=gemm.result_dtype(dtype))
     asked = choosing.asked_of(a, b, output, here=H200)
@@ -210,7 +210,7 @@ def test_configurations_chosen_for_batches_can_be_launched(
 
 
 def test_kept_launches_take_unaligned_addresses() -> None:
-    """Launches are kept by layout; of one layout there are tensors at odd addresses too."""
+    """Launches are kept by layout, and tensors of one layout may lie at odd addresses."""
     memory = torch.randn(64 * 64 + 1).half()
     for start in (0, 1, 0):
         a = memory[start : start + 64 * 64].view(64, 64)

@@ -1,4 +1,4 @@
-"""Products of tensors seen through descriptors: one kernel, whatever the descriptor says."""
+"""Implicit GEMM: products of tensors seen through descriptors, and the convolutions made of them."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def matrix(tensor: torch.Tensor) -> View:
 
 
 def windows(length: int, taps: int, margin: int) -> Descriptor:
-    """[place, tap] of a row that is padded: what a 1-D convolution multiplies."""
+    """Return the descriptor [place, tap] of a padded row, which a 1-D convolution multiplies."""
     row = transform(packed((length,)), [pad(length, margin, margin)], [(0,)], [(0,)])
     places = length + 2 * margin - taps + 1
     return transform(row, [embed((places, taps), (1, 1))], [(0,)], [(0, 1)], names=("row", "col"))
@@ -76,7 +76,7 @@ def test_products_of_strided_views_are_exact(options: dict[str, Any], dtype: tor
 
 @pytest.mark.parametrize("options", [{}, {"splits": 2}, {"template": "persistent", "programs": 2}])
 def test_products_of_views_that_are_no_matrices_are_exact(options: dict[str, Any]) -> None:
-    """Every tap of a padded row, times a matrix, stored in blocks of 4 x 4."""
+    """The windows of a padded row times a matrix are stored in blocks of 4 x 4."""
     row, b = random(30), random(5, 8, seed=1)
     places = 32
     blocks = transform(packed((8, 2, 4, 4)), [merge((8, 4)), merge((2, 4))], [(0, 2), (1, 3)], [(0,), (1,)])
@@ -140,7 +140,7 @@ def test_the_batch_of_a_view_is_a_stride() -> None:
 
 @pytest.mark.parametrize("kind", convolution.KINDS)
 def test_the_number_of_images_changes_no_constants(kind: str) -> None:
-    """What a kernel is compiled by is alike for all numbers of images, those that tiles divide too."""
+    """Constants are equal for all numbers of images, including those that tiles divide."""
     geometry = Geometry((7, 7), (7, 7), (3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1), 16, 32, 1)
     metas = []
     for images in (1, 2, 3, 16):
@@ -180,7 +180,7 @@ def test_phases_pair_each_pixel_with_its_taps_and_outputs(taps: int, stride: int
 
 
 def test_one_tile_operator_holds_every_dot() -> None:
-    """`tl.dot` stands in one tile operator: the GEMM, grouped GEMM, convolutions and attention call it."""
+    """The GEMM, grouped GEMM, convolutions and attention call the tile operator that holds `tl.dot`."""
     folder = Path(workbench.__file__).parent / "kernels"
     found = {}
     for file in folder.rglob("*.py"):
@@ -210,7 +210,9 @@ def test_a_convolution_that_is_a_matrix_is_loaded_by_tma() -> None:
     assert "cp.async.bulk.tensor" in step.stages["ptx"]
 
 
-@pytest.mark.parametrize("channels", [64, 72])  # a multiple of 16, which Triton sees by itself, and of 8
+@pytest.mark.parametrize(
+    "channels", [64, 72]
+)  # a multiple of 16, which Triton finds itself, and one of 8 only
 def test_convolutions_load_16_bytes_at_once_and_use_matrix_units(channels: int) -> None:
     geometry = Geometry((14, 14), (14, 14), (3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1), channels, channels, 1)
     x, y = (torch.zeros(2, channels, 14, 14, dtype=torch.float16).to(memory_format=torch.channels_last),) * 2
@@ -227,7 +229,7 @@ def test_convolutions_load_16_bytes_at_once_and_use_matrix_units(channels: int) 
 
 
 def test_operands_of_one_tile_shape_have_their_own_access_functions() -> None:
-    """Triton tells functions of a kernel apart by module, name, types and constants: these differ in none."""
+    """Triton distinguishes a kernel's functions by module, name, types and constants, which were equal."""
     geometry = Geometry((14, 14), (14, 14), (3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1), 64, 64, 1)
     grad = torch.zeros(2, 64, 14, 14, dtype=torch.float16).to(memory_format=torch.channels_last)
     w = torch.zeros(64, 64, 3, 3, dtype=torch.float16).to(memory_format=torch.channels_last)
@@ -241,7 +243,7 @@ def test_operands_of_one_tile_shape_have_their_own_access_functions() -> None:
 
 
 def test_phases_without_taps_compile() -> None:
-    """Of a 1 x 1 convolution with stride 2, three pixels of four: K is 0, and offsets depend on no column."""
+    """Three of four pixels of a 1 x 1 convolution with stride 2 have K = 0; no offset depends on a column."""
     geometry = Geometry((8, 8), (4, 4), (1, 1), (2, 2), ((0, 0), (0, 0)), (1, 1), 64, 64, 1)
     x = torch.zeros(2, 64, 8, 8, dtype=torch.float16).to(memory_format=torch.channels_last)
     y = torch.zeros(2, 64, 4, 4, dtype=torch.float16).to(memory_format=torch.channels_last)
@@ -252,7 +254,7 @@ def test_phases_without_taps_compile() -> None:
 
 @pytest.mark.parametrize("groups", [1, 4])
 def test_another_batch_compiles_nothing(groups: int) -> None:
-    """Of 49 pixels each: batches whose rows 16 divides, and others; few images and many; all gradients."""
+    """Images have 49 pixels; batches are few and many images, with rows that 16 divides and others."""
     w = torch.empty(64, 32 // groups, 3, 3, dtype=torch.float16).to(memory_format=torch.channels_last)
 
     def kernels(images: int) -> list[tuple[Any, ...]]:
@@ -279,7 +281,7 @@ def test_another_batch_compiles_nothing(groups: int) -> None:
 
 def test_images_with_unsuitable_strides_are_copied() -> None:
     def copied(*shape: int, groups: int = 1, last: bool = True, gathered: bool = True) -> int:
-        """Channels of a group in the copy; 0 where there is none."""
+        """Return the channels per group of the copy, or 0 without a copy."""
         x = torch.zeros(shape, dtype=torch.float16)
         x = x.to(memory_format=torch.channels_last) if last else x
         image = convolution.image_of(x, groups, is_gathered=gathered)
@@ -308,7 +310,7 @@ def test_images_with_unsuitable_strides_are_copied() -> None:
 def test_added_channels_hold_zeros(
     shape: tuple[int, ...], more: int, order: list[int], dtype: torch.dtype
 ) -> None:
-    """Of any strides, into memory that held something else; and kept ready for other tensors."""
+    """Sources have any strides, the memory held ones, and a kept launch copies to another tensor."""
     back = [order.index(d) for d in range(4)]
     source = torch.randn([shape[d] for d in order]).mul(9).to(dtype).permute(back)
     channels = shape[1]
@@ -324,7 +326,7 @@ def test_added_channels_hold_zeros(
 
 
 RAGGED = [
-    # input, weight, stride, padding, dilation, groups: pixels that no tile along K divides.
+    # input, weight, stride, padding, dilation, groups; no tile along K divides the number of pixels.
     ((2, 4, 37), (5, 4, 3), 1, 1, 1, 1),
     ((1, 4, 11, 13), (8, 2, 3, 3), 2, 1, 1, 2),
     ((1, 3, 5, 7), (3, 3, 2, 3), 1, 2, 2, 1),
@@ -335,7 +337,7 @@ RAGGED = [
 @pytest.mark.parametrize("template", implicit_gemm.TEMPLATES)
 @pytest.mark.parametrize("problem", RAGGED, ids=str)
 def test_programs_without_pixels_add_nothing_to_a_weights_gradient(problem: Any, template: str) -> None:
-    """By more splits than there are tiles along K, which is what a GPU of many units asks for."""
+    """A GPU with many units asks for more splits than there are tiles along K."""
     shape, of_weight, stride, padding, dilation, groups = problem
     x, w = random(*shape), random(*of_weight, seed=1).requires_grad_()
     convolve = getattr(torch.nn.functional, f"conv{len(shape) - 2}d")
@@ -366,7 +368,7 @@ def test_programs_without_pixels_add_nothing_to_a_weights_gradient(problem: Any,
 )
 @pytest.mark.parametrize("are_features_neighbors", [False, True])
 def test_hints_stay_within_the_tile_that_sums_splits(problem: Any, are_features_neighbors: bool) -> None:
-    """Triton 3.6 fails to compile one; and a mask that is said to be constant over more has to be so."""
+    """Triton 3.6 fails to compile larger hints, and masks must be constant over the promised elements."""
     shape, of_weight = problem
     groups = shape[1] // of_weight[1]
     x, w = random(*shape, dtype=torch.float16), random(*of_weight, dtype=torch.float16)
@@ -387,9 +389,9 @@ def test_hints_stay_within_the_tile_that_sums_splits(problem: Any, are_features_
 
 @pytest.mark.parametrize(("channels", "store"), [(4, 64), (8, 128)])
 def test_channels_are_loaded_from_planes_16_bytes_at_once(channels: int, store: int) -> None:
-    """And stored a pixel at a time; three channels that lie together are loaded one by one, stored by four.
+    """Pixels are stored one at a time. Three channels that lie together are loaded singly and stored by four.
 
-    The code is the same for any number of images.
+    The constants are equal for any number of images.
     """
     metas = []
     for images in (1, 16, 31):
@@ -407,7 +409,7 @@ def test_channels_are_loaded_from_planes_16_bytes_at_once(channels: int, store: 
 
 
 def test_only_the_gradient_of_the_weight_is_split() -> None:
-    """Its product is as long as there are pixels; others have as many columns as channels."""
+    """Its K is the number of pixels; the K of the others depends on the channels."""
     geometry = Geometry((56, 56), (56, 56), (3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1), 8, 8, 1)
     for machine in (A100, H200):
         with device.pretend(machine):
@@ -417,14 +419,14 @@ def test_only_the_gradient_of_the_weight_is_split() -> None:
                 for dtype in (torch.float16, torch.float32)
             }
         assert {kind for (kind, _), number in splits.items() if number > 1} == {"backward_weight"}
-        # One tile: as many splits as units, or the most there are where four programs share a unit.
+        # One tile: as many splits as units, or the most splits where four programs share a unit.
         of_weight = [splits["backward_weight", dtype] for dtype in (torch.float16, torch.float32)]
         assert of_weight == ([108, 108] if machine is A100 else [256, 132])
 
 
 @pytest.mark.parametrize("target", ["sm_80", "sm_90"])
 def test_a_product_that_made_llvm_abort_compiles(target: str) -> None:
-    """See `compiler.thawed`; other numbers of warps and other taps compile anyway."""
+    """See `compiler.thawed`. With other numbers of warps or taps it compiled anyway."""
     x, w, y = (torch.zeros(n, dtype=torch.float16) for n in ((4, 4, 42, 48), (8, 2, 4, 2), (4, 8, 20, 24)))
     geometry = geometry_of(2, x, w, stride=2, groups=2)
     launch = convolution.launch(
@@ -443,7 +445,7 @@ def test_small_products_are_listed_without_splits() -> None:
 
 @pytest.mark.parametrize("kind", convolution.KINDS)
 def test_the_instance_with_the_least_predicted_time_is_chosen(kind: str) -> None:
-    """The numbers of images within a band get one instance, and the fastest is no slower than any other."""
+    """No listed instance is predicted to be faster; batches of a similar size get one instance."""
     for channels, size, features, taps in ((64, 56, 64, 3), (2048, 7, 512, 1), (320, 64, 320, 3)):
         geometry = Geometry(
             (size, size), (size, size), (taps, taps), (1, 1), ((taps // 2,) * 2,) * 2, (1, 1), channels,

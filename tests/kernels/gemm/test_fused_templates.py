@@ -1,4 +1,4 @@
-"""Fused templates: any shapes, strides and batches give what their parts give one after the other."""
+"""Fused templates agree with their parts one after the other, for any shapes, strides and batches."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ reductions = pytest.mark.parametrize("reduction", REDUCED)
 
 
 def near(got: torch.Tensor, want: torch.Tensor, roundings: float = 8) -> None:
-    """Within some rounding steps of the largest value, in the result's type."""
+    """Assert an error within some roundings of the largest value, in the result's dtype."""
     assert got.shape == want.shape
     if got.dtype == torch.int64:
         assert torch.equal(got, want)
@@ -65,7 +65,7 @@ def near(got: torch.Tensor, want: torch.Tensor, roundings: float = 8) -> None:
 def drawn(
     data: st.DataObject, shapes: Sequence[tuple[str, str]]
 ) -> tuple[dict[str, int], list[torch.Tensor]]:
-    """Sizes by name; a tensor of small integers of each shape, some with batches, lying in any way."""
+    """Draw sizes by name, and a tensor of small integers for each shape, some with batches, in any layout."""
     names = sorted(set("".join(rows + cols for rows, cols in shapes)))
     sizes = {name: data.draw(st.sampled_from(SIZES), label=name) for name in names}
     batch = data.draw(st.sampled_from([(), (2,), (2, 3)]), label="batch")
@@ -80,7 +80,7 @@ def drawn(
 
 
 def guarded(shape: Sequence[int], dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
-    """Room for a result in the middle of memory that nobody may touch; and all of it."""
+    """Return an output in the middle of guarded memory, and all of that memory."""
     *batch, m, n = shape
     memory = torch.full((*batch, m + 4, n + 6), NOTHING, dtype=dtype)
     return memory[..., 2:-2, 3:-3], memory
@@ -108,7 +108,7 @@ def test_any_gated_product_agrees_with_float64(data: st.DataObject) -> None:
 @settings(max_examples=examples(30), deadline=None)
 @given(data=st.data())
 def test_any_pair_of_products_is_exact(data: st.DataObject) -> None:
-    """The first product is rounded, as where it is in memory."""
+    """The first product is rounded as if it were stored in memory."""
     _, (a, b0, b1) = drawn(data, [("m", "k"), ("k", "l"), ("l", "n")])
     name = data.draw(st.sampled_from(["identity", "relu"]), label="activation")
     tile = data.draw(st.sampled_from([(16, 32, 16, 16), (16, 16, 64, 32)]), label="tile")
@@ -122,12 +122,12 @@ def test_any_pair_of_products_is_exact(data: st.DataObject) -> None:
 
 @pytest.mark.parametrize("name", gemm_pair.ACTIVATIONS)
 def test_pairs_of_infinity_and_nan_agree_with_torch(name: str) -> None:
-    """Also where a tile hangs over the first product's columns, of which those that are none are 0."""
+    """Columns beyond the first product's end, in ragged tiles, count as 0."""
     a = torch.ones(4, 4)
     a[0, 0], a[1, 1], a[2, 2] = float("inf"), float("-inf"), float("nan")
     for size in (8, 16, 24):
         b0, b1 = whole(4, size).abs() + 1, torch.ones(size, 4)
-        # In fp64: by a CPU's vectors torch's gelu of infinity is NaN in fp32.
+        # In fp64, because vectorized torch on a CPU gives NaN for gelu of infinity in fp32.
         want = reference.ACTIVATIONS[name](a.double() @ b0.double()) @ b1.double()
         for between in (16, 32):
             for described in (False, True):
@@ -139,7 +139,7 @@ def test_pairs_of_infinity_and_nan_agree_with_torch(name: str) -> None:
 @settings(max_examples=examples(50), deadline=None)
 @given(data=st.data())
 def test_any_row_operator_of_a_product_agrees_with_float64(data: st.DataObject) -> None:
-    """In one kernel, in one of two parts, in two; where the product is in memory it is rounded."""
+    """The template is one kernel, one kernel with tiles of two parts, or two kernels."""
     sizes, (a, b) = drawn(data, [("m", "k"), ("k", "n")])
     operator = data.draw(st.sampled_from(list(ROWS)), label="operator")
     tile = data.draw(st.sampled_from([(16, 64, 16), (16, 16, 16), (16, 192, 16)]), label="tile")
@@ -173,19 +173,19 @@ def test_any_reduction_of_a_product_agrees_with_float64(data: st.DataObject) -> 
 def test_row_operators_of_normal_numbers_are_within_roundings(
     operator: str, dtype: torch.dtype, cols: int
 ) -> None:
-    """In one kernel as near as a rounding; in two that of the product comes first."""
+    """Two kernels round the product before the row operator."""
     a, b = numbers(20, 24, dtype=dtype), numbers(24, 50, dtype=dtype, seed=1)
     columns = [numbers(50, dtype=dtype, seed=5 + i) for i in range(COLUMNS[operator])]
     product = a.double() @ b.double()
     if cols < 50:
         product = (a.float() @ b.float()).to(dtype).double() if dtype != torch.float64 else product
     one = gemm_rows.launch(operator, a, b, *columns, epsilon=1e-5, tile=(16, cols, 16))
-    # Sums in another order can round a product the other way, which exp makes more of.
+    # Sums in another order may round the product differently, which exp magnifies.
     near(one.run()[0], ROWS[operator](product, *[t.double() for t in columns]), 8 if cols > 50 else 24)
 
 
 def test_moments_keep_their_digits_where_the_mean_is_large() -> None:
-    """1000 + noise, where a difference of squares would have no digit left."""
+    """Rows are large numbers plus noise, where a difference of squares would have no correct digit."""
     a = torch.cat([numbers(16, 8), torch.full((16, 1), 1.0)], 1)
     b = torch.cat([numbers(8, 70, seed=1), torch.full((1, 70), 1e4)])
     want = reference.layer_norm((a @ b).double(), (70,))
@@ -201,7 +201,7 @@ def test_reductions_of_infinity_and_nan_agree_with_torch(reduction: str) -> None
     b = whole(16, 40).clamp_(-3, 3)
     b[0, 3], b[1, 30], b[2, 3], b[3] = inf, -inf, nan, -inf
     b[5], b[6], b[6, 20], b[7, 30], b[7, 3], b[8, 39], b[9] = nan, -inf, nan, inf, nan, inf, inf
-    # 0 times infinity is no number: rows of one element of their own.
+    # Each row is a product of its own, with K = 1, because 0 times infinity is NaN.
     for cols in (64, 16):
         for row in range(10):
             one = a[row : row + 1, row : row + 1], b[row : row + 1]
@@ -279,7 +279,7 @@ def test_empty_k_gives_zeros_and_empty_results_launch_nothing() -> None:
 
 
 def test_far_rows_take_64_bit_offsets() -> None:
-    """A second row would be what there is not."""
+    """There is one row, so its stride of 2**31 touches no memory."""
     far = 2**31
     a, b = whole(1, 20).as_strided((1, 20), (far, 1)), whole(20, 30, seed=1)
     for one, want in (
@@ -294,7 +294,7 @@ def test_far_rows_take_64_bit_offsets() -> None:
 
 @pytest.mark.parametrize("n", [2, 30])
 def test_gated_operands_in_two_layouts_are_read_at_their_own_addresses(n: int) -> None:
-    """Compiled as on a GPU: one along K and one along N, at odd pitches, which no asynchronous copy loads."""
+    """Operands are contiguous along K and along N, at odd pitches that no asynchronous copy takes."""
     a = torch.empty(239, 787, dtype=torch.float16)
     gate, up = torch.empty(n, 787, dtype=a.dtype).t(), torch.empty(787, n, dtype=a.dtype)
     with device.planning_for("sm_90"):

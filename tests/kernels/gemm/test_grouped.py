@@ -1,4 +1,4 @@
-"""Grouped products: any division into groups gives what a loop of products does, and nobody reads offsets."""
+"""Grouped products agree with a loop of products for any division, and only kernels read the offsets."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from workbench.runtime import interpret
 pytestmark = pytest.mark.usefixtures("pretended")
 
 SMALL = (16, 32, 16)
-# Which of m, n and k is divided.
+# Name and number of the dimension (of m, n, k) that is divided into groups.
 AXES = {"m": 0, "n": 1, "k": 2}
 axes = pytest.mark.parametrize("axis", AXES.values(), ids=AXES)
 UNEVEN = (0, 1, 40, 0, 17, 3)
@@ -38,7 +38,7 @@ def ends_of(lengths: Sequence[int]) -> torch.Tensor:
 
 
 def shapes(axis: int, groups: int, sizes: Sequence[int]) -> list[tuple[int, ...]]:
-    """Of a, b and the output, for m, n and k of which the one that is divided is that of all groups."""
+    """Return the shapes of a, b and the output; of m, n and k, the divided one is the sum of all groups."""
     m, n, k = sizes
     each = [groups]
     return [
@@ -56,7 +56,12 @@ def operands(
     make: Any = whole,
     **options: Any,
 ) -> list[torch.Tensor]:
-    """a, b and offsets; `others`: the sizes that are not divided; `left`: what no group has."""
+    """Return a, b and offsets.
+
+    Args:
+        others: the two sizes that are not divided.
+        left: the number of rows or columns behind the last group.
+    """
     sizes = [*others]
     sizes.insert(axis, sum(lengths) + left)
     of_a, of_b, _ = shapes(axis, len(lengths), sizes)
@@ -74,7 +79,7 @@ def product(*args: Any, **options: Any) -> torch.Tensor:
 @settings(max_examples=examples(60), deadline=None)
 @given(data=st.data())
 def test_any_division_into_groups_is_exact(data: st.DataObject) -> None:
-    """Integers, so that each result is exact whatever the order of summation; between guards."""
+    """Results of integers are exact in any order of summation; guards surround the output."""
     axis = data.draw(st.sampled_from(list(AXES.values())), label="axis")
     lengths = data.draw(st.lists(st.sampled_from([0, 1, 2, 15, 16, 17, 40]), max_size=5), label="lengths")
     left = data.draw(st.sampled_from([0, 1, 20, -sum(lengths) % 32]), label="left")
@@ -105,13 +110,13 @@ def test_any_division_into_groups_is_exact(data: st.DataObject) -> None:
 @axes
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 def test_grouped_products_are_as_accurate_as_torchs(axis: int, dtype: torch.dtype) -> None:
-    """At most twice as far from float64 as torch's own products, and one rounding of the largest value."""
+    """The error is at most twice torch's, plus one rounding of the largest value."""
     a, b, offs = operands(axis, (60, 0, 1, 130), (50, 70), make=numbers, dtype=dtype)
     got, torchs = grouped_gemm.launch(a, b, offs).run()[0], reference.grouped_mm(a, b, offs=offs)
     assert (got.shape, got.dtype) == (torchs.shape, torchs.dtype)
     exact = loop(a, b, offs)
     off, theirs = ((t.double() - exact).abs().max().item() for t in (got, torchs))
-    # Of float64 there is nothing wider to compare with: a few roundings.
+    # No wider dtype gives an exact result for float64, so a few roundings are allowed.
     roundings = 8 if dtype == torch.float64 else 1
     assert off <= 2 * theirs + roundings * exact.abs().max().item() * torch.finfo(dtype).eps
 
@@ -119,7 +124,7 @@ def test_grouped_products_are_as_accurate_as_torchs(axis: int, dtype: torch.dtyp
 @axes
 @pytest.mark.parametrize("lengths", [(), (0,), (0, 0, 0), (33,), (0, 33), (33, 0), (1,) * 20], ids=str)
 def test_empty_groups_agree_with_a_loop_of_products(axis: int, lengths: tuple[int, ...]) -> None:
-    """None at all, only empty ones, before and behind others, more than there are rows in a tile."""
+    """There are no groups, only empty ones, empty ones before and behind others, and many in one tile."""
     for left in (0, 5):
         a, b, offs = operands(axis, lengths, (20, 18), left=left)
         want = loop(a, b, offs).float()
@@ -153,7 +158,7 @@ def test_nothing_behind_the_last_group_is_read(axis: int) -> None:
 
 @axes
 def test_a_group_does_not_see_its_neighbors(axis: int) -> None:
-    """Their tiles lie beside its own, and hold what would show."""
+    """NaN and infinity in its neighbors, whose tiles lie beside its own, do not reach it."""
     a, b, offs = operands(axis, (20, 9, 21), (18, 35))
     others = [slice(0, 20), slice(29, 50)]
     for tensor, of_it in ((a, (0, None, 1)), (b, (None, 1, 0))):
@@ -170,7 +175,7 @@ def test_a_group_does_not_see_its_neighbors(axis: int) -> None:
 
 @axes
 def test_offsets_are_read_by_the_kernel_alone(axis: int) -> None:
-    """So that a launch serves for any division of as much."""
+    """A launch serves any division of the same total."""
     a, b, offs = operands(axis, UNEVEN, (20, 30))
     one = grouped_gemm.launch(a, b, offs, tile=SMALL)
     for lengths in (UNEVEN, (61, 0, 0, 0, 0, 0), (0, 0, 0, 0, 0, 61), (10, 10, 10, 10, 10, 11), (1,) * 6):
@@ -203,7 +208,7 @@ def test_results_are_the_same_bits_in_any_order_of_programs(axis: int) -> None:
 
 @axes
 def test_far_groups_take_64_bit_offsets(axis: int) -> None:
-    """Far apart would be what there is not: a second group, a second row."""
+    """There is one group or row, so its stride of 2**31 touches no memory."""
     far = 2**31
     a, b, offs = operands(axis, (20,), (1, 30) if axis else (30, 40))
     if axis:
@@ -222,7 +227,7 @@ def test_far_groups_take_64_bit_offsets(axis: int) -> None:
     axis=st.sampled_from(list(AXES.values())),
 )
 def test_there_are_programs_for_all_tiles(lengths: list[int], left: int, axis: int) -> None:
-    """And for at most one more in each group, and for what is behind them."""
+    """There is at most one more for each group, and for the rows behind the groups."""
     tile = (16, 32, 16)
     one = grouped_gemm.launch(*operands(axis, lengths, (40, 70), left=left, make=torch_empty), tile=tile)
     others = [triton.cdiv(size, length) for size, length in zip((40, 70), tile, strict=False)]
@@ -249,7 +254,7 @@ def test_each_tile_is_stored_once(axis: int) -> None:
 
 
 def test_another_number_of_rows_compiles_nothing() -> None:
-    """Of a mixture of experts it changes with each batch."""
+    """The number of rows changes with each batch of a mixture of experts."""
     b = torch.empty(4, 72, 136, dtype=torch.bfloat16)
     metas = [
         grouped_gemm.launch(torch.empty(rows, 72, dtype=b.dtype), b, ends_of((1, 2, 3, 4))).steps[0].meta
@@ -275,7 +280,8 @@ def test_kept_launches_run_on_each_calls_own_tensors() -> None:
         assert torch.equal(ops.grouped_mm(a, b, offs=offs).double(), loop(a, b, offs))
 
 
-# What is divided, and how A and B lie: contiguous are k of both, k of A and n of B, m of A and n of B.
+# The divided dimension, and the layouts of A and B. Contiguous are k of both, then k of A and n of B, then m
+# of A and n of B.
 LAYOUTS = {
     "m, NT": (0, ("dense", "transposed")),
     "m, NN": (0, ("dense", "dense")),
@@ -285,7 +291,7 @@ layouts = pytest.mark.parametrize("layout", LAYOUTS)
 
 
 def compiled(layout: str, size: int, dtype: torch.dtype, **options: Any) -> CompiledStep:
-    """Eight groups, for an H200."""
+    """Return the compiled step of a product with eight groups for sm_90."""
     axis, lie = LAYOUTS[layout]
     sizes = [size, size, size]
     sizes[axis] = 8 * size
@@ -298,12 +304,12 @@ def compiled(layout: str, size: int, dtype: torch.dtype, **options: Any) -> Comp
 @layouts
 @pytest.mark.parametrize(("size", "bits"), [(1024, 128), (1000, 128), (996, 64), (999, 16)])
 def test_accesses_are_as_wide_as_strides_allow(size: int, bits: int, layout: str) -> None:
-    """Wherever groups end: of what is divided, no multiple is known, but of the strides."""
+    """Groups end anywhere: divisors of strides are known, but none of the divided dimension."""
     step = compiled(layout, size, torch.bfloat16, tile=(64, 64, 32))
     assert not step.problem
     assert step.spills == 0
     tiles = [each for each in step.instructions if each.kind in ("asynchronous copy", "global load")]
-    offsets = {32}  # one at a time
+    offsets = {32}  # offsets are loaded one at a time
     assert {each.bits for each in tiles} - offsets == {bits}
     assert any(each.kind == "matrix" for each in step.instructions)
 

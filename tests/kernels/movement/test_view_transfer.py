@@ -1,4 +1,4 @@
-"""Transfer of what descriptors see: any descriptor and dtype, wide accesses, nothing beyond the tensors."""
+"""Transfer of views: any descriptor and dtype, with wide accesses, and none outside the tensors."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ FORMATS = [torch.contiguous_format, torch.channels_last]
 def test_any_descriptor_is_copied_in_any_order(
     descriptor: Descriptor, order: list[int], data: st.DataObject
 ) -> None:
-    """Against its meaning index by index; the output's dimensions in any order, tiles that hang over."""
+    """Elements agree with the descriptor index by index, for outputs in any order and ragged tiles."""
     lengths: Any = descriptor.lengths
     reach = descriptor.reach
     if 0 in lengths or reach.low is None or reach.low < 0 or reach.high is None:
         return
-    source = torch.arange(max(reach.high, 0) + 1, dtype=torch.int32)  # of none valid it is negative
+    source = torch.arange(max(reach.high, 0) + 1, dtype=torch.int32)  # negative if no index is valid
     order = [d for d in order if d < len(lengths)]
     output = torch.full([lengths[d] for d in order], 99, dtype=torch.int32)
     stored = output.permute([order.index(d) for d in range(len(lengths))])
     seen, places = matrices(descriptor, naive(lengths, stored.stride()), 4)
     if seen.reach.low is None or seen.reach.low < 0:
-        return  # of merged dimensions it is not known that i - i is 0: a view of this is refused
+        return  # for merged dimensions i - i is not known to be 0, so the view is refused
     tile = data.draw(st.sampled_from([None, (1, 1), (2, 8), (16, 4)]))
     view_transfer.launch(View(source, seen, {}), View(output, places, {}), fill=-7, tile=tile).run()
     for index in itertools.product(*map(range, lengths)):
@@ -81,7 +81,7 @@ def test_views_of_padding_alone_are_filled() -> None:
     ids=str,
 )
 def test_fills_of_every_dtype_keep_their_bits(dtype: torch.dtype, value: Any) -> None:
-    """Bit by bit, so that a NaN stays the one it was."""
+    """Bits are compared, so a NaN must keep its payload."""
     source, output = torch.zeros(4, dtype=torch.float32).to(dtype), torch.zeros(8).to(dtype)
     seen, places = matrices(
         transform(packed((4,)), [pad(4, 1, 3)], [(0,)], [(0,)]), packed((8,)), source.element_size()
@@ -101,7 +101,7 @@ def test_invalid_elements_of_the_output_are_not_stored() -> None:
 
 
 def backward(rows: int, cols: int) -> Descriptor:
-    """A matrix whose columns lie in reverse."""
+    """Return the descriptor of a matrix whose columns are in reverse order."""
     moved = transform(
         packed((rows, cols)), [pass_through(rows), offset(cols, cols - 1)], [(0,), (1,)], [(0,), (1,)]
     )
@@ -134,7 +134,7 @@ def test_reversed_elements_are_loaded_in_memory_order(
 
 
 def test_offsets_have_64_bits_where_needed() -> None:
-    """Of tensors that nobody touches, so that they take no memory."""
+    """The tensors are never touched, so they take no memory."""
     for rows, wide in ((2**10, False), (2**12, True)):
         source, output = (torch.empty(rows, 2**19 + 8, dtype=torch.int8) for _ in range(2))
         launch = rearrangement.launch(rearrangement.flip(tuple(source.shape), (1,)), source, output)
@@ -142,7 +142,7 @@ def test_offsets_have_64_bits_where_needed() -> None:
 
 
 def test_elements_beyond_32_bit_offsets_are_copied(tmp_path: Path) -> None:
-    """In a file with nothing in it, which takes memory where it is touched."""
+    """The source is in a sparse file, which takes memory only where it is touched."""
     memory = torch.from_file(str(tmp_path / "sparse"), shared=True, size=2**31 + 200, dtype=torch.int8)
     source = memory.as_strided((2, 100), (2**31, 1))
     source.copy_(torch.arange(200).view(2, 100))
@@ -155,7 +155,7 @@ def test_elements_beyond_32_bit_offsets_are_copied(tmp_path: Path) -> None:
 
 def test_default_tiles_of_common_lengths() -> None:
     assert default_tile(8192, 8192, 2, is_transposed=False) == (4, 1024)
-    assert default_tile(None, 3136, 2, is_transposed=False) == (16, 256)  # 512 would leave an eighth over
+    assert default_tile(None, 3136, 2, is_transposed=False) == (16, 256)  # 512 would mask an eighth
     assert default_tile(1, 2**20, 4, is_transposed=False) == (1, 2048)
     assert default_tile(3, 5, 4, is_transposed=False) == (4, 8)
     assert default_tile(None, 35, 4, is_transposed=False) == (32, 64)  # narrower ones have no whole line
@@ -198,11 +198,11 @@ def test_invalid_arguments_are_refused() -> None:
 
 
 def test_columns_are_the_contiguous_dimensions_of_the_output() -> None:
-    """In the output; what does so in the source, if it is another dimension, is the last of the rows."""
+    """The contiguous dimension of the source, if it is another one, becomes the last of the rows."""
     n = symbol("n", least=1)
     plain, _ = matrices(packed((n, 8, 4, 64)), packed((n, 8, 4, 64)), 2)
-    assert [str(length) for length in plain.lengths] == ["n * 8", "256"]  # 512 bytes, and no more
-    # From planes to channels that lie together: pixels are neighbors in the source.
+    assert [str(length) for length in plain.lengths] == ["n * 8", "256"]  # 512 bytes, and no longer rows
+    # From planes to contiguous channels: pixels are adjacent in the source.
     planes, pixels = matrices(packed((n, 3, 50, 60)), naive((n, 3, 50, 60), (9000, 1, 180, 3)), 2)
     assert [str(length) for length in planes.lengths] == ["n * 3000", "3"]
     assert [pixels.bind(n=1).offset(index) for index in ((0, 1), (1, 0))] == [1, 3]
@@ -229,7 +229,7 @@ def test_the_batch_changes_no_constants(how: Any, shape: tuple[int, ...]) -> Non
 
 
 def widths(launch: Launch) -> tuple[int | None, int | None]:
-    """Bits that a lane loads and stores at once on an H100."""
+    """Return the bits that a lane loads and stores at once on sm_90."""
     (step,) = lens.compile(launch, "sm_90")
     return step.widest("global load"), step.widest("global store")
 
@@ -237,7 +237,7 @@ def widths(launch: Launch) -> tuple[int | None, int | None]:
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)
 @pytest.mark.parametrize("dims", [(0,), (1,), (0, 1)])
 def test_flips_load_and_store_16_bytes_at_once(dims: tuple[int, ...], dtype: torch.dtype) -> None:
-    """Also where elements lie in reverse: the lanes turn them around, and share no memory for it."""
+    """Lanes reverse the elements in registers, without shared memory."""
     source, output = torch.empty(2, 1024, 1024, dtype=dtype)
     launch = rearrangement.launch(rearrangement.flip((1024, 1024), dims), source, output)
     assert widths(launch) == (128, 128)
@@ -246,9 +246,9 @@ def test_flips_load_and_store_16_bytes_at_once(dims: tuple[int, ...], dtype: tor
 
 
 def test_rearrangements_move_as_many_bits_as_lie_together() -> None:
-    """As many bits as lie together: windows and shifts begin anywhere, rows of 58 halves at 4 of them.
+    """Windows and shifts begin at any element; rows of 58 fp16 elements begin at multiples of 4.
 
-    What is loaded element by element is stored by 8 bytes, so that the lanes that load are closer together.
+    Elements that are loaded one by one are stored by 8 bytes, so lanes that load are closer together.
     """
     image = torch.empty(8, 64, 56, 56, dtype=torch.float16)
     windows = Windows((3, 3), (56, 56), (1, 1), (1, 1), (1, 1))
@@ -277,7 +277,7 @@ def test_another_batch_and_fill_compile_nothing() -> None:
 
 
 def test_rows_beyond_31_bits_are_counted_in_64() -> None:
-    """Of a tensor of which nothing is touched: what the kernel computes of rows is of 64 bits."""
+    """The kernel computes rows in 64 bits; the tensors are never touched."""
     many = 2**31 + 16
     rows = symbol("images", least=1, multiple_of=16)
     seen = naive((rows, 1), (1, 1), names=("row", "col"))

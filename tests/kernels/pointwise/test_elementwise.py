@@ -1,4 +1,4 @@
-"""Elementwise operators of two tensors, of any layout and dtype, and the dimensions they are merged to."""
+"""Elementwise operators of two tensors of any layout and dtype, and the merging of their dimensions."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def numbers(shape: tuple[int, ...], dtype: torch.dtype, seed: int = 0) -> torch.
 
 
 def addresses(shape: tuple[int, ...], strides: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
-    """For every element, where it lies in each tensor, by brute force."""
+    """Return the offsets of every element in each tensor, by brute force."""
     return sorted(
         tuple(sum(i * step for i, step in zip(index, steps, strict=True)) for steps in strides)
         for index in itertools.product(*map(range, shape))
@@ -51,7 +51,7 @@ def addresses(shape: tuple[int, ...], strides: list[tuple[int, ...]]) -> list[tu
 
 @st.composite
 def layouts(draw: st.DrawFn, smallest: int = 1) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
-    """A shape, and strides of three tensors: dense, permuted, with gaps, expanded (the last never)."""
+    """Draw a shape, and strides of three tensors: dense, permuted, with gaps, or (not the last) expanded."""
     shape = tuple(draw(st.lists(st.integers(smallest, 4), max_size=4)))
     strides = []
     for expandable in (True, True, False):
@@ -79,7 +79,7 @@ def test_merged_dimensions_reach_the_same_elements(layout: tuple[Any, Any]) -> N
 
 @given(layouts())
 def test_nothing_is_left_to_merge(layout: tuple[Any, Any]) -> None:
-    """Two neighbors that could be one, or a dimension of one element, would be work for each element."""
+    """Mergeable neighbors and dimensions of length 1 would cost work for each element."""
     shape, strides = layout
     sizes, merged = collapse(shape, strides)
     assert sizes == (1,) or all(n > 1 for n in sizes)
@@ -92,11 +92,11 @@ def test_nothing_is_left_to_merge(layout: tuple[Any, Any]) -> None:
     ("shape", "strides", "sizes", "merged"),
     [
         ((2, 3, 4), [(12, 4, 1)] * 3, (24,), [(1,)] * 3),  # contiguous: one run
-        ((2, 3, 4), [(1, 2, 6)] * 3, (24,), [(1,)] * 3),  # all reversed alike: one run too
-        ((2, 3, 4), [(12, 4, 1), (0, 0, 0), (12, 4, 1)], (24,), [(1,), (0,), (1,)]),  # and a number
-        ((2, 3), [(3, 1), (0, 1), (3, 1)], (2, 3), [(3, 1), (0, 1), (3, 1)]),  # a row for each row
+        ((2, 3, 4), [(1, 2, 6)] * 3, (24,), [(1,)] * 3),  # all reversed alike: also one run
+        ((2, 3, 4), [(12, 4, 1), (0, 0, 0), (12, 4, 1)], (24,), [(1,), (0,), (1,)]),  # an expanded number
+        ((2, 3), [(3, 1), (0, 1), (3, 1)], (2, 3), [(3, 1), (0, 1), (3, 1)]),  # an expanded row
         ((2, 3), [(1, 2), (3, 1), (3, 1)], (2, 3), [(1, 2), (3, 1), (3, 1)]),  # transposed
-        ((5, 1, 4), [(4, 9, 1)] * 3, (20,), [(1,)] * 3),  # a dimension of one element has any stride
+        ((5, 1, 4), [(4, 9, 1)] * 3, (20,), [(1,)] * 3),  # a dimension of length 1 may have any stride
         ((), [()] * 3, (1,), [(1,)] * 3),  # no dimensions
         ((1, 1), [(7, 3)] * 3, (1,), [(1,)] * 3),
         ((3, 4), [(8, 2)] * 3, (12,), [(2,)] * 3),  # every other element
@@ -122,7 +122,7 @@ def tensor_of(
 def test_sums_of_any_layout_and_dtypes_agree_with_torch(
     layout: tuple[Any, Any], dtypes: Any, tile: int
 ) -> None:
-    """Into poisoned memory, whose elements between and around the output's stay as they were."""
+    """Memory between and around the output's elements is not written."""
     shape, strides = layout
     assume(torch.Size(shape).numel() <= 64 * tile)
     x, y = (
@@ -142,7 +142,6 @@ def test_sums_of_any_layout_and_dtypes_agree_with_torch(
 
 @pytest.mark.parametrize("dtype", [*FLOATS, *INTEGERS], ids=str)
 def test_axpy_wraps_integers_and_rounds_floats_once(dtype: torch.dtype) -> None:
-    """Integers wrap around, halves are rounded once at the end."""
     x, y = numbers((100,), dtype), numbers((100,), dtype, seed=1)
     alpha = 0.3 if dtype.is_floating_point else -3
     (result,) = launch(x, y, operation="axpy", alpha=alpha, tile=64).run()
@@ -157,7 +156,7 @@ def test_axpy_wraps_integers_and_rounds_floats_once(dtype: torch.dtype) -> None:
 
 
 def test_alpha_reaches_the_kernel_in_fp64() -> None:
-    """alpha reaches a kernel in fp64: rounded to fp32 on the way, it would be off in the ninth digit."""
+    """Rounded to fp32 on the way, alpha would differ in the ninth digit."""
     x, y = numbers((16,), torch.float64), numbers((16,), torch.float64, seed=1)
     (result,) = launch(x, y, operation="axpy", alpha=0.1).run()
     torch.testing.assert_close(result, y + 0.1 * x, rtol=2e-16, atol=2e-16)
@@ -217,7 +216,7 @@ def test_programs_write_all_elements_in_any_order(seed: int, rows: int, columns:
 
 
 def test_work_counts_each_element_in_memory_once() -> None:
-    """Each input is read once, what is broadcast is one element in memory; each output is written once."""
+    """Inputs are read once, expanded elements count once, and outputs are written once."""
     x, row, column = torch.zeros(4, 6), torch.zeros(6), torch.zeros(4, 1, dtype=torch.float64)
     one_run = launch(x, x + 1)
     assert one_run.work is not None
@@ -251,14 +250,14 @@ def test_default_tiles_give_each_lane_16_bytes() -> None:
         (torch.float16, 2048),
         (torch.int8, 4096),
     ):
-        # 16 bytes a lane, 32 lanes, 8 warps
+        # 16 bytes per lane, 32 lanes, 8 warps
         step = launch(x.to(dtype), x.to(dtype)).steps[0]
         assert (step.meta["BLOCK_SIZE"], step.meta["num_warps"]) == (tile, 8)
 
 
 @pytest.fixture(scope="module")
 def wide_memory(tmp_path_factory: pytest.TempPathFactory) -> torch.Tensor:
-    """Four gigabytes of a file with nothing in it, which takes no memory and no disk until it is touched."""
+    """Four gigabytes of a sparse file, which take no memory and no disk until they are touched."""
     file = tmp_path_factory.mktemp("wide") / "sparse"
     return torch.from_file(str(file), shared=True, size=2**32 + 2**10, dtype=torch.uint8)
 
@@ -267,16 +266,12 @@ def wide_memory(tmp_path_factory: pytest.TempPathFactory) -> torch.Tensor:
     ("shape", "strides", "wide"),
     [
         ((2**31 - 16,), (1,), False),
-        (
-            (2**31,),
-            (1,),
-            True,
-        ),  # the last element is number 2^31 - 1, but the kernel compares with the length
+        ((2**31,), (1,), True),  # the kernel compares offsets with the length, which is 2^31
         ((2**31 + 5,), (1,), True),
         ((2**16, 2**16), (2**16, 1), True),
         ((2, 100), (2**31, 1), True),  # few elements, far apart
         ((2, 100), (2**30, 1), False),
-        ((2**20, 2**12), (0, 0), True),  # one element, but the output's are many
+        ((2**20, 2**12), (0, 0), True),  # one element, but many in the output
     ],
     ids=str,
 )
@@ -301,7 +296,7 @@ def refused(*args: Any, **options: Any) -> str:
 def test_unsupported_tensors_are_refused() -> None:
     x = torch.zeros(4, 6)
     assert "shapes differ: x (4, 6), y (6, 4)" in refused(x, torch.zeros(6, 4))
-    assert "shapes differ: x (4, 6), y (6,)" in refused(x, torch.zeros(6))  # broadcasting is the caller's
+    assert "shapes differ: x (4, 6), y (6,)" in refused(x, torch.zeros(6))  # the caller broadcasts
     assert "shapes differ: x (4, 6), output (4, 5)" in refused(x, x, x[:, 1:])
     assert "y is torch.complex64; supported: float32, float16" in refused(x, x.to(torch.complex64))
     assert "output is torch.float8_e5m2; supported" in refused(x, x, x.to(torch.float8_e5m2))
@@ -315,11 +310,11 @@ def test_unsupported_tensors_are_refused() -> None:
     assert "of output may share one address: its strides are (1, 1)" in refused(
         windows + 1, windows + 1, windows
     )
-    assert is_supported(windows, windows, torch.zeros(4, 2)) == ""  # to read an element twice is well
+    assert is_supported(windows, windows, torch.zeros(4, 2)) == ""  # inputs may share elements
     assert is_supported(x, x, torch.zeros(1, 6).expand(1, 6)) != ""
-    assert is_supported(x[:1], x[:1], torch.zeros(6).expand(1, 6)) == ""  # of length 1: nothing is shared
+    assert is_supported(x[:1], x[:1], torch.zeros(6).expand(1, 6)) == ""  # length 1 shares no memory
     empty = torch.zeros(0).as_strided((0, 6), (0, 0))
-    assert is_supported(empty, empty, empty) == ""  # of no elements: nor here
+    assert is_supported(empty, empty, empty) == ""  # nor do empty tensors
     assert is_supported(x, x.half()) == ""
 
 
@@ -378,7 +373,7 @@ def test_the_reference_agrees_with_torch() -> None:
 
 @pytest.mark.parametrize("kernel", [elementwise.binary_kernel, elementwise.binary_strided_kernel])
 def test_alpha_is_compiled_as_a_double(kernel: Any) -> None:
-    """Triton passes a Python float as fp32 unless the annotation, as Triton reads it, says otherwise."""
+    """Triton passes a Python float as fp32 unless the annotation of the parameter says otherwise."""
     compiled = JITFunction(kernel.fn)
     assert {p.name: p.annotation_type for p in compiled.params}["alpha"] == "fp64"
 
@@ -386,7 +381,7 @@ def test_alpha_is_compiled_as_a_double(kernel: Any) -> None:
 @pytest.mark.parametrize("around", [-80, -16, -3, 0, 20])
 @pytest.mark.parametrize("name", ["sigmoid_gated", "silu_gated", "gelu_tanh_gated"])
 def test_gated_activations_are_accurate_on_narrow_ranges(name: str, around: float) -> None:
-    """Of numbers that are alike, which show the rounding steps of a rounded exponent."""
+    """Errors of a rounded exponent show among numbers of similar size."""
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(2048, generator=generator) / 4 + around
     (got,) = elementwise.launch(x, torch.ones(2048), operation=name).run()

@@ -1,4 +1,4 @@
-"""A chain in a kernel of its own, and the rungs of lesson 10: the same as the shipped kernel's epilogue."""
+"""A chain in a kernel of its own, and the rungs of lesson 10, agree with the fused epilogue's meaning."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_unfused_chains_refuse_invalid_arguments() -> None:
     with pytest.raises(InvalidArgumentError, match=r"tile\[0\]"):
         epilogues_unfused.launch(x, epilogues.relu(), tile=(3, 8))
     with pytest.raises(ArgumentTypeError, match="epilogue"):
-        epilogues_unfused.launch(x, "relu")  # type: ignore[arg-type] # that is the question
+        epilogues_unfused.launch(x, "relu")  # type: ignore[arg-type]
     with pytest.raises(TensorMismatchError, match="32 bits"):
         epilogues_unfused.launch(torch.empty(2**16, 2**15, dtype=torch.float16), epilogues.relu())
 

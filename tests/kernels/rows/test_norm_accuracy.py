@@ -1,4 +1,4 @@
-"""Mean, scale and result of every norm are at most as far from float64 as torch's, however large the mean."""
+"""Mean, scale and result of every norm are as accurate as torch's, however large the mean is."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.usefixtures("pretended")
 
 FLOATS = [torch.float32, torch.float16, torch.bfloat16]
 
-# How programs share rows: in registers, in tiles, and split over programs, with parts that differ.
+# How programs share rows: in registers, in tiles, and split over programs in parts of different lengths.
 WAYS: dict[str, dict[str, Any]] = {
     "whole": {"tile": (2, 2048)},
     "tiles": {"tile": (2, 128), "splits": 1},
@@ -77,7 +77,7 @@ def test_layer_norm_is_as_accurate_as_torchs(way: str, ratio: float) -> None:
 @pytest.mark.parametrize("norm", [layer_norm, group_norm_of, batch_norm_of])
 @pytest.mark.parametrize("way", WAYS)
 def test_the_scale_is_accurate_where_the_mean_is_large(way: str, norm: Callable[..., Norm]) -> None:
-    """Within four steps, where torch's Welford is off by hundreds: no step is one of the mean."""
+    """The error is at most four roundings of the scale, where torch's Welford has hundreds."""
     for seed in SEEDS:
         x = rows(2, 1023, 1e4, seed, torch.float32)
         found, right = norm(**WAYS[way])(x).scale, exact(x).scale
@@ -115,7 +115,7 @@ def test_batch_norm_is_as_accurate_as_torchs(way: str, ratio: float) -> None:
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("value", [5.0, 0.1, -1 / 3, 1e4 + 0.1, -1e6 / 7, 1e10])
 def test_equal_numbers_have_zero_variance(way: str, value: float) -> None:
-    """Whatever the number of elements is divided by: a rounding of their sum is no deviation."""
+    """The rounding of their sum is no deviation, for any number of elements."""
     for length in (3, 701, 1023):
         x = torch.full((2, length), value)
         mean, scale, result = layer_norm(**WAYS[way])(x)
@@ -139,7 +139,7 @@ def test_layer_norm_is_accurate_after_a_deviating_element(way: str) -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_layer_norm_is_accurate_after_a_deviating_tile(way: str) -> None:
-    """Lanes are shifted by their first numbers: of all numbers the worst to shift by."""
+    """Lanes are shifted by their first numbers, which are the worst shifts here."""
     assert_near_where_the_first_are_unlike(way, 128)
 
 
@@ -154,7 +154,7 @@ def assert_near_where_the_first_are_unlike(way: str, many: int) -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_layer_norm_is_accurate_where_parts_have_other_means(way: str) -> None:
-    """Such as channels of an image: dark ones, and bright ones."""
+    """An image has such parts: dark channels and bright ones."""
     inputs = [rows(3, 1023, 0.0, seed, torch.float32) * 0.01 for seed in SEEDS]
     for x in inputs:
         x[:, 130:] += 5
@@ -176,7 +176,7 @@ def test_nan_and_infinity_stay_in_their_row(way: str, place: int, value: float) 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("value", [1e20, -1e30, 1e34])
 def test_overflowing_squares_give_a_scale_of_zero(way: str, value: float) -> None:
-    """An infinite variance, and so a scale of 0; not NaN, as of infinity less infinity."""
+    """The variance is infinite, so the scale is 0, and not NaN as for infinity minus infinity."""
     x = value * rows(3, 1023, 1.0, 0, torch.float32)
     mean, scale, result = layer_norm(**WAYS[way])(x)
     assert not scale.any()
@@ -187,14 +187,14 @@ def test_overflowing_squares_give_a_scale_of_zero(way: str, value: float) -> Non
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("value", [3e38, -7.7e37])
 def test_overflowing_sums_leave_the_mean_finite(way: str, value: float) -> None:
-    """The mean does not, nor does what is left of equal numbers."""
+    """Neither the mean overflows nor the differences from it."""
     mean, _, result = layer_norm(**WAYS[way])(torch.full((2, 1023), value))
     torch.testing.assert_close(mean, torch.full((2,), value), rtol=2e-7, atol=0)
     assert not result.any()
 
 
 def test_running_statistics_are_accurate_and_unbiased() -> None:
-    """The variance is the unbiased one, and a momentum of 1 keeps nothing of what was."""
+    """A momentum of 1 keeps nothing of the old statistics."""
     x = rows(6, 1023, 1e4, 0, torch.float32).reshape(6, 3, 341).transpose(0, 1).contiguous()
     mean, variance = torch.zeros(6), torch.ones(6)
     ops.batch_norm(x, mean, variance, training=True, momentum=1.0)
@@ -205,7 +205,7 @@ def test_running_statistics_are_accurate_and_unbiased() -> None:
 
 @pytest.mark.parametrize("tile", [(16, 64, 32), (16, 192, 32), (16, 32, 32)])
 def test_layer_norm_of_a_product_is_as_accurate_as_torchs(tile: tuple[int, int, int]) -> None:
-    """Whole in a tile, in the two parts of one, and in several; of a product that is exact."""
+    """Rows are in one tile, in a tile of two parts, or in several tiles; the product is exact."""
     inputs = [rows(9, 60 if tile[1] < 192 else 180, 1e4, seed, torch.float32) for seed in SEEDS]
 
     def found(x: torch.Tensor) -> Found:
@@ -219,7 +219,7 @@ def test_layer_norm_of_a_product_is_as_accurate_as_torchs(tile: tuple[int, int, 
 @pytest.mark.parametrize("ratio", RATIOS)
 @pytest.mark.parametrize("way", ["whole", "tiles"])
 def test_the_gradient_of_the_input_is_as_accurate_as_torchs(way: str, ratio: float) -> None:
-    """Of saved statistics: those of the rows that torch has are no nearer."""
+    """The gradient is computed from saved statistics, as torch does."""
     off, theirs = [], []
     for seed in SEEDS:
         x, gradient = (
@@ -243,7 +243,7 @@ def test_the_gradient_of_the_input_is_as_accurate_as_torchs(way: str, ratio: flo
 
 @pytest.mark.parametrize("target", ["sm_90", "gfx942"])
 def test_norms_of_images_compile_without_spills(target: str) -> None:
-    """Of images, whose access functions are those of a tile's shape: a row's first element has its own."""
+    """Access functions depend on a tile's shape; a row's first element, its shift, needs one of its own."""
     for format in (torch.contiguous_format, torch.channels_last):
         images = torch.empty(32, 64, 32, 32, dtype=torch.float16).contiguous(memory_format=format)
         for splits, steps in ((1, 1), (4, 2)):
@@ -259,7 +259,7 @@ def test_norms_of_images_compile_without_spills(target: str) -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_lanes_of_a_row_find_the_same_sums(way: str) -> None:
-    """No compiler makes a product and a sum with what another lane sent one instruction."""
+    """No compiler contracts a product and the sum with a number from another lane."""
     x, weight = torch.empty(64, 2048), torch.empty(2048)
     for step in compile(
         normalization.launch("layer_norm", x, 1, weight, epsilon=EPSILON, **WAYS[way]), "sm_90"
@@ -269,7 +269,7 @@ def test_lanes_of_a_row_find_the_same_sums(way: str) -> None:
 
 
 def test_the_gradient_times_weight_is_rounded_once() -> None:
-    """In a row of one it is also the mean: a rest would be divided by a deviation of 0."""
+    """The product is also the mean of a row of one element: a difference would be divided by 0."""
     x, weight = torch.empty(64, 2048), torch.empty(2048)
     results = (torch.empty(64), torch.empty(64))
     launch = normalization.launch_backward("layer_norm", x, x, 1, weight, results)
@@ -279,7 +279,7 @@ def test_the_gradient_times_weight_is_rounded_once() -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_products_with_the_mean_are_rounded_once(way: str) -> None:
-    """What is near a mean was subtracted as it is and added rounded: the mean was off by up to a step."""
+    """A product subtracted unrounded and added rounded makes the mean wrong by up to a rounding."""
     x = torch.empty(64, 2048)
     for launch in (
         normalization.launch("layer_norm", x, 1, epsilon=EPSILON, **WAYS[way]),

@@ -1,4 +1,4 @@
-"""The reduction template: every way to share rows among programs gives torch's result, and the same bits."""
+"""The reduction template: every way to share rows among programs agrees with torch."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ REFERENCES: dict[str, Any] = {
 WAYS: list[dict[str, Any]] = [
     {},
     {"tile": (1, 4), "splits": 1},  # rows of several tiles
-    {"tile": (4, 8), "splits": 2},  # two steps, rows and columns hang over
+    {"tile": (4, 8), "splits": 2},  # two steps, with ragged tiles of rows and columns
     {"tile": (2, 4), "splits": 5, "programs": 2},  # persistent, in both steps
     {"tile": (1, 4), "splits": 1, "programs": 1},
     {"tile": (8, 32), "splits": 1},  # all in one tile
@@ -59,7 +59,7 @@ def test_every_reduction_has_a_reference() -> None:
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 def test_reductions_agree_with_torch(reduction: str, way: dict[str, Any]) -> None:
     x = sample()
-    for tensor, dim in ((x, 1), (x.t(), 1), (x, 0)):  # columns that are neighbors, then rows that are
+    for tensor, dim in ((x, 1), (x.t(), 1), (x, 0)):  # contiguous columns, then contiguous rows
         outputs = launch(tensor, (dim,), reduction=reduction, exponent=3, **way).run()
         want = REFERENCES[reduction](tensor, dim)
         for ours, torchs in zip(
@@ -73,7 +73,7 @@ def test_reductions_agree_with_torch(reduction: str, way: dict[str, Any]) -> Non
 @pytest.mark.parametrize("way", WAYS, ids=str)
 @pytest.mark.parametrize("exponent", [-3, -1.0, -0.5, 0.5, 1.5])
 def test_norms_of_any_exponent_agree_with_torch(exponent: float, way: dict[str, Any]) -> None:
-    """Lanes without a column change none, whose element depends on the sign of the exponent."""
+    """Masked lanes hold the neutral element, which depends on the sign of the exponent."""
     x = sample()
     x[2, 3], x[4, 5] = 0, float("inf")
     (got,) = launch(x, (1,), reduction="norm", exponent=exponent, **way).run()
@@ -83,7 +83,7 @@ def test_norms_of_any_exponent_agree_with_torch(exponent: float, way: dict[str, 
 @pytest.mark.parametrize("exponent", [-2, -1, -0.3, 0.1, 0.5, 1.5, 3, 7.3])
 @pytest.mark.parametrize("size", [5e-320, 1e-300, 1e-100, 1e-3, 1.0, 1e30, 1e100, 1e300])
 def test_norms_of_extreme_numbers_are_as_accurate_as_torchs(size: float, exponent: float) -> None:
-    """At most twice as far off as torch's, and a rounding: no digits are lost in the logarithm of `size`."""
+    """The error is at most twice torch's plus a rounding: the logarithm of `size` costs no digits."""
     x = (1 + sample()[:, :6].abs()) * size
     (got,) = launch(x, (1,), reduction="norm", exponent=exponent).run()
     torchs = torch.linalg.vector_norm(x, exponent, 1)
@@ -103,7 +103,7 @@ def test_norms_of_extreme_numbers_are_as_accurate_as_torchs(size: float, exponen
 @pytest.mark.parametrize("cols", [2**31 - 1, 2**31 + 2**20 + 5])
 @pytest.mark.parametrize("reduction", ["sum", "argmax"])
 def test_rows_beyond_31_bits_are_read_whole(reduction: str, cols: int) -> None:
-    """Rounded up to tiles, the number of columns may take one bit more: the last program has the rest."""
+    """Rounded up to tiles, the number of columns may need one bit more; the last program reads the rest."""
     x = torch.ones(1, dtype=torch.int8).expand(cols)
     tile = 2**20
     first = launch(x, (0,), reduction=reduction, tile=(1, tile), splits=1024).steps[0]
@@ -124,7 +124,7 @@ def test_atomic_reductions_agree_with_torch_on_every_run(reduction: str) -> None
     x = sample()
     one = launch(x, (1,), reduction=reduction, tile=(2, 4), splits=3, atomic=True)
     assert len(one.steps) == 1
-    for _ in range(2):  # what was added before is cleared
+    for _ in range(2):  # the second run clears what the first one added
         torch.testing.assert_close(one.run()[0], REFERENCES[reduction](x, 1))
 
 
@@ -160,7 +160,7 @@ def test_work_counts_expanded_elements_once() -> None:
     assert launch(x, (1,)).work == launch(x, (1,), tile=(1, 4)).work
     work = launch(x, (1,)).work
     assert work is not None
-    assert (work.flops, work.bytes) == (32, 4 * 4 + 4 * 4)  # what is expanded is read once
+    assert (work.flops, work.bytes) == (32, 4 * 4 + 4 * 4)  # expanded elements are read once
 
 
 @pytest.mark.parametrize(
@@ -196,7 +196,7 @@ def test_exponents_without_a_root_are_refused(exponent: float) -> None:
 @pytest.mark.parametrize("dtype", [torch.int64, torch.int8, torch.uint8, torch.bool], ids=str)
 @pytest.mark.parametrize("reduction", OF_FLOATS)
 def test_integers_have_no_mean_and_no_norm(reduction: str, dtype: torch.dtype) -> None:
-    """As in torch."""
+    """Torch refuses them too."""
     x = torch.ones(7, 19, dtype=dtype)
     with pytest.raises(TensorMismatchError, match="x is torch"):
         launch(x, (1,), reduction=reduction)
@@ -205,7 +205,6 @@ def test_integers_have_no_mean_and_no_norm(reduction: str, dtype: torch.dtype) -
 
 
 def test_outputs_have_torchs_dtype_or_that_of_the_arithmetic() -> None:
-    """Torch's, and that of the arithmetic."""
     x = sample(torch.float16)
     halves, singles = torch.empty(7, dtype=torch.float16), torch.empty(7)
     for output in (halves, singles):
@@ -243,7 +242,7 @@ def test_split_reductions_compile(reduction: str, target: str) -> None:
 @pytest.mark.parametrize("dtype", [torch.int8, torch.int16], ids=str)
 @pytest.mark.parametrize("name", ["amax", "max"])
 def test_masked_lanes_of_narrow_integers_are_loaded_as_zero(name: str, dtype: torch.dtype) -> None:
-    """Triton repeats -128 as 0xff80 where a lane loads two bytes at once: the second would be -1."""
+    """Triton fills -128 as 0xff80 where a lane loads two bytes at once: the second byte would be -1."""
     rows_are_neighbors = launch(torch.zeros(3, 14, dtype=dtype), (0,), reduction=name, compute_units=132)
     rows_are_apart = launch(torch.zeros(14, 40, dtype=dtype), (1,), reduction=name, compute_units=132)
     for one in (rows_are_neighbors, rows_are_apart):

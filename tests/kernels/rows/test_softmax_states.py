@@ -1,4 +1,4 @@
-"""The states of the online softmax along a row: each is torch's, in float64, of the scores so far."""
+"""The states of the online softmax along a row agree with torch in float64 on the scores so far."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SCORES = st.floats(-1e4, 1e4, width=16) | st.just(-INF)
 
 
 def checked_states(scores: torch.Tensor, block: int) -> None:
-    """Each state against torch in float64, of all scores so far."""
+    """Assert that each state agrees with torch in float64 on all scores so far."""
     maxima, totals, rescales, log_sums, weights = launch(scores, block).run()
     exact = torch.float64 if scores.dtype == torch.float64 else torch.float32
     assert {output.dtype for output in (maxima, totals, rescales, log_sums, weights)} == {exact}
@@ -47,7 +47,7 @@ def test_states_are_those_of_the_scores_so_far(scores: list[float], block: int) 
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float64])
-@pytest.mark.parametrize("length", [1, 7, 8, 9, 33])  # one score; under, at and over a block; ragged
+@pytest.mark.parametrize("length", [1, 7, 8, 9, 33])  # one score; below, at and above a block; several blocks
 def test_states_of_every_dtype_and_length_agree_with_float64(dtype: torch.dtype, length: int) -> None:
     scores = torch.randn(length, generator=torch.Generator().manual_seed(length), dtype=torch.float64)
     checked_states((10 * scores).to(dtype), 8)

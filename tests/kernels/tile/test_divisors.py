@@ -1,4 +1,4 @@
-"""Divisors that kernels are told as constants are checked against the sizes and strides that they divide."""
+"""Divisors given to kernels as constants are checked against the sizes and strides that they divide."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_true_divisors_do_not_change_values() -> None:
 
 @pytest.mark.parametrize(("values", "value", "divisor"), [((24, 7, 20), 20, 16), ((12, 7, 16), 12, 8)])
 def test_a_divisor_that_does_not_divide_is_refused(values: tuple[int, ...], value: int, divisor: int) -> None:
-    """It would round a size or stride down, and leave elements out."""
+    """A wrong divisor would round a size or stride down, and leave elements out."""
     with pytest.raises(PromiseError) as caught:
         divided(values, (8, 1, 16))
     words = f"tl.multiple_of(..., [{divisor}]) promises multiples of {divisor}, but the value is {value}"
@@ -47,7 +47,7 @@ def test_a_divisor_that_does_not_divide_is_refused(values: tuple[int, ...], valu
 
 
 def changed(launch: Launch, **meta: Any) -> Launch:
-    """The launch with other constants in its first step."""
+    """Return the launch with other constants in its first step."""
     first, *others = launch.steps
     step = Step(first.kernel, first.grid, first.args, {**first.meta, **meta})
     return Launch((step, *others), launch.outputs, launch.accumulators)

@@ -1,4 +1,4 @@
-"""Tile transfer: which elements a tile has, what masked lanes hold, and that they touch nothing."""
+"""Tile transfer: the offsets of a tile, the values of masked lanes, and that these touch no memory."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_a_tile_has_consecutive_elements_below_the_length(
 
 @given(tile=st.integers(2**28 - 2, 2**40), missing=st.integers(0, 20))
 def test_wide_tiles_count_beyond_32_bits(tile: int, missing: int) -> None:
-    """No tensor of that size is needed to see the numbers."""
+    """Offsets are stored, so no tensor of that size is needed."""
     length = tile * 8 + 8 - missing
     offsets, valid = tile_of(tile, length, 8, wide=True)
     assert offsets == list(range(tile * 8, tile * 8 + 8))
@@ -78,7 +78,7 @@ def test_wide_tiles_count_beyond_32_bits(tile: int, missing: int) -> None:
 
 
 def test_narrow_tiles_wrap_beyond_32_bits() -> None:
-    """Why there is a choice: the lanes after the last element would be valid ones before the first."""
+    """Narrow offsets after the last element would be valid offsets before the first one."""
     offsets, valid = tile_of(2**28 - 1, 2**31 - 8, 16, wide=False)
     assert min(offsets) < 0
     assert any(valid)
@@ -124,7 +124,7 @@ def zero_kernel(x, output, length, BLOCK_SIZE: tl.constexpr):
     tl.store(output + offsets, transfer.load(x, offsets, valid))
 
 
-@pytest.mark.parametrize("length", [1, 7, 8, 9, 16, 17])  # under, at and over one tile and two
+@pytest.mark.parametrize("length", [1, 7, 8, 9, 16, 17])  # below, at and above one tile and two
 def test_masked_lanes_touch_nothing(length: int) -> None:
     memory = torch.full((length + 32,), -1.0)
     x, output = torch.arange(float(length)), memory[16 : 16 + length]
@@ -171,7 +171,7 @@ def tile_nd_of(
     axes: tuple[int, ...],
     wide: bool = False,
 ) -> tuple[list[int], list[bool]]:
-    """Offsets and mask of a tile, flattened in the order of its own axes."""
+    """Return the offsets and the mask of a tile, flattened in the order of its axes."""
     length = math.prod(lengths)
     offsets, valid = torch.full((length,), -1), torch.zeros(length, dtype=torch.bool)
     Launch.of(
@@ -183,7 +183,7 @@ def tile_nd_of(
 
 @st.composite
 def cuts(draw: st.DrawFn) -> tuple[tuple[int, ...], ...]:
-    """Sizes and strides of a tensor, a tile of it, and the order of the tile's axes."""
+    """Draw the sizes and strides of a tensor, the lengths of a tile, and the order of the tile's axes."""
     rank = draw(st.integers(1, 5))
     thick = draw(st.integers(1, min(rank, 3)))
     sizes = tuple(draw(st.integers(1, 9)) for _ in range(rank))
@@ -197,7 +197,7 @@ def cuts(draw: st.DrawFn) -> tuple[tuple[int, ...], ...]:
 def test_tiles_of_any_rank_have_the_offsets_of_their_indices(
     cut: Any, data: st.DataObject, wide: bool
 ) -> None:
-    """By brute force: every index of the tile, where it lies, and whether the tensor has it."""
+    """The offset and the validity of every index are computed by brute force."""
     sizes, strides, lengths, axes = cut
     tiles = [-(-n // length) for n, length in zip(sizes, lengths, strict=True)]
     numbers = list(itertools.product(*map(range, tiles)))
@@ -276,7 +276,7 @@ def multiples_kernel(output, values, DIVISORS: tl.constexpr):
 
 
 def test_divisors_do_not_change_values() -> None:
-    """What it changes in the compiled kernel is seen in tests/kernels/movement/test_transfer.py."""
+    """tests/kernels/movement/test_transfer.py holds what divisors change in compiled kernels."""
     values = (0, 1, 6, 196, 3, 48, 2**40)
     output = torch.full((len(values),), -1)
     Launch.of(multiples_kernel, 1, output, values, outputs=output, DIVISORS=(8, 1, 2, 4, 1, 16, 8)).run()
