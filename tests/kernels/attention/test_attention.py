@@ -18,12 +18,7 @@ from tests.kernels.attention.cases import Tensors, agree, plain, seen, tensors
 from tests.kernels.compiled_for import torn_sums
 from tests.kernels.places_in_sass import misplaced
 from workbench import device, explore, lens
-from workbench.errors import (
-    ArgumentTypeError,
-    InvalidArgumentError,
-    TensorMismatchError,
-    UnknownNameError,
-)
+from workbench.errors import ArgumentTypeError, InvalidArgumentError, TensorMismatchError, UnknownNameError
 from workbench.kernels import attention
 from workbench.kernels.attention import (
     CAUSAL,

@@ -11,12 +11,7 @@ from hypothesis import strategies as st
 
 from tests.kernels.attention.cases import Tensors, agree, gradients_agree, plain, tensors
 from workbench import lens
-from workbench.errors import (
-    ArgumentTypeError,
-    InvalidArgumentError,
-    TensorMismatchError,
-    UnknownNameError,
-)
+from workbench.errors import ArgumentTypeError, InvalidArgumentError, TensorMismatchError, UnknownNameError
 from workbench.kernels import attention
 from workbench.kernels.attention import (
     CAUSAL,

@@ -17,12 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.everything import examples, some_of
-from workbench.errors import (
-    ArgumentTypeError,
-    InvalidArgumentError,
-    TensorMismatchError,
-    UnknownNameError,
-)
+from workbench.errors import ArgumentTypeError, InvalidArgumentError, TensorMismatchError, UnknownNameError
 from workbench.kernels import gemm
 from workbench.kernels.gemm import packing
 from workbench.kernels.rows import softmax

@@ -62,11 +62,7 @@ def test_reductions_agree_with_torch(reduction: str, way: dict[str, Any]) -> Non
     for tensor, dim in ((x, 1), (x.t(), 1), (x, 0)):  # contiguous columns, then contiguous rows
         outputs = launch(tensor, (dim,), reduction=reduction, exponent=3, **way).run()
         want = REFERENCES[reduction](tensor, dim)
-        for ours, torchs in zip(
-            outputs,
-            want if isinstance(want, tuple) else (want,),
-            strict=True,
-        ):
+        for ours, torchs in zip(outputs, want if isinstance(want, tuple) else (want,), strict=True):
             torch.testing.assert_close(ours, torchs)
 
 
