@@ -25,6 +25,15 @@ def kernels_for(launch: Launch) -> list[tuple[Any, ...]]:
     return found
 
 
+def assert_waits_before_memory(ptx: str) -> None:
+    """Assert that a program waits for the previous kernel before its first access of global memory."""
+    before, waited, behind = ptx.partition("griddepcontrol.wait")
+    touches = re.compile(r"(ld|st|red|atom)\.global|cp\.async")
+    assert waited
+    assert touches.search(behind)
+    assert not touches.search(before)
+
+
 def torn_sums(sass: str) -> list[str]:
     """Return the instructions of 64-bit sums whose two halves are added to one register, which is wrong.
 

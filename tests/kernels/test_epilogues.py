@@ -16,6 +16,8 @@ from torch.nn import functional
 
 from tests.everything import examples
 from tests.kernels.compiled_for import kernels_for
+from tests.kernels.inputs import laid, numbers, whole
+from tests.kernels.results import assert_near, assert_untouched, guarded
 from workbench import lens, ops
 from workbench.errors import (
     ArgumentTypeError,
@@ -49,16 +51,6 @@ WAYS: dict[str, dict[str, Any]] = {
 FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 
 
-def numbers(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> torch.Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype)
-
-
-def whole(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> torch.Tensor:
-    """Return small integers, whose products and sums are exact."""
-    return torch.randint(-4, 5, shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
-
-
 def fused(a: torch.Tensor, b: torch.Tensor, chain: Epilogue, **options: Any) -> torch.Tensor:
     return gemm.launch(a, b, epilogue=chain, **{"tile": TILE, **options}).run()[0]
 
@@ -87,28 +79,6 @@ FUNCTORS: dict[str, tuple[Callable[..., Epilogue], tuple[torch.Tensor, ...], Cal
     "clamp from below": (lambda: epilogues.clamp(min=-1), (), lambda x: x.clamp(min=-1)),
     "clamp from above": (lambda: epilogues.clamp(max=0.3), (), lambda x: x.clamp(max=0.3)),
 }
-
-
-def assert_near(
-    got: torch.Tensor, torchs: torch.Tensor, exact: torch.Tensor, largest: float | None = None
-) -> None:
-    """Assert an error of at most twice torch's, plus one rounding of the largest value.
-
-    Results in fp64 may be a few roundings off, because the reference has roundings too.
-
-    Args:
-        largest: the largest intermediate value, used for fp64.
-    """
-    assert (got.shape, got.dtype) == (torchs.shape, torchs.dtype)
-    assert torch.equal(got.isnan(), exact.isnan())
-    finite = exact.isfinite() & torchs.isfinite()
-    assert torch.equal(got[exact.isinf()].double(), exact[exact.isinf()])
-    if not finite.any():
-        return
-    off, theirs = ((t[finite].double() - exact[finite]).abs().max().item() for t in (got, torchs))
-    size = exact[finite].abs().max().item()
-    rounding = 8 * max(size, largest or 0) if got.element_size() == 8 else size
-    assert off <= 2 * theirs + rounding * torch.finfo(got.dtype).eps
 
 
 def test_the_table_has_each_shipped_functor() -> None:
@@ -266,8 +236,8 @@ def test_two_functors_of_one_name_are_refused() -> None:
 
 LAYOUTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "dense": lambda t: t,
-    "transposed": lambda t: t.mT.contiguous().mT,
-    "sliced": lambda t: torch.stack([t, t + 1], -1).flatten(-2)[..., ::2],
+    "transposed": lambda t: laid(t, "transposed"),
+    "sliced": lambda t: laid(t, "sliced"),
     "padded": lambda t: functional.pad(t, (3, 8))[..., 3:-8],
     "expanded": lambda t: t[..., :1, :].expand_as(t),
 }
@@ -327,14 +297,12 @@ def test_any_chain_agrees_with_torch(data: st.DataObject) -> None:
 
     ways: list[dict[str, Any]] = [{}, {"splits": 2}, {"template": "persistent", "programs": 2}]
     way = data.draw(st.sampled_from(ways), label="way")
-    memory = torch.full((*batch, m + 4, n + 6), math.nan, dtype=dtype)
-    output = memory[..., 2 : m + 2, 3 : n + 3]
+    output, memory = guarded((*batch, m, n), dtype, math.nan)
     fused(a, b, chain, output=output, tile=(16, 32, 16), **way)
     wide = torch.float64 if dtype == torch.float64 else torch.float32
     exact = of_torch(a.double() @ b.double())
     assert_near(output, of_torch(a.to(wide) @ b.to(wide)).to(dtype), exact, largest)
-    output.fill_(math.nan)
-    assert memory.isnan().all()
+    assert_untouched(memory, output, math.nan)
 
 
 @pytest.mark.parametrize("out", [torch.float8_e4m3fn, torch.float8_e5m2], ids=str)

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 import torch
 
+from tests.kernels.inputs import windows
 from workbench import lens
-from workbench.coords import Descriptor, naive, packed, symbol, transform
-from workbench.coords.transforms import embed, merge, pad, pass_through
+from workbench.coords import naive, packed, symbol, transform
+from workbench.coords.transforms import merge, pass_through
 from workbench.errors import ArgumentTypeError, TensorMismatchError
 from workbench.kernels import channels, views
 from workbench.kernels.convolution import pooling
@@ -20,13 +21,6 @@ from workbench.kernels.rows import batch_norm, group_norm, normalization, reduct
 from workbench.kernels.rows.reduction import REDUCTIONS
 from workbench.kernels.rows.rowwise import Plan
 from workbench.kernels.views import Described, View, access_of_tile, layouts_of_each, placed
-
-
-def windows(length: int, taps: int, margin: int) -> Descriptor:
-    """Return the descriptor [place, tap] of a padded row."""
-    row = transform(packed((length,)), [pad(length, margin, margin)], [(0,)], [(0,)])
-    places = length + 2 * margin - taps + 1
-    return transform(row, [embed((places, taps), (1, 1))], [(0,)], [(0, 1)], names=("row", "col"))
 
 
 @pytest.mark.parametrize("name", ["sum", "amax", "amin", "prod", "max", "min"])

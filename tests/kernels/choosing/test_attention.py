@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.everything import some_of
+from tests.kernels.compiled_for import assert_waits_before_memory
 from tests.machines import A100, H200, MI300X
 from workbench import device
 from workbench.errors import DeviceError, InvalidArgumentError
@@ -174,11 +175,7 @@ def test_programs_that_overlap_wait_before_they_touch_memory(monkeypatch: pytest
     found = compile(launch, "sm_90")
     assert [step.kernel for step in found] == ["attention_kernel", "merge_kernel"]
     for step in found:
-        before, waited, behind = step.stages["ptx"].partition("griddepcontrol.wait")
-        touches = re.compile(r"(ld|st|red|atom)\.global|cp\.async")
-        assert waited
-        assert touches.search(behind)
-        assert not touches.search(before)
+        assert_waits_before_memory(step.stages["ptx"])
         assert (step.spills, step.problem) == (0, "")
 
 

@@ -16,11 +16,12 @@ from hypothesis import strategies as st
 import workbench
 from tests.everything import examples
 from tests.kernels.compiled_for import kernels_for
+from tests.kernels.inputs import windows
 from tests.machines import A100, H200
 from workbench import Launch, compat, device, lens, ops
 from workbench.compat import compiler
-from workbench.coords import Descriptor, naive, packed, symbol, transform
-from workbench.coords.transforms import embed, merge, pad, pass_through, unmerge
+from workbench.coords import naive, packed, symbol, transform
+from workbench.coords.transforms import merge, pad, pass_through, unmerge
 from workbench.errors import InvalidArgumentError, TensorMismatchError, UnknownNameError
 from workbench.kernels import convolution, epilogues, gemm
 from workbench.kernels.choosing import convolution as choosing
@@ -44,13 +45,6 @@ def random(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> to
 
 def matrix(tensor: torch.Tensor) -> View:
     return View(tensor, naive(tuple(tensor.shape), tensor.stride()), {})
-
-
-def windows(length: int, taps: int, margin: int) -> Descriptor:
-    """Return the descriptor [place, tap] of a padded row, which a 1-D convolution multiplies."""
-    row = transform(packed((length,)), [pad(length, margin, margin)], [(0,)], [(0,)])
-    places = length + 2 * margin - taps + 1
-    return transform(row, [embed((places, taps), (1, 1))], [(0,)], [(0, 1)], names=("row", "col"))
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.int8], ids=str)

@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 
 from tests.everything import examples
 from tests.kernels.compiled_for import torn_sums
-from tests.kernels.gemm.test_gemm import FLOATS, laid, numbers, whole
+from tests.kernels.gemm.test_gemm import FLOATS
+from tests.kernels.inputs import laid, numbers, whole
 from tests.kernels.places_in_sass import misplaced
+from tests.kernels.results import NOTHING, assert_untouched, guarded
 from workbench import device
 from workbench.errors import ArgumentTypeError, InvalidArgumentError, TensorMismatchError, UnknownNameError
 from workbench.kernels import reference
@@ -30,7 +32,6 @@ from workbench.runtime import interpret
 pytestmark = pytest.mark.usefixtures("pretended")
 
 SIZES = [1, 15, 16, 17, 33]
-NOTHING = -77.0
 
 ROWS: dict[str, Callable[..., torch.Tensor]] = {
     "layer_norm": lambda x, w, b: reference.layer_norm(x, x.shape[-1:], w, b),
@@ -77,18 +78,6 @@ def drawn(
         layout = data.draw(st.sampled_from(["dense", "transposed", "sliced"]), label="layout")
         tensors.append(laid(whole(*shape, dtype=dtype, seed=i).clamp_(-2, 2), layout))
     return sizes, tensors
-
-
-def guarded(shape: Sequence[int], dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return an output in the middle of guarded memory, and all of that memory."""
-    *batch, m, n = shape
-    memory = torch.full((*batch, m + 4, n + 6), NOTHING, dtype=dtype)
-    return memory[..., 2:-2, 3:-3], memory
-
-
-def assert_untouched(memory: torch.Tensor, output: torch.Tensor) -> None:
-    output.fill_(NOTHING)
-    assert (memory == NOTHING).all()
 
 
 @settings(max_examples=examples(30), deadline=None)

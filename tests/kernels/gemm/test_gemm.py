@@ -17,6 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.everything import examples, some_of
+from tests.kernels.compiled_for import assert_waits_before_memory
+from tests.kernels.inputs import laid, numbers, whole
+from tests.kernels.results import assert_near, assert_untouched, guarded
 from workbench.errors import ArgumentTypeError, InvalidArgumentError, TensorMismatchError, UnknownNameError
 from workbench.kernels import gemm
 from workbench.kernels.gemm import packing
@@ -51,41 +54,8 @@ WAYS: dict[str, dict[str, Any]] = {
 ways = pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 
 
-def numbers(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> torch.Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(shape, generator=generator).to(dtype)
-
-
-def whole(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> torch.Tensor:
-    """Return small integers, whose products and sums are exact."""
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randint(-4, 5, shape, generator=generator).to(dtype)
-
-
-def laid(matrix: torch.Tensor, layout: str) -> torch.Tensor:
-    """Return the same matrix in another layout: dense, transposed or sliced."""
-    if layout == "transposed":
-        return matrix.mT.contiguous().mT
-    if layout == "sliced":
-        return torch.stack([matrix, matrix + 1], -1).flatten(-2)[..., ::2]
-    return matrix
-
-
 def product(*args: Any, **options: Any) -> torch.Tensor:
     return gemm.launch(*args, **{"tile": SMALL, **options}).run()[0]
-
-
-def assert_right(got: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> None:
-    """Assert an error of at most twice torch's, plus one rounding of the largest value."""
-    exact = a.double() @ b.double()
-    torchs = a @ b
-    assert (got.shape, got.dtype) == (torchs.shape, torchs.dtype)
-    if got.numel() == 0:
-        return
-    off, theirs = ((t.double() - exact).abs().max().item() for t in (got, torchs))
-    # No wider dtype gives an exact result for float64, so a few roundings are allowed.
-    roundings = 8 if got.dtype == torch.float64 else 1
-    assert off <= 2 * theirs + roundings * exact.abs().max().item() * torch.finfo(got.dtype).eps
 
 
 @settings(max_examples=examples(60), deadline=None)
@@ -110,13 +80,10 @@ def test_any_product_is_exact(data: st.DataObject) -> None:
     tile = data.draw(st.sampled_from(tiles), label="tile")
     want = a.double() @ b.double()
     result = {torch.int8: torch.int32, torch.float64: torch.float64}.get(dtype, torch.float32)
-    nothing = -77
-    memory = torch.full((*batch, m + 4, n + 6), nothing, dtype=result)
-    output = memory[..., 2 : m + 2, 3 : n + 3]
+    output, memory = guarded((*batch, m, n), result)
     gemm.launch(a, b, output=output, tile=tile, **way).run()
     assert torch.equal(output.double(), want)
-    output.fill_(nothing)
-    assert (memory == nothing).all()
+    assert_untouched(memory, output)
 
 
 @ways
@@ -130,7 +97,7 @@ def test_products_are_as_accurate_as_torchs(
 ) -> None:
     m, n, k = shape
     a, b = numbers(m, k, dtype=dtype), numbers(k, n, dtype=dtype, seed=1)
-    assert_right(product(a, b, **way), a, b)
+    assert_near(product(a, b, **way), a @ b, a.double() @ b.double())
 
 
 @pytest.mark.parametrize("dtype", gemm.FP8, ids=str)
@@ -304,11 +271,7 @@ def test_steps_that_overlap_wait_before_they_touch_memory() -> None:
     steps = tuple([replace(step, meta={**step.meta, "OVERLAP": True}) for step in one.steps])
     assert len(steps) == 3
     for step in compile(replace(one, steps=steps), "sm_90"):
-        before, waited, behind = step.stages["ptx"].partition("griddepcontrol.wait")
-        assert waited
-        touches = re.compile(r"(ld|st|red|atom)\.global|cp\.async")
-        assert touches.search(behind)
-        assert not touches.search(before)
+        assert_waits_before_memory(step.stages["ptx"])
 
 
 def test_steps_that_overlap_can_be_interpreted() -> None:

@@ -14,7 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.everything import examples
-from tests.kernels.gemm.test_gemm import FLOATS, laid, numbers, whole
+from tests.kernels.gemm.test_gemm import FLOATS
+from tests.kernels.inputs import laid, numbers, whole
+from tests.kernels.results import assert_near, assert_untouched, guarded
 from workbench import ops
 from workbench.errors import ArgumentTypeError, InvalidArgumentError, TensorMismatchError, UnknownNameError
 from workbench.kernels import reference
@@ -94,31 +96,20 @@ def test_any_division_into_groups_is_exact(data: st.DataObject) -> None:
     if is_strided:
         offs = torch.stack([offs, offs + 1], 1)[:, 0]
     want = loop(a, b, offs)
-    nothing = -77.0
-    memory = torch.full(
-        (*want.shape[:-2], want.shape[-2] + 4, want.shape[-1] + 6), nothing, dtype=torch.float64
-    ).to(torch.float64 if dtype == torch.float64 else torch.float32)
-    output = memory[..., 2:-2, 3:-3]
+    output, memory = guarded(want.shape, torch.float64 if dtype == torch.float64 else torch.float32)
     tile = data.draw(st.sampled_from([(16, 16, 16), (32, 16, 32), SMALL]), label="tile")
     programs = data.draw(st.sampled_from([None, 1, 3]), label="programs")
     grouped_gemm.launch(a, b, offs, output=output, tile=tile, programs=programs).run()
     assert torch.equal(output.double(), want)
-    output.fill_(nothing)
-    assert (memory == nothing).all()
+    assert_untouched(memory, output)
 
 
 @axes
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 def test_grouped_products_are_as_accurate_as_torchs(axis: int, dtype: torch.dtype) -> None:
-    """The error is at most twice torch's, plus one rounding of the largest value."""
     a, b, offs = operands(axis, (60, 0, 1, 130), (50, 70), make=numbers, dtype=dtype)
     got, torchs = grouped_gemm.launch(a, b, offs).run()[0], reference.grouped_mm(a, b, offs=offs)
-    assert (got.shape, got.dtype) == (torchs.shape, torchs.dtype)
-    exact = loop(a, b, offs)
-    off, theirs = ((t.double() - exact).abs().max().item() for t in (got, torchs))
-    # No wider dtype gives an exact result for float64, so a few roundings are allowed.
-    roundings = 8 if dtype == torch.float64 else 1
-    assert off <= 2 * theirs + roundings * exact.abs().max().item() * torch.finfo(dtype).eps
+    assert_near(got, torchs, loop(a, b, offs))
 
 
 @axes

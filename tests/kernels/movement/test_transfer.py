@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import random
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,6 +13,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tests.everything import examples
+from tests.kernels.inputs import strides_of
 from workbench import compat
 from workbench.errors import ArgumentTypeError, InvalidArgumentError, TensorMismatchError
 from workbench.interpreter import Access
@@ -48,20 +48,6 @@ def noise(shape: tuple[int, ...], dtype: torch.dtype, seed: int = 0) -> torch.Te
 def bits(tensor: torch.Tensor) -> torch.Tensor:
     """Return the tensor's bytes in one more dimension, so NaN equals itself and -0.0 differs from 0.0."""
     return tensor.contiguous().unsqueeze(-1).view(torch.uint8)
-
-
-@st.composite
-def strides_of(draw: st.DrawFn, shape: tuple[int, ...], expandable: bool) -> tuple[int, ...]:
-    """Draw strides: dense, permuted, with gaps or expanded."""
-    order = draw(st.permutations(range(len(shape))))
-    steps, step = [0] * len(shape), 1
-    for d in order:
-        step *= draw(st.sampled_from([1, 1, 1, 2, 3]))
-        steps[d] = step
-        step *= max(shape[d], 1)
-    if expandable:
-        steps = [0 if draw(st.integers(0, 4)) == 0 else s for s in steps]
-    return tuple(steps)
 
 
 def tensor_of(
@@ -325,14 +311,6 @@ def test_the_lanes_of_pixel_shuffle_store_neighbors(dtype: torch.dtype) -> None:
     (lanes,) = re.findall(rf"#{layout} = .*threadsPerWarp = \[([\d, ]+)\]", text)
     (axis,) = (i for i, stride in enumerate(launched.steps[0].args[4][-3:]) if stride == 2)
     assert [int(n) for n in lanes.split(",")][axis] == 32
-
-
-@pytest.fixture(scope="module")
-def wide_memory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[torch.Tensor]:
-    """Eight gigabytes of a sparse file, which take no memory and no disk until they are touched."""
-    file = tmp_path_factory.mktemp("wide") / "sparse"
-    yield torch.from_file(str(file), shared=True, size=2**33, dtype=torch.uint8)
-    file.unlink()
 
 
 @pytest.mark.parametrize(
