@@ -46,11 +46,16 @@ def pytest_configure(config: pytest.Config) -> None:
     importlib.import_module("workbench")
 
 
+# Longer names of groups of values are left to pytest, which numbers them.
+LONGEST_ID = 120
+
+
 def pytest_make_parametrize_id(val: object) -> str | None:
-    """Name a changed argument by tensors' shapes, not numbers: every process has to find the same name."""
-    return (
-        ",".join(f"{name}={_short(value)}" for name, value in val.items()) if isinstance(val, dict) else None
-    )
+    """Name tensors by dtype and shape, and groups of values by their elements, the same in every process."""
+    if isinstance(val, dict):
+        return ",".join(f"{name}={_short(value)}" for name, value in val.items())
+    name = _short(val) if isinstance(val, (torch.Tensor, torch.dtype, tuple, list)) else ""
+    return name if 0 < len(name) <= LONGEST_ID and " at 0x" not in name else None
 
 
 def _short(value: object) -> str:

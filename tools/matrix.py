@@ -21,6 +21,7 @@ TESTS = (
     "tests/lens",
     "tests/coords",
     "tests/kernels",
+    "tests/operators",
     "tests/runtime",
     # These compile kernels that no other test compiles.
     "tests/ops/test_cross_entropy.py",

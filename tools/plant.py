@@ -44,46 +44,62 @@ LADDERS = ("_ladder.py", "/ladder.py", "_unfused.py", "reduction_levels.py", "le
 
 # The tests of a file, by the end of its path, or by its folder; others are those of its own name.
 TESTS: dict[str, tuple[str, ...]] = {
-    "coords/lower.py": ("tests/coords/test_lower.py", "tests/kernels/test_view_transfer.py"),
-    "choosing/gemm.py": ("tests/kernels/test_gemm_instances.py", "tests/ops/test_gemm.py"),
-    "choosing/attention.py": ("tests/kernels/test_attention_instances.py", "tests/ops/test_attention.py"),
-    "choosing/convolution.py": ("tests/kernels/test_implicit_gemm.py", "tests/ops/test_convolution.py"),
-    "instances/attention.py": ("tests/kernels/test_attention_instances.py", "tests/ops/test_attention.py"),
-    "instances/convolution.py": ("tests/kernels/test_implicit_gemm.py", "tests/ops/test_convolution.py"),
+    "coords/lower.py": ("tests/coords/test_lower.py", "tests/kernels/movement/test_view_transfer.py"),
+    "choosing/gemm.py": ("tests/kernels/choosing/test_gemm.py", "tests/ops/test_gemm.py"),
+    "choosing/attention.py": ("tests/kernels/choosing/test_attention.py", "tests/ops/test_attention.py"),
+    "choosing/convolution.py": (
+        "tests/kernels/convolution/test_implicit_gemm.py",
+        "tests/ops/test_convolution.py",
+    ),
+    "instances/attention.py": ("tests/kernels/choosing/test_attention.py", "tests/ops/test_attention.py"),
+    "instances/convolution.py": (
+        "tests/kernels/convolution/test_implicit_gemm.py",
+        "tests/ops/test_convolution.py",
+    ),
     "choosing/fused_templates.py": (
-        "tests/kernels/test_fused_instances.py",
+        "tests/kernels/choosing/test_fused_templates.py",
         "tests/ops/test_fused_templates.py",
     ),
-    "choosing/tiles.py": ("tests/kernels/test_gemm_instances.py", "tests/kernels/test_fused_instances.py"),
-    "tile/gemm.py": ("tests/kernels/test_gemm.py", "tests/kernels/test_implicit_gemm.py"),
+    "tile/gemm.py": ("tests/kernels/gemm/test_gemm.py", "tests/kernels/convolution/test_implicit_gemm.py"),
+    "choosing/tiles.py": (
+        "tests/kernels/choosing/test_gemm.py",
+        "tests/kernels/choosing/test_fused_templates.py",
+    ),
     "tile/reduce.py": (
-        "tests/kernels/test_norm_accuracy.py",
-        "tests/kernels/test_reduction.py",
+        "tests/kernels/rows/test_norm_accuracy.py",
+        "tests/kernels/rows/test_reduction.py",
         "tests/ops/test_normalization.py",
         "tests/ops/test_softmax.py",
         "tests/ops/test_reduction.py",
     ),
-    "kernels/gemm/grouped.py": ("tests/kernels/test_grouped_gemm.py", "tests/ops/test_fused.py"),
-    "kernels/movement/transfer/": ("tests/kernels/test_permute.py", "tests/ops/test_rearrange.py"),
+    "grouped_gemm.py": ("tests/kernels/gemm/test_grouped.py", "tests/ops/test_grouped_gemm.py"),
+    "kernels/gemm/grouped.py": ("tests/kernels/gemm/test_grouped.py", "tests/ops/test_fused.py"),
+    "kernels/movement/transfer/": ("tests/kernels/movement/test_transfer.py", "tests/ops/test_rearrange.py"),
     **{
         f"kernels/attention/backward/{name}.py": (
-            "tests/kernels/test_attention_backward.py",
+            "tests/kernels/attention/test_backward.py",
             "tests/ops/test_attention.py",
         )
         for name in ("kernels", "plan", "invoker")
     },
-    "tile/transfer.py": ("tests/kernels/test_transfer.py", "tests/kernels/test_rowwise.py"),
+    "tile/transfer.py": ("tests/kernels/tile/test_transfer.py", "tests/kernels/rows/test_rowwise.py"),
     "tile/epilogue.py": ("tests/kernels/test_epilogues.py",),
     "tile/activation.py": ("tests/kernels/test_epilogues.py",),
-    "tile/scores.py": ("tests/kernels/test_attention.py", "tests/kernels/test_attention_backward.py"),
-    "tile/order.py": ("tests/kernels/test_gemm.py",),
-    "tile/overlap.py": ("tests/kernels/test_attention.py", "tests/kernels/test_gemm_hopper.py"),
+    "tile/scores.py": (
+        "tests/kernels/attention/test_attention.py",
+        "tests/kernels/attention/test_backward.py",
+    ),
+    "tile/order.py": ("tests/kernels/gemm/test_gemm.py",),
+    "tile/overlap.py": ("tests/kernels/attention/test_attention.py", "tests/kernels/gemm/test_hopper.py"),
     **{
-        f"kernels/attention/{name}.py": ("tests/kernels/test_attention.py", "tests/ops/test_attention.py")
+        f"kernels/attention/{name}.py": (
+            "tests/kernels/attention/test_attention.py",
+            "tests/ops/test_attention.py",
+        )
         for name in ("kernel", "scoring", "plan", "invoker")
     },
     **{
-        f"kernels/gemm/{name}.py": ("tests/kernels/test_gemm.py", "tests/ops/test_gemm.py")
+        f"kernels/gemm/{name}.py": ("tests/kernels/gemm/test_gemm.py", "tests/ops/test_gemm.py")
         for name in (
             "kernel",
             "invoker",
@@ -101,57 +117,66 @@ TESTS: dict[str, tuple[str, ...]] = {
         )
     },
     "kernels/epilogues/": ("tests/kernels/test_epilogues.py", "tests/ops/test_fused.py"),
-    "kernels/gemm/hopper.py": ("tests/kernels/test_gemm_hopper.py",),
-    "kernels/gemm/ping_pong.py": ("tests/kernels/test_gemm_hopper.py",),
-    "kernels/gemm/rows.py": ("tests/kernels/test_fused_templates.py", "tests/ops/test_fused_templates.py"),
-    "kernels/gemm/pair.py": ("tests/kernels/test_fused_templates.py", "tests/ops/test_fused_templates.py"),
-    "kernels/gemm/gated.py": ("tests/kernels/test_fused_templates.py", "tests/ops/test_fused_templates.py"),
-    "kernels/gemm/products.py": ("tests/kernels/test_fused_templates.py",),
+    "kernels/gemm/hopper.py": ("tests/kernels/gemm/test_hopper.py",),
+    "kernels/gemm/ping_pong.py": ("tests/kernels/gemm/test_hopper.py",),
+    "kernels/gemm/rows.py": (
+        "tests/kernels/gemm/test_fused_templates.py",
+        "tests/ops/test_fused_templates.py",
+    ),
+    "kernels/gemm/pair.py": (
+        "tests/kernels/gemm/test_fused_templates.py",
+        "tests/ops/test_fused_templates.py",
+    ),
+    "kernels/gemm/gated.py": (
+        "tests/kernels/gemm/test_fused_templates.py",
+        "tests/ops/test_fused_templates.py",
+    ),
+    "kernels/gemm/products.py": ("tests/kernels/gemm/test_fused_templates.py",),
     **{
         f"kernels/convolution/{name}.py": (
-            "tests/kernels/test_implicit_gemm.py",
+            "tests/kernels/convolution/test_implicit_gemm.py",
             "tests/ops/test_convolution.py",
             "tests/ops/test_fused.py",
         )
         for name in ("geometry", "windows", "images", "products", "invoker")
     },
     "kernels/rows/normalization/": (
-        "tests/kernels/test_norm_accuracy.py",
+        "tests/kernels/rows/test_norm_accuracy.py",
         "tests/ops/test_normalization.py",
     ),
-    "kernels/rows/batch_norm/": ("tests/ops/test_group_norm.py", "tests/kernels/test_norm_accuracy.py"),
+    "kernels/rows/batch_norm/": ("tests/ops/test_group_norm.py", "tests/kernels/rows/test_norm_accuracy.py"),
     "kernels/channels.py": ("tests/ops/test_group_norm.py",),
-    "kernels/rows/group_norm/": ("tests/ops/test_group_norm.py", "tests/kernels/test_norm_accuracy.py"),
-    "kernels/rows/softmax/": ("tests/ops/test_softmax.py", "tests/kernels/test_rowwise.py"),
+    "kernels/rows/group_norm/": ("tests/ops/test_group_norm.py", "tests/kernels/rows/test_norm_accuracy.py"),
+    "kernels/rows/softmax/": ("tests/ops/test_softmax.py", "tests/kernels/rows/test_rowwise.py"),
     "kernels/rows/rowwise/": (
-        "tests/kernels/test_rowwise.py",
+        "tests/kernels/rows/test_rowwise.py",
         "tests/ops/test_softmax.py",
-        "tests/kernels/test_norm_accuracy.py",
-        "tests/kernels/test_fused_templates.py",
+        "tests/kernels/rows/test_norm_accuracy.py",
+        "tests/kernels/gemm/test_fused_templates.py",
     ),
-    "kernels/convolution/implicit_gemm/": ("tests/kernels/test_implicit_gemm.py",),
+    "kernels/convolution/implicit_gemm/": ("tests/kernels/convolution/test_implicit_gemm.py",),
     "kernels/convolution/pooling/": ("tests/ops/test_pooling.py",),
     "kernels/rows/cross_entropy/": ("tests/ops/test_cross_entropy.py",),
     "kernels/movement/rearrangement/": ("tests/ops/test_rearrange.py", "tests/ops/test_pixel_shuffle.py"),
-    "kernels/rows/reduction/": ("tests/kernels/test_reduction.py", "tests/ops/test_reduction.py"),
-    "kernels/movement/view_transfer/": ("tests/kernels/test_view_transfer.py",),
-    "kernels/pointwise/elementwise/": ("tests/kernels/test_elementwise.py",),
-    "kernels/attention/tiles.py": ("tests/kernels/test_attention.py",),
-    "kernels/attention/states.py": ("tests/kernels/test_attention.py",),
-    "kernels/layout.py": ("tests/kernels/test_described.py", "tests/kernels/test_rowwise.py"),
-    "kernels/views.py": ("tests/kernels/test_implicit_gemm.py", "tests/kernels/test_described.py"),
-    "kernels/gemm/hopper_wide.py": ("tests/kernels/test_gemm_hopper.py",),
-    "kernels/gemm/hopper_pairs.py": ("tests/kernels/test_gemm_hopper.py",),
-    "kernels/attention/hopper.py": ("tests/kernels/test_attention_instances.py",),
+    "kernels/rows/reduction/": ("tests/kernels/rows/test_reduction.py", "tests/ops/test_reduction.py"),
+    "kernels/movement/view_transfer/": ("tests/kernels/movement/test_view_transfer.py",),
+    "kernels/pointwise/elementwise/": ("tests/kernels/pointwise/test_elementwise.py",),
+    "kernels/attention/tiles.py": ("tests/kernels/attention/test_attention.py",),
+    "kernels/attention/states.py": ("tests/kernels/attention/test_attention.py",),
+    "kernels/layout.py": ("tests/kernels/test_views.py", "tests/kernels/rows/test_rowwise.py"),
+    "kernels/views.py": ("tests/kernels/convolution/test_implicit_gemm.py", "tests/kernels/test_views.py"),
+    "kernels/gemm/hopper_wide.py": ("tests/kernels/gemm/test_hopper.py",),
+    "kernels/gemm/hopper_pairs.py": ("tests/kernels/gemm/test_hopper.py",),
+    "kernels/attention/hopper.py": ("tests/kernels/choosing/test_attention.py",),
     "kernels/options.py": (
-        "tests/kernels/test_attention_instances.py",
-        "tests/kernels/test_implicit_gemm.py",
+        "tests/kernels/choosing/test_attention.py",
+        "tests/kernels/convolution/test_implicit_gemm.py",
     ),
     "ops/arguments.py": ("tests/test_ops.py", "tests/ops/test_numbers.py"),
     "ops/profiled.py": ("tests/profiler",),
-    "ops/elementwise.py": ("tests/kernels/test_elementwise.py", "tests/test_ops.py"),
+    "ops/elementwise.py": ("tests/kernels/pointwise/test_elementwise.py", "tests/test_ops.py"),
     "ops/softmax.py": ("tests/ops/test_softmax.py", "tests/ops/test_cross_entropy.py"),
-    "ops/transfer.py": ("tests/kernels/test_permute.py", "tests/ops/test_pixel_shuffle.py"),
+    "ops/transfer.py": ("tests/kernels/movement/test_transfer.py", "tests/ops/test_pixel_shuffle.py"),
     "ops/gradients.py": ("tests/ops/test_gradients.py", "tests/ops/test_differentiable.py"),
     "ops/gemm.py": ("tests/ops/test_gemm.py", "tests/runtime/test_warm_calls.py"),
     "ops/kept.py": ("tests/runtime", "tests/ops/test_fused.py"),
@@ -465,8 +490,10 @@ def tests_of(file: str) -> tuple[str, ...]:
     folder = f"{Path(file).parent.as_posix()}/"
     found = next((tests for end, tests in TESTS.items() if file.endswith(end) or folder.endswith(end)), ())
     name = Path(file).stem
-    own = [f"tests/{folder}/test_{name}.py" for folder in ("kernels", "ops")]
-    found = found or tuple(test for test in own if (ROOT / test).exists())
+    own = [
+        test for folder in ("kernels", "ops") for test in (ROOT / "tests" / folder).rglob(f"test_{name}.py")
+    ]
+    found = found or tuple(sorted(test.relative_to(ROOT).as_posix() for test in own))
     if "/ops/" in file:
         found = (*found, *OF_GRADIENTS)
     is_chosen = "/instances/" in file or "/choosing/" in file

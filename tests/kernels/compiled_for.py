@@ -1,4 +1,4 @@
-"""What Triton tells apart when it compiles kernels for a GPU, without one."""
+"""Checks of what Triton would compile for a GPU, and of compiled code; no GPU is needed."""
 
 from __future__ import annotations
 
@@ -25,12 +25,21 @@ def kernels_for(launch: Launch) -> list[tuple[Any, ...]]:
     return found
 
 
-def torn_sums(sass: str) -> list[str]:
-    """Sums of 64 bits whose halves are added to one register, which holds both or neither.
+def assert_waits_before_memory(ptx: str) -> None:
+    """Assert that a program waits for the previous kernel before its first access of global memory."""
+    before, waited, behind = ptx.partition("griddepcontrol.wait")
+    touches = re.compile(r"(ld|st|red|atom)\.global|cp\.async")
+    assert waited
+    assert touches.search(behind)
+    assert not touches.search(before)
 
-    ptxas 12.8, which Triton 3.6 and 3.7 bring, makes such a sum of the address of an operand of wgmma, where
-    operands of two products lie at the same place of shared memory and differ in layout: the product then
-    reads from anywhere. (ptxas 13.0 does not.)
+
+def torn_sums(sass: str) -> list[str]:
+    """Return the instructions of 64-bit sums whose two halves are added to one register, which is wrong.
+
+    ptxas 12.8, which Triton 3.6 and 3.7 bring, computes the address of a wgmma operand by such a sum, where
+    operands of two products use one place of shared memory in turn and differ in layout: the product then
+    reads from anywhere. ptxas 13.0 does not.
     """
     low: dict[str, tuple[str, str]] = {}
     found = []
@@ -48,10 +57,10 @@ def torn_sums(sass: str) -> list[str]:
 
 
 def sums_of_other_lanes(sass: str) -> list[str]:
-    """Instructions that multiply two numbers and add what another lane sent.
+    """Return the instructions that multiply two numbers and add a number sent by another lane.
 
-    They round once. Where each of two lanes adds the other's product to its own, the other's was rounded
-    before it was sent and its own is not: the two find different sums.
+    They round once. If each of two lanes adds the other's product to its own, the other's was rounded before
+    it was sent and its own is not: the two lanes find different sums.
     """
     sent: set[str] = set()
     found = []
@@ -70,9 +79,9 @@ def sums_of_other_lanes(sass: str) -> list[str]:
 
 
 def products_of_two_roundings(ptx: str) -> list[str]:
-    """Instructions that add a product, not rounded, which another instruction rounds: two different numbers.
+    """Return the instructions that add an unrounded product which another instruction computes rounded.
 
-    A compiler makes `x - a * b` one instruction also where `a * b` is used again.
+    A compiler makes `x - a * b` one instruction even if `a * b` is used again, so the product has two values.
     """
     negated = dict(re.findall(r"neg\.f32\s+(%\w+), (%\w+);", ptx))
     rounded = {frozenset(pair) for pair in re.findall(r"mul(?:\.rn)?\.f32\s+%\w+, (%\w+), (%\w+);", ptx)}

@@ -1,9 +1,9 @@
-"""Where the operands of a Hopper product lie in shared memory, read from machine code.
+"""Check, in machine code, where in shared memory the operands of Hopper products lie.
 
 `wgmma` reads an operand through a descriptor, whose lower half holds the operand's place in shared memory.
 Each place is the address of the block's shared memory plus an offset. ptxas 12.8, which Triton 3.6 and 3.7
 bring, sometimes computes it from a tensor's address or stride instead: the product then reads from anywhere.
-This happened where operands of two products had one place in turn, and differed in layout. ptxas 13 was not
+This happened where operands of two products used one place in turn and differed in layout. ptxas 13 was not
 seen to do it.
 """
 
@@ -22,8 +22,8 @@ class _Instruction(NamedTuple):
     text: str
 
 
-# By register ("R4"), or word of the stack ("[8]"): whether it holds a place, or a sum with one. Nothing was
-# written yet to one that is missing.
+# Register ("R4") or word of the stack ("[8]") -> whether it holds a place, or a sum with a place. Nothing was
+# written yet to a missing name.
 _State = dict[str, bool]
 
 _LINE = re.compile(
@@ -40,17 +40,17 @@ _WRITES_NOTHING = re.compile(
 
 
 def has_products(sass: str) -> bool:
-    """Return True for a kernel with products by `wgmma`."""
+    """Return whether a kernel has products by `wgmma`."""
     return "gdesc[" in sass
 
 
 def misplaced(sass: str) -> list[str]:
     """Return the products that read an operand from a place that is not the block's own.
 
-    The upper half, which says how the operand lies, is not followed: `torn_sums` looks for one that is wrong.
+    The upper half, which holds the operand's layout, is not followed: `torn_sums` finds a wrong one.
 
     Raises:
-        ValueError: there is no product, or no place to begin with: the text is not as this function reads it.
+        ValueError: the text has no product, or no place of the block, so it cannot be judged.
     """
     code, blocks = _read(sass)
     if not has_products(sass) or "SR_CgaCtaId" not in sass:
@@ -79,7 +79,7 @@ def misplaced(sass: str) -> list[str]:
 
 
 def _joined(one: _State, other: _State) -> _State:
-    """Return what holds whichever way was taken."""
+    """Return the state that holds after either of two paths."""
     return {name: one.get(name, True) and other.get(name, True) for name in {**one, **other}}
 
 
@@ -124,13 +124,13 @@ def _registers(text: str, width: int = 1) -> Iterator[str]:
 def _places(instruction: _Instruction) -> list[str]:
     """Return the registers that hold the lower halves of a product's descriptors, one an operand.
 
-    An operand that is in registers itself has none.
+    An operand in registers has none.
     """
     if not _PRODUCT.match(instruction.name):
         return []
     first, second = instruction.operands[1:3]
     if "gdesc[URZ]" in first + second:
-        return []  # it multiplies nothing, and waits
+        return []  # it multiplies nothing and only waits
     (number,) = re.findall(r"gdesc\[UR(\d+)\]", first + second)
     return [f"UR{int(number) + half}" for half in ((0, 2) if "gdesc" in first else (2,))]
 
@@ -151,7 +151,7 @@ def _step(state: _State, instruction: _Instruction) -> None:
         read = (each for text in operands[1:] for each in _registers(text, 2 if width > 1 else 1))
         is_place = "SR_CgaCtaId" in instruction.text or any(state.get(each, False) for each in read)
         sources = ["place" if is_place and not is_loaded else "other"] * len(targets)
-    # Under a condition too: what is written under one is read under one.
+    # Conditions are ignored: a register written under a condition is read under the same one.
     held = [source == "place" or state.get(source, False) for source in sources]
     state |= dict(zip(targets, held, strict=True))
 

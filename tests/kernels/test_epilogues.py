@@ -1,4 +1,4 @@
-"""Epilogues of products: any chain of functors is the chain of torch's, however the product is made."""
+"""Epilogues of products: any chain of functors agrees with torch, in every template."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from torch.nn import functional
 
 from tests.everything import examples
 from tests.kernels.compiled_for import kernels_for
+from tests.kernels.inputs import laid, numbers, whole
+from tests.kernels.results import assert_near, assert_untouched, guarded
 from workbench import lens, ops
 from workbench.errors import (
     ArgumentTypeError,
@@ -49,23 +51,13 @@ WAYS: dict[str, dict[str, Any]] = {
 FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 
 
-def numbers(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> torch.Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype)
-
-
-def whole(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> torch.Tensor:
-    """Small integers: their products and sums are exact."""
-    return torch.randint(-4, 5, shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
-
-
 def fused(a: torch.Tensor, b: torch.Tensor, chain: Epilogue, **options: Any) -> torch.Tensor:
     return gemm.launch(a, b, epilogue=chain, **{"tile": TILE, **options}).run()[0]
 
 
 VECTOR, COLUMN, MATRIX = numbers(N, seed=2), numbers(M, seed=3), numbers(M, N, seed=4)
 
-# Of each functor torch's own, of the product and of its tensors in fp64.
+# Name -> constructor, its tensors, and the same function of the product and these tensors in torch.
 FUNCTORS: dict[str, tuple[Callable[..., Epilogue], tuple[torch.Tensor, ...], Callable[..., torch.Tensor]]] = {
     "bias": (epilogues.bias, (VECTOR,), lambda x, v: x + v),
     "add": (epilogues.add, (MATRIX,), lambda x, d: x + d),
@@ -89,29 +81,8 @@ FUNCTORS: dict[str, tuple[Callable[..., Epilogue], tuple[torch.Tensor, ...], Cal
 }
 
 
-def assert_near(
-    got: torch.Tensor, torchs: torch.Tensor, exact: torch.Tensor, largest: float | None = None
-) -> None:
-    """At most twice as far from float64 as torch, and one rounding of the largest value.
-
-    Args:
-        largest: of what was computed on the way; None for the largest value. fp64, of which the reference has
-            rounding steps too, may be a few of them off.
-    """
-    assert (got.shape, got.dtype) == (torchs.shape, torchs.dtype)
-    assert torch.equal(got.isnan(), exact.isnan())
-    finite = exact.isfinite() & torchs.isfinite()
-    assert torch.equal(got[exact.isinf()].double(), exact[exact.isinf()])
-    if not finite.any():
-        return
-    off, theirs = ((t[finite].double() - exact[finite]).abs().max().item() for t in (got, torchs))
-    size = exact[finite].abs().max().item()
-    rounding = 8 * max(size, largest or 0) if got.element_size() == 8 else size
-    assert off <= 2 * theirs + rounding * torch.finfo(got.dtype).eps
-
-
-def test_each_functor_that_ships_is_among_them() -> None:
-    elsewhere = {"cast", "dropout", "own", "permuted"}  # in tests of their own, below
+def test_the_table_has_each_shipped_functor() -> None:
+    elsewhere = {"cast", "dropout", "own", "permuted"}  # these have tests of their own below
     makers = {
         name
         for name, each in vars(epilogues).items()
@@ -122,8 +93,8 @@ def test_each_functor_that_ships_is_among_them() -> None:
 
 
 @pytest.mark.parametrize("name", FUNCTORS)
-def test_what_makes_floats_of_whole_numbers_says_so(name: str) -> None:
-    """A product of int8 would be stored as int32 otherwise."""
+def test_functors_declare_that_they_make_floats_of_integers(name: str) -> None:
+    """Otherwise the result of an int8 product would be stored as int32."""
     make, tensors, _ = FUNCTORS[name]
     for functor in make(*tensors).functors:
         if not functor.operands:
@@ -135,7 +106,7 @@ def test_what_makes_floats_of_whole_numbers_says_so(name: str) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float64], ids=str)
 @pytest.mark.parametrize("name", FUNCTORS)
-def test_each_functor(name: str, dtype: torch.dtype) -> None:
+def test_each_functor_agrees_with_torch(name: str, dtype: torch.dtype) -> None:
     make, tensors, torchs = FUNCTORS[name]
     a, b = numbers(M, K, dtype=dtype), numbers(K, N, dtype=dtype, seed=1)
     tensors = tuple(each.to(dtype) for each in tensors)
@@ -150,12 +121,12 @@ def test_each_functor(name: str, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("around", [-700, -104, -88.5, -80, -30, -16, -8, -3, -1, 0, 3, 20, 88.5, 104, 700])
 @pytest.mark.parametrize("name", ["fast_gelu", "silu", "sigmoid"])
-def test_exponentials_of_numbers_that_are_alike(name: str, around: float, dtype: torch.dtype) -> None:
-    """Among others their rounding steps, which are as many as the exponent is large, would not show."""
+def test_activations_are_accurate_on_narrow_ranges(name: str, around: float, dtype: torch.dtype) -> None:
+    """Errors of an exponential grow with the exponent; beside larger results they would not show."""
     make, _, torchs = FUNCTORS[name]
     a, identity = numbers(16, 16, dtype=dtype) / 4 + around, torch.eye(16, dtype=dtype)
     got, theirs, exact = fused(a, identity, make()), torchs(a), torchs(a.double())
-    if name == "fast_gelu":  # 1 + tanh of torch's own is mostly rounding steps
+    if name == "fast_gelu":  # torch's own 1 + tanh is mostly rounding errors
         x = a.double()
         exact = x * torch.sigmoid(2 * math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))
     if around == -88.5 and dtype == torch.float32:  # torch's exponential is infinite below -88.7
@@ -166,8 +137,10 @@ def test_exponentials_of_numbers_that_are_alike(name: str, around: float, dtype:
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("name", ["gelu", "fast_gelu", "silu", "sigmoid"])
-def test_a_sum_leaves_no_more_of_an_activation_than_of_torchs(name: str, dtype: torch.dtype) -> None:
-    """Of 16 bits a result hides a few rounding steps, but not where a sum cancels all but them."""
+def test_errors_of_activations_left_by_cancellation_are_no_larger_than_torchs(
+    name: str, dtype: torch.dtype
+) -> None:
+    """A result in 16 bits hides a few roundings of fp32, except where a sum cancels everything else."""
     make, _, torchs = FUNCTORS[name]
     a = numbers(16, 16)
     addend = (1e-4 * numbers(16, 16, seed=1) - torchs(a.double())).float()
@@ -176,15 +149,15 @@ def test_a_sum_leaves_no_more_of_an_activation_than_of_torchs(name: str, dtype: 
     assert_near(got, (torchs(a) + addend).to(dtype), torchs(a.double()) + addend)
 
 
-def test_half_of_a_sigmoid_is_a_half() -> None:
-    """To the last bit, where what follows compares, or rounds to whole numbers."""
+def test_sigmoid_of_zero_is_exactly_one_half() -> None:
+    """Functors that follow may compare it, or round it to integers."""
     zeros = torch.zeros(4, 4, dtype=torch.float16)
     assert (fused(zeros, zeros, epilogues.sigmoid() | epilogues.add(-0.5)) == 0).all()
     whole = fused(zeros, zeros, epilogues.sigmoid() | epilogues.scale(3.0) | epilogues.cast(torch.int8))
     assert (whole == 2).all()  # 1.5, to even
 
 
-def test_exponentials_of_what_is_no_finite_number() -> None:
+def test_silu_and_sigmoid_of_infinity_and_nan_agree_with_torch() -> None:
     a = torch.tensor([[math.inf, -math.inf, math.nan, 0]])
     for make, want in ((epilogues.silu, functional.silu), (epilogues.sigmoid, torch.sigmoid)):
         got = fused(torch.zeros(1, 1), torch.zeros(1, 4), epilogues.add(a) | make())
@@ -192,8 +165,8 @@ def test_exponentials_of_what_is_no_finite_number() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
-def test_gelu_of_narrow_results(dtype: torch.dtype) -> None:
-    """Within what rounding takes, next to nothing too, where 1 + erf would cancel."""
+def test_gelu_in_16_bits_is_within_a_rounding(dtype: torch.dtype) -> None:
+    """Results near 0 are accurate too, where 1 + erf would cancel."""
     a = torch.linspace(-12, 12, 64 * 64).view(64, 64).to(dtype)
     exact = a.double() * torch.special.erfc(-a.double() * math.sqrt(0.5)) / 2
     got = fused(a, torch.eye(64, dtype=dtype), epilogues.gelu())
@@ -207,8 +180,8 @@ def test_gelu_of_narrow_results(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
-def test_once_after_the_sum_however_the_product_is_made(way: dict[str, Any]) -> None:
-    """Whole numbers: exact in any order. Squares tell the sum's from the sum of squares."""
+def test_epilogues_run_once_after_the_sum(way: dict[str, Any]) -> None:
+    """Integers are exact in any order. The square of a sum differs from the sum of squares."""
     a, b, d = whole(M, K), whole(K, N, seed=1), whole(M, N, seed=2)
     v, c = whole(N, seed=3), whole(M, seed=4)
     want = ((a @ b + v) * c[:, None] + d).clamp(-40, 300)
@@ -229,7 +202,7 @@ def gated(tile, operands, place):
     return tile * tl.sigmoid(operands[0])
 
 
-def test_a_functor_of_ones_own_is_three_lines() -> None:
+def test_user_defined_functors_follow_shipped_ones() -> None:
     a, b, gate = numbers(M, K), numbers(K, N, seed=1), numbers(M, N, seed=2)
     got = fused(a, b, epilogues.relu() | epilogues.own(gated, gate))
     exact = (a.double() @ b.double()).relu() * torch.sigmoid(gate.double())
@@ -237,7 +210,7 @@ def test_a_functor_of_ones_own_is_three_lines() -> None:
 
 
 def scaled(doubles: bool) -> Any:
-    """A function of this name; there are two."""
+    """Return one of two different functions of one name."""
     if doubles:
 
         @triton.jit
@@ -253,7 +226,7 @@ def scaled(doubles: bool) -> Any:
 
 
 def test_two_functors_of_one_name_are_refused() -> None:
-    """Compiled, both would be the first one."""
+    """Compiled, the first function would stand for both."""
     half, double = scaled(False), scaled(True)
     with pytest.raises(InvalidArgumentError, match="two functions are called scale"):
         epilogues.own(half) | epilogues.relu() | epilogues.own(double)
@@ -263,8 +236,8 @@ def test_two_functors_of_one_name_are_refused() -> None:
 
 LAYOUTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "dense": lambda t: t,
-    "transposed": lambda t: t.mT.contiguous().mT,
-    "sliced": lambda t: torch.stack([t, t + 1], -1).flatten(-2)[..., ::2],
+    "transposed": lambda t: laid(t, "transposed"),
+    "sliced": lambda t: laid(t, "sliced"),
     "padded": lambda t: functional.pad(t, (3, 8))[..., 3:-8],
     "expanded": lambda t: t[..., :1, :].expand_as(t),
 }
@@ -286,8 +259,8 @@ WITH_TENSOR: dict[str, tuple[Callable[[torch.Tensor], Epilogue], Callable[..., t
 
 @settings(max_examples=examples(50), deadline=None)
 @given(data=st.data())
-def test_any_chain_is_the_chain_of_torchs(data: st.DataObject) -> None:
-    """Of any dtypes, broadcasts, layouts and shapes; between guards of NaN; of infinities too."""
+def test_any_chain_agrees_with_torch(data: st.DataObject) -> None:
+    """Dtypes, broadcasts, layouts and shapes are drawn, some with infinity; NaN guards the output."""
     m, n = (data.draw(st.sampled_from([1, 15, 16, 17, 33]), label=name) for name in "mn")
     k = data.draw(st.sampled_from([0, 1, 17]), label="k")
     batch = data.draw(st.sampled_from([(), (2,), (2, 1)]), label="batch")
@@ -315,7 +288,7 @@ def test_any_chain_is_the_chain_of_torchs(data: st.DataObject) -> None:
     largest = 0.0
 
     def of_torch(product: torch.Tensor) -> torch.Tensor:
-        """In the dtype of the product, as the kernel has its accumulators'."""
+        """Return the chain of a product in the product's dtype, as kernels compute in the accumulators'."""
         nonlocal largest
         for function, tensors in steps:
             largest = max(largest, *product[product.isfinite()].abs().tolist(), 0)
@@ -324,18 +297,16 @@ def test_any_chain_is_the_chain_of_torchs(data: st.DataObject) -> None:
 
     ways: list[dict[str, Any]] = [{}, {"splits": 2}, {"template": "persistent", "programs": 2}]
     way = data.draw(st.sampled_from(ways), label="way")
-    memory = torch.full((*batch, m + 4, n + 6), math.nan, dtype=dtype)
-    output = memory[..., 2 : m + 2, 3 : n + 3]
+    output, memory = guarded((*batch, m, n), dtype, math.nan)
     fused(a, b, chain, output=output, tile=(16, 32, 16), **way)
     wide = torch.float64 if dtype == torch.float64 else torch.float32
     exact = of_torch(a.double() @ b.double())
     assert_near(output, of_torch(a.to(wide) @ b.to(wide)).to(dtype), exact, largest)
-    output.fill_(math.nan)
-    assert memory.isnan().all()
+    assert_untouched(memory, output, math.nan)
 
 
 @pytest.mark.parametrize("out", [torch.float8_e4m3fn, torch.float8_e5m2], ids=str)
-def test_what_is_too_large_for_fp8_is_the_largest(out: torch.dtype) -> None:
+def test_fp8_results_saturate(out: torch.dtype) -> None:
     large = torch.tensor([[1e9, math.inf, -math.inf, math.nan, 3.0]])
     got = ops.fused_matmul(torch.ones(1, 1), large, epilogue=epilogues.scale(1.0), out_dtype=out).float()
     most = torch.finfo(out).max
@@ -345,8 +316,8 @@ def test_what_is_too_large_for_fp8_is_the_largest(out: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("out", [torch.float16, torch.float32], ids=str)
-def test_quantized_operands(out: torch.dtype) -> None:
-    """int8 products, whose rows and columns have scales; what is whole is exact until it is made a float."""
+def test_scaled_int8_products_are_exact_until_made_floats(out: torch.dtype) -> None:
+    """Rows and columns have scales, as in quantization."""
     a, b = whole(M, K, dtype=torch.int8), whole(K, N, dtype=torch.int8, seed=1)
     chain = epilogues.add(7) | epilogues.row_scale(COLUMN) | epilogues.column_scale(VECTOR)
     output = torch.full((M, N), math.nan, dtype=out)
@@ -361,8 +332,8 @@ def test_quantized_operands(out: torch.dtype) -> None:
     )
 
 
-def test_casts_saturate() -> None:
-    """To the nearest whole number, to even if two are; 0 for what is none; fp8 keeps it, and no infinity."""
+def test_casts_round_to_even_and_saturate() -> None:
+    """Integers round half to even, and NaN becomes 0; fp8 keeps NaN, and has no infinity."""
     row = torch.tensor([0.5, 1.5, 2.5, -0.5, -3.5, 126.6, 127.6, -200, math.inf, -math.inf, math.nan, 400])
     identity = torch.eye(len(row))
     a = row.nan_to_num(0, 0, 0)[None]
@@ -379,8 +350,8 @@ def test_casts_saturate() -> None:
 
 
 @pytest.mark.parametrize("way", [{}, {"splits": 2}, {"rows": (0, 16), "rest": {"num_warps": 2}}], ids=str)
-def test_what_is_stored_may_be_permuted(way: dict[str, Any]) -> None:
-    """Tokens of a batch and columns of heads, stored by heads."""
+def test_results_may_be_stored_permuted(way: dict[str, Any]) -> None:
+    """The columns of heads are stored by heads."""
     a, b, v = whole(2 * 15, K), whole(K, 3 * 12, seed=1), whole(36, seed=2)
     chain = epilogues.bias(v) | epilogues.permuted((2, 15, 3, 12), (2, 0, 1, 3))
     (got,) = gemm.launch(a, b, epilogue=chain, tile=(16, 32, 16), **way).run()
@@ -394,13 +365,13 @@ def test_what_is_stored_may_be_permuted(way: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("batch", "shape", "dims"),
     [
-        ((3,), (3, 5, 4, 3, 12), (0, 3, 1, 2, 4)),  # stays outermost
-        ((3,), (3, 20, 36), (2, 1, 0)),  # comes last
-        ((2, 3), (2, 3, 20, 6, 6), (3, 1, 2, 0, 4)),  # apart from one another
+        ((3,), (3, 5, 4, 3, 12), (0, 3, 1, 2, 4)),  # the batch stays outermost
+        ((3,), (3, 20, 36), (2, 1, 0)),  # the batch becomes innermost
+        ((2, 3), (2, 3, 20, 6, 6), (3, 1, 2, 0, 4)),  # the two dimensions of the batch are separated
         ((1,), (1, 20, 36), (1, 0, 2)),
     ],
 )
-def test_a_batch_may_be_stored_permuted(
+def test_batches_may_be_stored_permuted(
     batch: tuple[int, ...], shape: tuple[int, ...], dims: tuple[int, ...], way: dict[str, Any]
 ) -> None:
     a, b, v = whole(*batch, 20, K), whole(*batch, K, 36, seed=1), whole(36, seed=2)
@@ -411,7 +382,7 @@ def test_a_batch_may_be_stored_permuted(
         assert torch.equal(got, (one @ other + v).view(shape).permute(dims))
 
 
-def test_dropout_follows_from_seed_and_place() -> None:
+def test_dropout_depends_on_seed_and_position_alone() -> None:
     a, b = torch.ones(70, 8), torch.ones(8, 90)
     chain = epilogues.dropout(0.3, seed=2**40 + 5)
     got = fused(a, b, chain)
@@ -426,7 +397,7 @@ def test_dropout_follows_from_seed_and_place() -> None:
     assert not torch.equal(batches[1], got)
 
 
-def test_work_has_the_functors_and_their_tensors() -> None:
+def test_work_counts_functors_and_their_tensors() -> None:
     a, b, d = (torch.empty(*shape, dtype=torch.float16) for shape in ((M, K), (K, N), (M, N)))
     bare, whole_chain = (
         gemm.launch(a, b, epilogue=chain).work
@@ -447,10 +418,10 @@ def with_addend(*shape: int, chain: Callable[[torch.Tensor], Epilogue], **option
     return gemm.launch(a, b, epilogue=chain(d), **{"tile": (64, 64, 32), "splits": 1, **options})
 
 
-def test_addends_are_loaded_as_wide_as_they_lie_and_rows_once() -> None:
-    """Rows of 72 elements, of which Triton sees no divisor; with masks.
+def test_addends_are_loaded_as_wide_as_strides_allow() -> None:
+    """Rows have 72 elements, which 16 does not divide, and tiles have masks.
 
-    Of a vector a lane loads what its own columns of the product need, two by two.
+    Of a vector, a lane loads the elements for its own columns of the product, two at a time.
     """
     (matrix,), (vector,) = (
         lens.compile(with_addend(200, 72, 64, chain=chain), "sm_80")
@@ -460,8 +431,8 @@ def test_addends_are_loaded_as_wide_as_they_lie_and_rows_once() -> None:
     assert vector.count("global load", bits=32) == vector.count("global load") > 0
 
 
-def test_large_tiles_leave_room_for_the_next_ones_stages() -> None:
-    """What shared memory two addends pass through, on Hopper, in the instance of large products."""
+def test_large_tiles_leave_shared_memory_for_the_next_tiles_stages() -> None:
+    """Two addends pass through shared memory, in Hopper's instance for large products."""
     launch = with_addend(
         1024, 1024, 256, chain=lambda d: epilogues.add(d) | epilogues.add(d) | epilogues.fast_gelu(),
         tile=(128, 256, 64), template="persistent", programs=8, descriptors=True, num_warps=8,
@@ -472,7 +443,7 @@ def test_large_tiles_leave_room_for_the_next_ones_stages() -> None:
 
 
 @pytest.mark.parametrize("fp8", [torch.float8_e4m3fn, torch.float8_e5m2], ids=str)
-def test_fp64_goes_with_fp8(fp8: torch.dtype) -> None:
+def test_fp64_products_take_and_give_fp8(fp8: torch.dtype) -> None:
     a = whole(32, 32, dtype=torch.float64)
     launch = gemm.launch(a, a, epilogue=epilogues.add(a.to(fp8)) | epilogues.cast(fp8), tile=(32, 32, 16))
     (step,) = lens.compile(launch, "sm_90")
@@ -481,7 +452,7 @@ def test_fp64_goes_with_fp8(fp8: torch.dtype) -> None:
     assert torch.equal(launch.run()[0].float(), (a @ a + a).clamp(-most, most).to(fp8).float())
 
 
-def test_other_numbers_compile_nothing() -> None:
+def test_other_scalars_compile_nothing() -> None:
     kernels = [
         kernels_for(with_addend(64, 64, 64, chain=chain))
         for chain in (
@@ -493,7 +464,7 @@ def test_other_numbers_compile_nothing() -> None:
 
 
 def test_another_number_of_rows_compiles_nothing() -> None:
-    """Of which 16 divides one."""
+    """16 divides one of the numbers of rows."""
     kernels = [
         kernels_for(with_addend(m, 64, 64, chain=lambda d: epilogues.add(d) | epilogues.bias(d[0])))
         for m in (264, 336)
@@ -554,7 +525,7 @@ WRONG: dict[str, tuple[Callable[[], object], type[WorkbenchError], str]] = {
 
 
 @pytest.mark.parametrize("call", WRONG.values(), ids=WRONG)
-def test_what_is_wrong_is_named(call: tuple[Callable[[], object], type[WorkbenchError], str]) -> None:
+def test_invalid_arguments_are_named(call: tuple[Callable[[], object], type[WorkbenchError], str]) -> None:
     function, error, words = call
     with pytest.raises(error, match=words):
         function()
@@ -570,19 +541,19 @@ def test_what_is_wrong_is_named(call: tuple[Callable[[], object], type[Workbench
         (lambda x, operands, place: x[:1], r"makes \(1, 6\) of \(8, 6\)"),
     ],
 )
-def test_what_a_wrong_meaning_does_is_said_in_backward(meaning: Any, words: str) -> None:
+def test_backward_names_a_wrong_meaning(meaning: Any, words: str) -> None:
     a, b = torch.ones(8, 4, requires_grad=True), torch.ones(4, 6)
     result = ops.fused_matmul(a, b, epilogue=epilogues.relu() | epilogues.own(square, meaning=meaning))
     with pytest.raises(WorkbenchError, match=rf"epilogue\[1\]\.meaning: {words}"):
         result.sum().backward()
 
 
-def test_what_has_no_meaning_in_torch_says_so() -> None:
+def test_functors_without_a_meaning_are_named() -> None:
     with pytest.raises(InvalidArgumentError, match=r"epilogue\[1\]\.meaning"):
         (epilogues.relu() | epilogues.own(square)).meaning(A)
 
 
-def test_a_chain_in_words() -> None:
+def test_repr_shows_the_chain() -> None:
     chain = epilogues.add(A) | epilogues.scale(2.0) | epilogues.permuted((8, 4), (1, 0))
     assert repr(chain) == "add(float32 (8, 4)) | scale(2.0) | permuted((8, 4), (1, 0))"
     assert repr(Epilogue()) == "Epilogue()"
@@ -621,14 +592,14 @@ def test_a_functor_may_make_narrower_floats() -> None:
     ("function", "words"),
     [(row_sum, "functor 0 of the epilogue changes"), (nothing, "functor 0 of the epilogue returns nothing")],
 )
-def test_a_functor_gives_a_tile_of_the_same_shape(function: Any, words: str) -> None:
-    """Its row sums had been laid along the columns."""
+def test_functors_that_change_the_shape_are_refused(function: Any, words: str) -> None:
+    """Row sums would have been broadcast along the columns."""
     with pytest.raises(KernelError, match=words):
         fused(A, B, epilogues.own(function))
 
 
 def test_each_activation_is_in_each_table() -> None:
-    """What cannot be derived from the table: constructors, forms of other templates, and the references."""
+    """Constructors, gated operations and references are written out, and must have the same activations."""
     made = {name: make().functors[0] for name, make in epilogues.ACTIVATIONS.items()}
     functors = {each.functor for each in activations.ACTIVATIONS.values()} - {None}
     assert {one.function for one in made.values()} == functors

@@ -1,4 +1,4 @@
-"""The check of where operands lie, on a few instructions each."""
+"""`misplaced` judges a few instructions of each kind."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ END = ("EXIT",)
 
 
 def listing(*lines: str) -> str:
-    """Return instructions as nvdisasm lists them, each with its address, and labels."""
+    """Return instructions, each with its address, and labels, as nvdisasm lists them."""
     return "\n".join(
         line if line.startswith(".L") else f"        /*{16 * place:04x}*/    {line} ;"
         for place, line in enumerate((*BEGIN, *lines, *END))
@@ -32,7 +32,7 @@ def listing(*lines: str) -> str:
         (("UIADD3 UR10, UR6, 0x80, URZ",), False),
         (("ULDC.64 UR10, c[0x0][0x220]",), True),
         (("ULDC UR12, c[0x0][0x220]", "UIADD3 UR10, UR12, 0x80, URZ"), True),
-        (("ULDC UR12, c[0x0][0x220]", "UIADD3 UR10, UR6, UR12, URZ"), False),  # a stage of several
+        (("ULDC UR12, c[0x0][0x220]", "UIADD3 UR10, UR6, UR12, URZ"), False),  # one of several stages
         (("MOV R3, UR6", "STL.64 [R1+0x8], R2", "LDL R5, [R1+0xc]", "R2UR UR10, R5"), False),
         (("MOV R3, UR6", "STL.64 [R1+0x8], R2", "LDL R5, [R1+0x8]", "R2UR UR10, R5"), True),
         (("MOV R3, UR6", "LDS R5, [R3]", "R2UR UR10, R5"), True),
@@ -43,24 +43,24 @@ def listing(*lines: str) -> str:
         (("UMOV UR10, UR6", "BRA `(.L_x_0)", "ULDC UR10, c[0x0][0x220]", ".L_x_0:"), False),
     ],
 )
-def test_where_an_operand_lies(lower: tuple[str, ...], is_wrong: bool, product: str) -> None:
+def test_operands_outside_the_block_are_found(lower: tuple[str, ...], is_wrong: bool, product: str) -> None:
     assert misplaced(listing("UMOV UR8, UR6", *lower, product)) == ([product] if is_wrong else [])
 
 
-def test_of_a_loop_every_round_counts() -> None:
-    """The second one has what the first one left."""
+def test_every_iteration_of_a_loop_counts() -> None:
+    """The second iteration starts with the registers that the first one left."""
     lines = ["UMOV UR10, UR6", ".L_x_0:", OF_REGISTERS, "ULDC UR10, c[0x0][0x220]", "@P0 BRA `(.L_x_0)"]
     assert misplaced(listing(*lines)) == [OF_REGISTERS]
     assert misplaced(listing(*lines[:3], "UIADD3 UR10, UR10, 0x2, URZ", lines[4])) == []
 
 
-def test_the_first_operand_counts_where_it_is_no_register() -> None:
+def test_the_first_operand_counts_unless_it_is_in_registers() -> None:
     lines = "UMOV UR10, UR6", "ULDC UR8, c[0x0][0x220]"
     assert misplaced(listing(*lines, PRODUCT)) == [PRODUCT]
     assert misplaced(listing(*lines, OF_REGISTERS)) == []
 
 
-def test_what_multiplies_nothing_lies_nowhere() -> None:
+def test_instructions_that_multiply_nothing_are_ignored() -> None:
     waits = "HGMMA.64x8x16.F16 RZ, gdesc[URZ], RZ, !UPT, gsb0"
     assert misplaced(listing(waits)) == []
 

@@ -1,4 +1,4 @@
-"""A launch that is made for a named device is the same whatever GPU is there, or none."""
+"""A launch made for a named device is the same on a machine with any GPU, or with none."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ TARGETS = ("sm_90", "sm_80", "gfx942")
 
 
 def described(value: Any) -> Any:
-    """What can be compared: kernels by name, tensors by how they lie."""
+    """Return what can be compared: kernels by name, tensors by dtype, shape and strides."""
     if isinstance(value, torch.Tensor):
         return value.dtype, tuple(value.shape), value.stride()
     if compat.is_kernel(value):
@@ -67,13 +67,13 @@ def steps_of(launch: Launch) -> list[Any]:
 
 @pytest.fixture(params=MACHINES)
 def on_machine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """From when this is called on, this process has one of the machines, where kernels are interpreted."""
+    """Return a function that puts this process on one of the machines; kernels stay interpreted."""
     monkeypatch.setattr(Step, "check_place", lambda self: None)
     return lambda: monkeypatch.setattr(device, "current", lambda: MACHINES[request.param])
 
 
 def halves(*shape: int) -> torch.Tensor:
-    """Address space, of which nothing is read."""
+    """Return an fp16 tensor whose memory is never read."""
     return torch.empty(shape, dtype=torch.float16)
 
 
@@ -115,7 +115,7 @@ def shipped_pooling() -> Launch:
     return pooling.launch("average", x, (output,), pool=pool)
 
 
-# Of which each leaves something to the device: tiles, splits, programs, overlap, options, templates.
+# Launches whose tiles, splits, programs, overlap, options or templates depend on the device.
 MADE: dict[str, Callable[[], Launch]] = {
     "a product that is split": lambda: gemm.launch(halves(512, 512), halves(512, 512), tile=(128, 256, 64)),
     "a product without a tile": lambda: gemm.launch(halves(700, 512), halves(512, 900)),
@@ -145,7 +145,7 @@ MADE: dict[str, Callable[[], Launch]] = {
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", MADE)
-def test_a_launch_for_a_target(
+def test_a_launch_for_a_target_is_the_same_on_any_machine(
     name: str, target: str, on_machine: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with device.planning_for(target):
@@ -158,7 +158,7 @@ def test_a_launch_for_a_target(
 
 @pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize("name", MADE)
-def test_it_is_what_a_machine_with_that_gpu_makes(
+def test_a_launch_for_a_target_is_what_its_gpu_gets(
     name: str, machine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with device.planning_for(MACHINES[machine].architecture):
@@ -168,8 +168,8 @@ def test_it_is_what_a_machine_with_that_gpu_makes(
 
 
 @pytest.mark.parametrize("name", MADE)
-def test_without_a_name_it_is_the_gpus_that_is_there(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else the tests above would show nothing."""
+def test_without_a_target_launches_depend_on_the_machine(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise the tests above would show nothing."""
     made = [steps_of(MADE[name]())]
     for machine in MACHINES.values():
         monkeypatch.setattr(device, "current", lambda machine=machine: machine)
@@ -178,8 +178,10 @@ def test_without_a_name_it_is_the_gpus_that_is_there(name: str, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_what_ships_of_every_operator(name: str, on_machine: Callable[[], None]) -> None:
-    """The instances that are listed, and the launch of the one that a call gets."""
+def test_instances_for_a_target_are_the_same_on_any_machine(
+    name: str, on_machine: Callable[[], None]
+) -> None:
+    """The listed instances and the launch of the shipped one are compared."""
     arguments = profiler.arguments_of(name, {})
     instances = {}
     for target in ("sm_90", "sm_80"):
@@ -193,10 +195,10 @@ def test_what_ships_of_every_operator(name: str, on_machine: Callable[[], None])
             assert ([each.name for each in found], steps_of(found[0].launch())) == expected
 
 
-def test_instances_of_a_product_are_those_of_the_target(
+def test_instances_of_a_product_for_a_target_need_no_interpreter(
     on_machine: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where kernels are interpreted too, which lists what Hopper has if nobody names a device."""
+    """The interpreter lists Hopper's instances if no device is named."""
     arguments = given(halves(512, 512), halves(512, 512))
 
     def names() -> list[str]:
@@ -210,8 +212,8 @@ def test_instances_of_a_product_are_those_of_the_target(
         assert names() == expected
 
 
-def test_a_product_for_a_named_device(on_machine: Callable[[], None]) -> None:
-    """`device` says it for one launch, parts of which are launches of their own."""
+def test_parts_of_a_product_are_made_for_the_named_device(on_machine: Callable[[], None]) -> None:
+    """The argument `device` reaches the parts of a launch that are launches of their own."""
     a, b = halves(512, 512), halves(512, 513)
     options: list[dict[str, Any]] = [
         {"tile": (128, 256, 64)}, {"pack": True}, {"rows": (0, 256), "rest": {"tile": (64, 64, 64)}}
@@ -224,12 +226,12 @@ def test_a_product_for_a_named_device(on_machine: Callable[[], None]) -> None:
         assert [steps_of(gemm.launch(a, b, **each, device="sm_90")) for each in options] == expected
 
 
-def test_a_device_that_has_no_name() -> None:
+def test_unknown_devices_are_refused() -> None:
     a = halves(16, 16)
     with pytest.raises(UnknownNameError, match="sm_9O"):
         gemm.launch(a, a, device="sm_9O")
     with pytest.raises(ArgumentTypeError, match="device"):
-        gemm.launch(a, a, device=90)  # type: ignore[arg-type]  # that is what is refused
+        gemm.launch(a, a, device=90)  # type: ignore[arg-type]  # refused at run time too
     with pytest.raises(UnknownNameError, match="H200"), device.planning_for("H200"):
         pass
     assert device.planned() is device.current()
@@ -241,7 +243,7 @@ def fail_while_planning() -> None:
         raise ZeroDivisionError
 
 
-def test_planning_ends_also_by_an_error_and_nests() -> None:
+def test_planning_nests_and_ends_on_errors() -> None:
     with device.planning_for("sm_90") as hopper:
         assert (hopper.kind, hopper.compute_units, hopper.warp_size) == ("cuda", 132, 32)
         with pytest.raises(ZeroDivisionError):
@@ -258,8 +260,8 @@ def test_another_thread_plans_for_its_own_device() -> None:
         assert threads.submit(device.planned).result() is device.current()
 
 
-def test_what_runs_is_planned_for_what_runs_it() -> None:
-    """Else kernels of a GPU that is not here would be kept, and started by later calls too."""
+def test_calls_are_planned_for_the_device_that_runs_them() -> None:
+    """Otherwise a call would keep kernels of an absent GPU, and later calls would start them."""
     a, b = (torch.randn(64, 64) for _ in range(2))
     seen = []
 
@@ -273,8 +275,8 @@ def test_what_runs_is_planned_for_what_runs_it() -> None:
     assert seen == [device.current()]
 
 
-def test_candidates_and_instances_are_made_for_the_target(on_machine: Callable[[], None]) -> None:
-    """The tuner's and the profiler's, whatever GPU is there."""
+def test_candidates_of_the_tuner_are_made_for_the_target(on_machine: Callable[[], None]) -> None:
+    """The GPU of the machine has no influence."""
     x = torch.ones(4, 64)
     planned = []
 
@@ -291,7 +293,7 @@ def test_candidates_and_instances_are_made_for_the_target(on_machine: Callable[[
     assert str(tune.prune_gemm(a, b, target="sm_80", progress=False)) == str(expected)
 
 
-def test_a_profile_lists_what_the_target_gets() -> None:
+def test_a_profile_is_planned_for_its_target() -> None:
     x = torch.ones(4, 64)
     planned = []
 
@@ -315,13 +317,13 @@ def test_a_profile_lists_what_the_target_gets() -> None:
     assert planned == ["gfx942", "interpreter"]
 
 
-def test_the_explorer_shows_the_same_tile(on_machine: Callable[[], None]) -> None:
+def test_the_tile_explorer_shows_the_same_on_any_machine(on_machine: Callable[[], None]) -> None:
     tile = TileConfiguration(target="sm_80", template="persistent")
     shape = (2048, 2048, 512)
     expected = explore.tiles.tile(tile, shape)
     on_machine()
     found = explore.tiles.tile(tile, shape)
-    # What is asked of the compiler again is known: the very same result.
+    # The second compilation is found in a cache, so it is the same object.
     assert found.step is expected.step
     assert found.at_a_time == expected.at_a_time
 
@@ -329,8 +331,10 @@ def test_the_explorer_shows_the_same_tile(on_machine: Callable[[], None]) -> Non
 @pytest.mark.parametrize(
     "exercise", [each for each in teach.exercises() if each.returns_launch], ids=lambda each: each.id
 )
-def test_a_solution_is_judged_alike_everywhere(exercise: Definition, on_machine: Callable[[], None]) -> None:
-    """What is traced and compiled of an answer is planned alike, though no check names a device."""
+def test_solutions_are_planned_the_same_on_any_machine(
+    exercise: Definition, on_machine: Callable[[], None]
+) -> None:
+    """Checks of exercises name no device, yet trace and compile the same launch everywhere."""
     solve = mutants.build(exercise, exercise.solution_source(), f"<{exercise.id}>")
     inputs = [case.inputs() for case in exercise.cases]
     expected = [steps_of(solve(*each)) for each in inputs]

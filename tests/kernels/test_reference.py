@@ -1,4 +1,4 @@
-"""Every operator has its plain meaning, and gives on a small problem what that says."""
+"""Every operator has a reference, and agrees with it on a small problem."""
 
 from __future__ import annotations
 
@@ -87,18 +87,18 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
-def test_each_is_tried() -> None:
+def test_every_operator_has_arguments() -> None:
     assert set(ARGUMENTS) == set(ops.__all__)
 
 
 @pytest.mark.parametrize("name", ops.__all__)
-def test_operators_mean_what_their_reference_says(name: str) -> None:
+def test_operators_agree_with_their_references(name: str) -> None:
     arguments, options = ARGUMENTS[name], OPTIONS.get(name, {})
     got, want = (getattr(module, name)(*arguments, **options) for module in (ops, reference))
     torch.testing.assert_close(got, want)
 
 
-def test_reductions_of_everything() -> None:
+def test_reductions_of_all_elements_agree_with_their_references() -> None:
     for name in ("sum", "mean", "prod", "amax", "argmin", "norm"):
         torch.testing.assert_close(getattr(ops, name)(X), getattr(reference, name)(X))
     for name in ("all", "any"):

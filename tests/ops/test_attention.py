@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from torch.testing._internal.common_methods_invocations import op_db
 
 from tests.everything import examples, some_of
-from tests.kernels.attention_cases import Tensors, agree, gradients, gradients_agree, plain, rule, tensors
+from tests.kernels.attention.cases import Tensors, agree, gradients, gradients_agree, plain, rule, tensors
 from tests.ops.test_opinfo_rows import outcome
 from workbench import ops
 from workbench.errors import (

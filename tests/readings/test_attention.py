@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.kernels.attention_cases import seen, tensors
+from tests.kernels.attention.cases import seen, tensors
 from workbench import explore, lens, readings
 from workbench.errors import ArgumentTypeError, InvalidArgumentError, TensorMismatchError, UnknownNameError
 from workbench.kernels import attention

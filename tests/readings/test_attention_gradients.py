@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.kernels.attention_cases import seen, tensors
+from tests.kernels.attention.cases import seen, tensors
 from workbench import explore
 from workbench.errors import ArgumentTypeError, InvalidArgumentError
 from workbench.kernels import attention

@@ -10,7 +10,7 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from tests.kernels.attention_cases import tensors
+from tests.kernels.attention.cases import tensors
 from tests.viz.drawn import outside, overlaps, texts
 from workbench import explore
 from workbench.errors import ArgumentTypeError, InvalidArgumentError, UnknownNameError

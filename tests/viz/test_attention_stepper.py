@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
-from tests.kernels.attention_cases import tensors
+from tests.kernels.attention.cases import tensors
 from tests.viz.drawn import outside, overlaps, texts
 from workbench import explore
 from workbench.errors import ArgumentTypeError, InvalidArgumentError, UnknownNameError

@@ -4,8 +4,9 @@ Triton 3.6 and 3.7 fill masked-off lanes wrongly with a constant of 8 or 16 bits
 -128: if a lane loads several elements at once, only one gets it and the others get -1. The interpreter fills
 correctly. Repaired: ValueError. For that, constants are tracked as the compiler tracks them.
 
-`tests/kernels/test_reduction.py::test_lanes_that_hang_over_are_filled_alike` reads the PTX, and
-`tests/test_compat.py::test_fills_that_are_packed_wrongly_are_refused` holds the error (docs/decisions/011).
+`test_masked_lanes_of_narrow_integers_are_loaded_as_zero` in tests/kernels/rows/test_reduction.py reads the
+PTX, and `tests/test_compat.py::test_fills_that_are_packed_wrongly_are_refused` holds the error
+(docs/decisions/011).
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from tests.kernels.attention_cases import agree, plain, tensors
+from tests.kernels.attention.cases import agree, plain, tensors
 from workbench import lens
 from workbench.errors import InvalidArgumentError, TensorMismatchError
 from workbench.kernels.attention import CAUSAL, EVERYTHING, Window

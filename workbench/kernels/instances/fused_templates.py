@@ -3,7 +3,7 @@
 The instances of sm_90 for whole rows, dual products and pairs were the fastest, or nearly, of 20 to 100 that
 were timed for each of 24 problems (fp16, on an H100). The others were not measured. They were chosen to fit:
 accumulators take at most 128 registers a lane, and the pipeline fits the shared memory of one program on a
-unit. tests/kernels/test_fused_instances.py compiles each.
+unit. tests/kernels/choosing/test_fused_templates.py compiles each.
 """
 
 from __future__ import annotations

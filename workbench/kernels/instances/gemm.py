@@ -156,7 +156,7 @@ LITTLE, FLOPS_OF_LITTLE = Instance("simple_32x64", 32, 64, 128, 4, 4, "simple"),
 STEPS_OF_LITTLE = 16
 
 
-# Not measured; compiled, without spills, by tests/kernels/test_gemm_instances.py.
+# Not measured; compiled, without spills, by tests/kernels/choosing/test_gemm.py.
 OTHERS: Mapping[str, Sequence[Instance]] = {
     "sm_80": (
         Instance("simple_128x256", 128, 256, 64, 8, 3, "simple"),

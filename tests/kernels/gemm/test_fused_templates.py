@@ -1,4 +1,4 @@
-"""Fused templates: any shapes, strides and batches give what their parts give one after the other."""
+"""Fused templates agree with their parts one after the other, for any shapes, strides and batches."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 
 from tests.everything import examples
 from tests.kernels.compiled_for import torn_sums
+from tests.kernels.gemm.test_gemm import FLOATS
+from tests.kernels.inputs import laid, numbers, whole
 from tests.kernels.places_in_sass import misplaced
-from tests.kernels.test_gemm import FLOATS, laid, numbers, whole
+from tests.kernels.results import NOTHING, assert_untouched, guarded
 from workbench import device
 from workbench.errors import ArgumentTypeError, InvalidArgumentError, TensorMismatchError, UnknownNameError
 from workbench.kernels import reference
@@ -30,7 +32,6 @@ from workbench.runtime import interpret
 pytestmark = pytest.mark.usefixtures("pretended")
 
 SIZES = [1, 15, 16, 17, 33]
-NOTHING = -77.0
 
 ROWS: dict[str, Callable[..., torch.Tensor]] = {
     "layer_norm": lambda x, w, b: reference.layer_norm(x, x.shape[-1:], w, b),
@@ -53,7 +54,7 @@ reductions = pytest.mark.parametrize("reduction", REDUCED)
 
 
 def near(got: torch.Tensor, want: torch.Tensor, roundings: float = 8) -> None:
-    """Within some rounding steps of the largest value, in the result's type."""
+    """Assert an error within some roundings of the largest value, in the result's dtype."""
     assert got.shape == want.shape
     if got.dtype == torch.int64:
         assert torch.equal(got, want)
@@ -65,7 +66,7 @@ def near(got: torch.Tensor, want: torch.Tensor, roundings: float = 8) -> None:
 def drawn(
     data: st.DataObject, shapes: Sequence[tuple[str, str]]
 ) -> tuple[dict[str, int], list[torch.Tensor]]:
-    """Sizes by name; a tensor of small integers of each shape, some with batches, lying in any way."""
+    """Draw sizes by name, and a tensor of small integers for each shape, some with batches, in any layout."""
     names = sorted(set("".join(rows + cols for rows, cols in shapes)))
     sizes = {name: data.draw(st.sampled_from(SIZES), label=name) for name in names}
     batch = data.draw(st.sampled_from([(), (2,), (2, 3)]), label="batch")
@@ -79,21 +80,9 @@ def drawn(
     return sizes, tensors
 
 
-def guarded(shape: Sequence[int], dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
-    """Room for a result in the middle of memory that nobody may touch; and all of it."""
-    *batch, m, n = shape
-    memory = torch.full((*batch, m + 4, n + 6), NOTHING, dtype=dtype)
-    return memory[..., 2:-2, 3:-3], memory
-
-
-def assert_untouched(memory: torch.Tensor, output: torch.Tensor) -> None:
-    output.fill_(NOTHING)
-    assert (memory == NOTHING).all()
-
-
 @settings(max_examples=examples(30), deadline=None)
 @given(data=st.data())
-def test_any_dual_product(data: st.DataObject) -> None:
+def test_any_gated_product_agrees_with_float64(data: st.DataObject) -> None:
     _, (a, gate, up) = drawn(data, [("m", "k"), ("k", "n"), ("k", "n")])
     up = up.expand_as(gate) if gate.dim() > up.dim() else up
     gate = gate.expand_as(up)
@@ -107,8 +96,8 @@ def test_any_dual_product(data: st.DataObject) -> None:
 
 @settings(max_examples=examples(30), deadline=None)
 @given(data=st.data())
-def test_any_pair(data: st.DataObject) -> None:
-    """The first product is rounded, as where it is in memory."""
+def test_any_pair_of_products_is_exact(data: st.DataObject) -> None:
+    """The first product is rounded as if it were stored in memory."""
     _, (a, b0, b1) = drawn(data, [("m", "k"), ("k", "l"), ("l", "n")])
     name = data.draw(st.sampled_from(["identity", "relu"]), label="activation")
     tile = data.draw(st.sampled_from([(16, 32, 16, 16), (16, 16, 64, 32)]), label="tile")
@@ -121,13 +110,13 @@ def test_any_pair(data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("name", gemm_pair.ACTIVATIONS)
-def test_a_pair_of_what_is_infinite(name: str) -> None:
-    """Also where a tile hangs over the first product's columns, of which those that are none are 0."""
+def test_pairs_of_infinity_and_nan_agree_with_torch(name: str) -> None:
+    """Columns beyond the first product's end, in ragged tiles, count as 0."""
     a = torch.ones(4, 4)
     a[0, 0], a[1, 1], a[2, 2] = float("inf"), float("-inf"), float("nan")
     for size in (8, 16, 24):
         b0, b1 = whole(4, size).abs() + 1, torch.ones(size, 4)
-        # In fp64: by a CPU's vectors torch's gelu of infinity is NaN in fp32.
+        # In fp64, because vectorized torch on a CPU gives NaN for gelu of infinity in fp32.
         want = reference.ACTIVATIONS[name](a.double() @ b0.double()) @ b1.double()
         for between in (16, 32):
             for described in (False, True):
@@ -138,8 +127,8 @@ def test_a_pair_of_what_is_infinite(name: str) -> None:
 
 @settings(max_examples=examples(50), deadline=None)
 @given(data=st.data())
-def test_any_rows(data: st.DataObject) -> None:
-    """In one kernel, in one of two parts, in two; where the product is in memory it is rounded."""
+def test_any_row_operator_of_a_product_agrees_with_float64(data: st.DataObject) -> None:
+    """The template is one kernel, one kernel with tiles of two parts, or two kernels."""
     sizes, (a, b) = drawn(data, [("m", "k"), ("k", "n")])
     operator = data.draw(st.sampled_from(list(ROWS)), label="operator")
     tile = data.draw(st.sampled_from([(16, 64, 16), (16, 16, 16), (16, 192, 16)]), label="tile")
@@ -155,7 +144,7 @@ def test_any_rows(data: st.DataObject) -> None:
 
 @settings(max_examples=examples(50), deadline=None)
 @given(data=st.data())
-def test_any_reduction(data: st.DataObject) -> None:
+def test_any_reduction_of_a_product_agrees_with_float64(data: st.DataObject) -> None:
     sizes, (a, b) = drawn(data, [("m", "k"), ("k", "n")])
     reduction = data.draw(st.sampled_from(list(REDUCED)), label="reduction")
     tile = data.draw(st.sampled_from([(16, 64, 16), (16, 16, 16)]), label="tile")
@@ -170,20 +159,22 @@ def test_any_reduction(data: st.DataObject) -> None:
 @operators
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 @pytest.mark.parametrize("cols", [64, 16])
-def test_rows_of_normal_numbers(operator: str, dtype: torch.dtype, cols: int) -> None:
-    """In one kernel as near as a rounding; in two that of the product comes first."""
+def test_row_operators_of_normal_numbers_are_within_roundings(
+    operator: str, dtype: torch.dtype, cols: int
+) -> None:
+    """Two kernels round the product before the row operator."""
     a, b = numbers(20, 24, dtype=dtype), numbers(24, 50, dtype=dtype, seed=1)
     columns = [numbers(50, dtype=dtype, seed=5 + i) for i in range(COLUMNS[operator])]
     product = a.double() @ b.double()
     if cols < 50:
         product = (a.float() @ b.float()).to(dtype).double() if dtype != torch.float64 else product
     one = gemm_rows.launch(operator, a, b, *columns, epsilon=1e-5, tile=(16, cols, 16))
-    # Sums in another order can round a product the other way, which exp makes more of.
+    # Sums in another order may round the product differently, which exp magnifies.
     near(one.run()[0], ROWS[operator](product, *[t.double() for t in columns]), 8 if cols > 50 else 24)
 
 
 def test_moments_keep_their_digits_where_the_mean_is_large() -> None:
-    """1000 + noise, where a difference of squares would have no digit left."""
+    """Rows are large numbers plus noise, where a difference of squares would have no correct digit."""
     a = torch.cat([numbers(16, 8), torch.full((16, 1), 1.0)], 1)
     b = torch.cat([numbers(8, 70, seed=1), torch.full((1, 70), 1e4)])
     want = reference.layer_norm((a @ b).double(), (70,))
@@ -193,13 +184,13 @@ def test_moments_keep_their_digits_where_the_mean_is_large() -> None:
 
 
 @reductions
-def test_what_is_infinite_or_no_number(reduction: str) -> None:
+def test_reductions_of_infinity_and_nan_agree_with_torch(reduction: str) -> None:
     inf, nan = float("inf"), float("nan")
     a = torch.eye(16)[:10]
     b = whole(16, 40).clamp_(-3, 3)
     b[0, 3], b[1, 30], b[2, 3], b[3] = inf, -inf, nan, -inf
     b[5], b[6], b[6, 20], b[7, 30], b[7, 3], b[8, 39], b[9] = nan, -inf, nan, inf, nan, inf, inf
-    # 0 times infinity is no number: rows of one element of their own.
+    # Each row is a product of its own, with K = 1, because 0 times infinity is NaN.
     for cols in (64, 16):
         for row in range(10):
             one = a[row : row + 1, row : row + 1], b[row : row + 1]
@@ -208,7 +199,7 @@ def test_what_is_infinite_or_no_number(reduction: str) -> None:
 
 
 @operators
-def test_rows_that_are_infinite_or_no_number(operator: str) -> None:
+def test_row_operators_of_infinity_and_nan_agree_with_torch(operator: str) -> None:
     inf, nan = float("inf"), float("nan")
     a, b = torch.tensor([[1.0], [nan], [inf], [-inf]]), torch.ones(1, 40)
     columns = [numbers(40, seed=5 + i) for i in range(COLUMNS[operator])]
@@ -218,7 +209,7 @@ def test_rows_that_are_infinite_or_no_number(operator: str) -> None:
 
 
 @pytest.mark.parametrize("cols", [16, 64])
-def test_of_equals_argmax_finds_the_first(cols: int) -> None:
+def test_argmax_of_equals_is_the_first(cols: int) -> None:
     a, b = torch.ones(3, 2), torch.ones(2, 50)
     b[:, [7, 20, 33]] = 2
     assert gemm_rows.launch_reduction("argmax", a, b, tile=(16, cols, 16)).run()[0].tolist() == [7] * 3
@@ -244,7 +235,7 @@ def test_results_are_the_same_bits_in_any_order_of_programs() -> None:
         assert torch.equal(got, want), f"shuffled by seed {seed}: {one}"
 
 
-def test_by_descriptors_the_same_bits() -> None:
+def test_descriptors_give_the_same_bits_as_pointers() -> None:
     for size in (32, 40):
         for plain, described in zip(
             every_template(32, size, size), every_template(32, size, size, descriptors=True), strict=True
@@ -258,7 +249,7 @@ def test_by_descriptors_the_same_bits() -> None:
     assert torch.equal(*pairs)
 
 
-def test_nothing_along_k_and_no_elements() -> None:
+def test_empty_k_gives_zeros_and_empty_results_launch_nothing() -> None:
     a, b = torch.empty(3, 0), torch.empty(0, 5)
     assert torch.equal(gemm_gated.launch(a, b, b).run()[0], torch.zeros(3, 5))
     assert torch.equal(gemm_pair.launch(a, b, torch.ones(5, 4)).run()[0], torch.zeros(3, 4))
@@ -276,8 +267,8 @@ def test_nothing_along_k_and_no_elements() -> None:
         assert one.run()[0].numel() == 0
 
 
-def test_offsets_of_64_bits() -> None:
-    """A second row would be what there is not."""
+def test_far_rows_take_64_bit_offsets() -> None:
+    """There is one row, so its stride of 2**31 touches no memory."""
     far = 2**31
     a, b = whole(1, 20).as_strided((1, 20), (far, 1)), whole(20, 30, seed=1)
     for one, want in (
@@ -291,8 +282,8 @@ def test_offsets_of_64_bits() -> None:
 
 
 @pytest.mark.parametrize("n", [2, 30])
-def test_operands_of_other_layouts_are_read_where_they_are(n: int) -> None:
-    """Compiled as on a GPU: one along K and one along N, at odd pitches, which no asynchronous copy loads."""
+def test_gated_operands_in_two_layouts_are_read_at_their_own_addresses(n: int) -> None:
+    """Operands are contiguous along K and along N, at odd pitches that no asynchronous copy takes."""
     a = torch.empty(239, 787, dtype=torch.float16)
     gate, up = torch.empty(n, 787, dtype=a.dtype).t(), torch.empty(787, n, dtype=a.dtype)
     with device.planning_for("sm_90"):
@@ -302,7 +293,7 @@ def test_operands_of_other_layouts_are_read_where_they_are(n: int) -> None:
     assert not torn_sums(step.stages["sass"])
 
 
-def test_work() -> None:
+def test_work_counts_products_and_row_operators() -> None:
     a, b, c = (torch.empty(*shape, dtype=torch.float16) for shape in ((8, 4), (4, 6), (6, 2)))
     assert gemm_gated.launch(a, b, b).work == Work(2 * 2 * 8 * 4 * 6 + 2 * 48, 2 * (32 + 2 * 24 + 48))
     assert gemm_pair.launch(a, b, c).work == Work(2 * 8 * 6 * (4 + 2), 2 * (32 + 24 + 12 + 16))
@@ -348,7 +339,7 @@ REFUSED: list[tuple[Callable[..., Launch], tuple[Any, ...], dict[str, Any], type
 
 
 @pytest.mark.parametrize(("launch", "args", "options", "error", "says"), REFUSED)
-def test_what_does_not_fit_is_refused(
+def test_invalid_arguments_are_refused(
     launch: Callable[..., Launch],
     args: tuple[Any, ...],
     options: dict[str, Any],

@@ -1,4 +1,4 @@
-"""The reduction template: every way to share rows among programs gives torch's result, and the same bits."""
+"""The reduction template: every way to share rows among programs agrees with torch."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ REFERENCES: dict[str, Any] = {
 WAYS: list[dict[str, Any]] = [
     {},
     {"tile": (1, 4), "splits": 1},  # rows of several tiles
-    {"tile": (4, 8), "splits": 2},  # two steps, rows and columns hang over
+    {"tile": (4, 8), "splits": 2},  # two steps, with ragged tiles of rows and columns
     {"tile": (2, 4), "splits": 5, "programs": 2},  # persistent, in both steps
     {"tile": (1, 4), "splits": 1, "programs": 1},
     {"tile": (8, 32), "splits": 1},  # all in one tile
@@ -57,23 +57,19 @@ def test_every_reduction_has_a_reference() -> None:
 
 @pytest.mark.parametrize("way", WAYS, ids=str)
 @pytest.mark.parametrize("reduction", REDUCTIONS)
-def test_ways_to_share_rows(reduction: str, way: dict[str, Any]) -> None:
+def test_reductions_agree_with_torch(reduction: str, way: dict[str, Any]) -> None:
     x = sample()
-    for tensor, dim in ((x, 1), (x.t(), 1), (x, 0)):  # columns that are neighbors, then rows that are
+    for tensor, dim in ((x, 1), (x.t(), 1), (x, 0)):  # contiguous columns, then contiguous rows
         outputs = launch(tensor, (dim,), reduction=reduction, exponent=3, **way).run()
         want = REFERENCES[reduction](tensor, dim)
-        for ours, torchs in zip(
-            outputs,
-            want if isinstance(want, tuple) else (want,),
-            strict=True,
-        ):
+        for ours, torchs in zip(outputs, want if isinstance(want, tuple) else (want,), strict=True):
             torch.testing.assert_close(ours, torchs)
 
 
 @pytest.mark.parametrize("way", WAYS, ids=str)
 @pytest.mark.parametrize("exponent", [-3, -1.0, -0.5, 0.5, 1.5])
-def test_norms_of_any_exponent(exponent: float, way: dict[str, Any]) -> None:
-    """Lanes without a column change none, whose element depends on the sign of the exponent."""
+def test_norms_of_any_exponent_agree_with_torch(exponent: float, way: dict[str, Any]) -> None:
+    """Masked lanes hold the neutral element, which depends on the sign of the exponent."""
     x = sample()
     x[2, 3], x[4, 5] = 0, float("inf")
     (got,) = launch(x, (1,), reduction="norm", exponent=exponent, **way).run()
@@ -82,8 +78,8 @@ def test_norms_of_any_exponent(exponent: float, way: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("exponent", [-2, -1, -0.3, 0.1, 0.5, 1.5, 3, 7.3])
 @pytest.mark.parametrize("size", [5e-320, 1e-300, 1e-100, 1e-3, 1.0, 1e30, 1e100, 1e300])
-def test_norms_of_large_and_small_numbers(size: float, exponent: float) -> None:
-    """At most twice as far off as torch's, and a rounding: no digits are lost in the logarithm of `size`."""
+def test_norms_of_extreme_numbers_are_as_accurate_as_torchs(size: float, exponent: float) -> None:
+    """The error is at most twice torch's plus a rounding: the logarithm of `size` costs no digits."""
     x = (1 + sample()[:, :6].abs()) * size
     (got,) = launch(x, (1,), reduction="norm", exponent=exponent).run()
     torchs = torch.linalg.vector_norm(x, exponent, 1)
@@ -102,8 +98,8 @@ def test_norms_of_large_and_small_numbers(size: float, exponent: float) -> None:
 
 @pytest.mark.parametrize("cols", [2**31 - 1, 2**31 + 2**20 + 5])
 @pytest.mark.parametrize("reduction", ["sum", "argmax"])
-def test_rows_that_only_64_bits_can_count(reduction: str, cols: int) -> None:
-    """Rounded up to tiles, the number of columns may take one bit more: the last program has the rest."""
+def test_rows_beyond_31_bits_are_read_whole(reduction: str, cols: int) -> None:
+    """Rounded up to tiles, the number of columns may need one bit more; the last program reads the rest."""
     x = torch.ones(1, dtype=torch.int8).expand(cols)
     tile = 2**20
     first = launch(x, (0,), reduction=reduction, tile=(1, tile), splits=1024).steps[0]
@@ -120,11 +116,11 @@ def test_rows_that_only_64_bits_can_count(reduction: str, cols: int) -> None:
 
 
 @pytest.mark.parametrize("reduction", ATOMIC)
-def test_atomic(reduction: str) -> None:
+def test_atomic_reductions_agree_with_torch_on_every_run(reduction: str) -> None:
     x = sample()
     one = launch(x, (1,), reduction=reduction, tile=(2, 4), splits=3, atomic=True)
     assert len(one.steps) == 1
-    for _ in range(2):  # what was added before is cleared
+    for _ in range(2):  # the second run clears what the first one added
         torch.testing.assert_close(one.run()[0], REFERENCES[reduction](x, 1))
 
 
@@ -136,31 +132,31 @@ def test_splits_are_two_steps_and_none_is_idle() -> None:
     assert two.steps[0].grid == (3,)  # three tiles of 8 columns in a row of 19
 
 
-def test_programs_are_persistent() -> None:
+def test_the_grid_is_the_number_of_persistent_programs() -> None:
     assert launch(sample(), (1,), tile=(1, 32), splits=1, programs=3).steps[0].grid == (3,)
 
 
 @pytest.mark.parametrize("name", ["argmax", "argmin", "max", "min"])
 @pytest.mark.parametrize("dim", [0, 1])
-def test_of_equals_across_splits_the_first(name: str, dim: int) -> None:
+def test_the_first_of_equals_is_found_across_splits(name: str, dim: int) -> None:
     x = torch.zeros(16, 16)
     for splits in (1, 2, 4):
         outputs = launch(x, (dim,), reduction=name, tile=(4, 4), splits=splits).run()
         assert not outputs[-1].any()
 
 
-def test_the_same_bits_twice() -> None:
+def test_split_reductions_are_deterministic() -> None:
     x = torch.randn(3, 1000, generator=torch.Generator().manual_seed(1))
     first, second = (launch(x, (1,), tile=(1, 64), splits=4).run()[0] for _ in range(2))
     assert torch.equal(first.view(torch.int32), second.view(torch.int32))
 
 
-def test_work() -> None:
+def test_work_counts_expanded_elements_once() -> None:
     x = torch.ones(4, 1).expand(4, 8)
     assert launch(x, (1,)).work == launch(x, (1,), tile=(1, 4)).work
     work = launch(x, (1,)).work
     assert work is not None
-    assert (work.flops, work.bytes) == (32, 4 * 4 + 4 * 4)  # what is expanded is read once
+    assert (work.flops, work.bytes) == (32, 4 * 4 + 4 * 4)  # expanded elements are read once
 
 
 @pytest.mark.parametrize(
@@ -182,13 +178,13 @@ def test_work() -> None:
         ({"exponent": "a"}, ArgumentTypeError, "exponent"),
     ],
 )
-def test_errors(options: dict[str, Any], error: type[Exception], says: str) -> None:
+def test_invalid_options_are_refused(options: dict[str, Any], error: type[Exception], says: str) -> None:
     with pytest.raises(error, match=says):
         launch(sample(torch.float32), (1,), **options)
 
 
 @pytest.mark.parametrize("exponent", [0, float("inf"), -float("inf"), float("nan"), 10**400])
-def test_exponents_that_have_no_root(exponent: float) -> None:
+def test_exponents_without_a_root_are_refused(exponent: float) -> None:
     with pytest.raises(InvalidArgumentError, match="exponent"):
         launch(sample(), (1,), reduction="norm", exponent=exponent)
 
@@ -196,7 +192,7 @@ def test_exponents_that_have_no_root(exponent: float) -> None:
 @pytest.mark.parametrize("dtype", [torch.int64, torch.int8, torch.uint8, torch.bool], ids=str)
 @pytest.mark.parametrize("reduction", OF_FLOATS)
 def test_integers_have_no_mean_and_no_norm(reduction: str, dtype: torch.dtype) -> None:
-    """As in torch."""
+    """Torch refuses them too."""
     x = torch.ones(7, 19, dtype=dtype)
     with pytest.raises(TensorMismatchError, match="x is torch"):
         launch(x, (1,), reduction=reduction)
@@ -204,8 +200,7 @@ def test_integers_have_no_mean_and_no_norm(reduction: str, dtype: torch.dtype) -
         REFERENCES[reduction](x, 1)
 
 
-def test_dtypes_that_an_output_may_have() -> None:
-    """Torch's, and that of the arithmetic."""
+def test_outputs_have_torchs_dtype_or_that_of_the_arithmetic() -> None:
     x = sample(torch.float16)
     halves, singles = torch.empty(7, dtype=torch.float16), torch.empty(7)
     for output in (halves, singles):
@@ -215,17 +210,17 @@ def test_dtypes_that_an_output_may_have() -> None:
 
 
 @pytest.mark.parametrize("dims", [(2,), (-1,), (1, 1)])
-def test_dims_that_are_none(dims: tuple[int, ...]) -> None:
+def test_invalid_dims_are_refused(dims: tuple[int, ...]) -> None:
     with pytest.raises(InvalidArgumentError, match="dims"):
         launch(sample(), dims)
 
 
-def test_dims_in_a_tensor() -> None:
+def test_dims_in_a_tensor_are_refused() -> None:
     with pytest.raises(ArgumentTypeError, match="dims: got tensor"):
         launch(sample(), torch.tensor(1))  # type: ignore[arg-type]
 
 
-def test_what_is_not_supported() -> None:
+def test_unsupported_tensors_are_named() -> None:
     assert "no elements" in is_supported(torch.empty(0))
     assert "complex64" in is_supported(torch.ones(2, dtype=torch.complex64))
     assert is_supported(torch.ones(2)) == ""
@@ -233,7 +228,7 @@ def test_what_is_not_supported() -> None:
 
 @pytest.mark.parametrize("target", ["sm_90", "gfx942"])
 @pytest.mark.parametrize("reduction", ["sum", "argmax", "norm"])
-def test_compiles(reduction: str, target: str) -> None:
+def test_split_reductions_compile(reduction: str, target: str) -> None:
     dtype = torch.float64 if reduction == "norm" else torch.float16
     for dim in (0, 1):
         one = launch(torch.empty(64, 4096, dtype=dtype), (dim,), reduction=reduction, tile=(4, 32), splits=2)
@@ -242,8 +237,8 @@ def test_compiles(reduction: str, target: str) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.int8, torch.int16], ids=str)
 @pytest.mark.parametrize("name", ["amax", "max"])
-def test_lanes_that_hang_over_are_filled_alike(name: str, dtype: torch.dtype) -> None:
-    """Triton repeats -128 as 0xff80 where a lane loads two bytes at once: the second would be -1."""
+def test_masked_lanes_of_narrow_integers_are_loaded_as_zero(name: str, dtype: torch.dtype) -> None:
+    """Triton fills -128 as 0xff80 where a lane loads two bytes at once: the second byte would be -1."""
     rows_are_neighbors = launch(torch.zeros(3, 14, dtype=dtype), (0,), reduction=name, compute_units=132)
     rows_are_apart = launch(torch.zeros(14, 40, dtype=dtype), (1,), reduction=name, compute_units=132)
     for one in (rows_are_neighbors, rows_are_apart):

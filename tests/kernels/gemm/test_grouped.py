@@ -1,4 +1,4 @@
-"""Grouped products: any division into groups gives what a loop of products does, and nobody reads offsets."""
+"""Grouped products agree with a loop of products for any division, and only kernels read the offsets."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.everything import examples
-from tests.kernels.test_gemm import FLOATS, laid, numbers, whole
+from tests.kernels.gemm.test_gemm import FLOATS
+from tests.kernels.inputs import laid, numbers, whole
+from tests.kernels.results import assert_near, assert_untouched, guarded
 from workbench import ops
 from workbench.errors import ArgumentTypeError, InvalidArgumentError, TensorMismatchError, UnknownNameError
 from workbench.kernels import reference
@@ -27,7 +29,7 @@ from workbench.runtime import interpret
 pytestmark = pytest.mark.usefixtures("pretended")
 
 SMALL = (16, 32, 16)
-# Which of m, n and k is divided.
+# Name and number of the dimension (of m, n, k) that is divided into groups.
 AXES = {"m": 0, "n": 1, "k": 2}
 axes = pytest.mark.parametrize("axis", AXES.values(), ids=AXES)
 UNEVEN = (0, 1, 40, 0, 17, 3)
@@ -38,7 +40,7 @@ def ends_of(lengths: Sequence[int]) -> torch.Tensor:
 
 
 def shapes(axis: int, groups: int, sizes: Sequence[int]) -> list[tuple[int, ...]]:
-    """Of a, b and the output, for m, n and k of which the one that is divided is that of all groups."""
+    """Return the shapes of a, b and the output; of m, n and k, the divided one is the sum of all groups."""
     m, n, k = sizes
     each = [groups]
     return [
@@ -56,7 +58,12 @@ def operands(
     make: Any = whole,
     **options: Any,
 ) -> list[torch.Tensor]:
-    """a, b and offsets; `others`: the sizes that are not divided; `left`: what no group has."""
+    """Return a, b and offsets.
+
+    Args:
+        others: the two sizes that are not divided.
+        left: the number of rows or columns behind the last group.
+    """
     sizes = [*others]
     sizes.insert(axis, sum(lengths) + left)
     of_a, of_b, _ = shapes(axis, len(lengths), sizes)
@@ -73,8 +80,8 @@ def product(*args: Any, **options: Any) -> torch.Tensor:
 
 @settings(max_examples=examples(60), deadline=None)
 @given(data=st.data())
-def test_any_division(data: st.DataObject) -> None:
-    """Integers, so that each result is exact whatever the order of summation; between guards."""
+def test_any_division_into_groups_is_exact(data: st.DataObject) -> None:
+    """Results of integers are exact in any order of summation; guards surround the output."""
     axis = data.draw(st.sampled_from(list(AXES.values())), label="axis")
     lengths = data.draw(st.lists(st.sampled_from([0, 1, 2, 15, 16, 17, 40]), max_size=5), label="lengths")
     left = data.draw(st.sampled_from([0, 1, 20, -sum(lengths) % 32]), label="left")
@@ -89,37 +96,26 @@ def test_any_division(data: st.DataObject) -> None:
     if is_strided:
         offs = torch.stack([offs, offs + 1], 1)[:, 0]
     want = loop(a, b, offs)
-    nothing = -77.0
-    memory = torch.full(
-        (*want.shape[:-2], want.shape[-2] + 4, want.shape[-1] + 6), nothing, dtype=torch.float64
-    ).to(torch.float64 if dtype == torch.float64 else torch.float32)
-    output = memory[..., 2:-2, 3:-3]
+    output, memory = guarded(want.shape, torch.float64 if dtype == torch.float64 else torch.float32)
     tile = data.draw(st.sampled_from([(16, 16, 16), (32, 16, 32), SMALL]), label="tile")
     programs = data.draw(st.sampled_from([None, 1, 3]), label="programs")
     grouped_gemm.launch(a, b, offs, output=output, tile=tile, programs=programs).run()
     assert torch.equal(output.double(), want)
-    output.fill_(nothing)
-    assert (memory == nothing).all()
+    assert_untouched(memory, output)
 
 
 @axes
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
-def test_accuracy(axis: int, dtype: torch.dtype) -> None:
-    """At most twice as far from float64 as torch's own products, and one rounding of the largest value."""
+def test_grouped_products_are_as_accurate_as_torchs(axis: int, dtype: torch.dtype) -> None:
     a, b, offs = operands(axis, (60, 0, 1, 130), (50, 70), make=numbers, dtype=dtype)
     got, torchs = grouped_gemm.launch(a, b, offs).run()[0], reference.grouped_mm(a, b, offs=offs)
-    assert (got.shape, got.dtype) == (torchs.shape, torchs.dtype)
-    exact = loop(a, b, offs)
-    off, theirs = ((t.double() - exact).abs().max().item() for t in (got, torchs))
-    # Of float64 there is nothing wider to compare with: a few roundings.
-    roundings = 8 if dtype == torch.float64 else 1
-    assert off <= 2 * theirs + roundings * exact.abs().max().item() * torch.finfo(dtype).eps
+    assert_near(got, torchs, loop(a, b, offs))
 
 
 @axes
 @pytest.mark.parametrize("lengths", [(), (0,), (0, 0, 0), (33,), (0, 33), (33, 0), (1,) * 20], ids=str)
-def test_empty_groups(axis: int, lengths: tuple[int, ...]) -> None:
-    """None at all, only empty ones, before and behind others, more than there are rows in a tile."""
+def test_empty_groups_agree_with_a_loop_of_products(axis: int, lengths: tuple[int, ...]) -> None:
+    """There are no groups, only empty ones, empty ones before and behind others, and many in one tile."""
     for left in (0, 5):
         a, b, offs = operands(axis, lengths, (20, 18), left=left)
         want = loop(a, b, offs).float()
@@ -128,13 +124,13 @@ def test_empty_groups(axis: int, lengths: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize("axis", [0, 1])
-def test_nothing_along_k(axis: int) -> None:
+def test_products_over_empty_k_are_zero(axis: int) -> None:
     a, b, offs = operands(axis, UNEVEN, (20, 0))
     output = torch.full((61, 20) if axis == 0 else (20, 61), float("nan"))
     assert torch.equal(product(a, b, offs, output=output), torch.zeros_like(output))
 
 
-def test_of_no_elements_nothing_is_launched() -> None:
+def test_empty_results_launch_nothing() -> None:
     for axis in (0, 1):
         one = grouped_gemm.launch(*operands(axis, (0, 0), (5, 4)))
         assert one.steps == ()
@@ -142,7 +138,7 @@ def test_of_no_elements_nothing_is_launched() -> None:
 
 
 @axes
-def test_of_what_is_behind_the_last_group_nothing_is_read(axis: int) -> None:
+def test_nothing_behind_the_last_group_is_read(axis: int) -> None:
     a, b, offs = operands(axis, UNEVEN, (20, 30), left=25)
     want = loop(a, b, offs).float()
     for tensor, of_it in ((a, (0, None, 1)), (b, (None, 1, 0))):
@@ -153,7 +149,7 @@ def test_of_what_is_behind_the_last_group_nothing_is_read(axis: int) -> None:
 
 @axes
 def test_a_group_does_not_see_its_neighbors(axis: int) -> None:
-    """Their tiles lie beside its own, and hold what would show."""
+    """NaN and infinity in its neighbors, whose tiles lie beside its own, do not reach it."""
     a, b, offs = operands(axis, (20, 9, 21), (18, 35))
     others = [slice(0, 20), slice(29, 50)]
     for tensor, of_it in ((a, (0, None, 1)), (b, (None, 1, 0))):
@@ -170,7 +166,7 @@ def test_a_group_does_not_see_its_neighbors(axis: int) -> None:
 
 @axes
 def test_offsets_are_read_by_the_kernel_alone(axis: int) -> None:
-    """So that a launch serves for any division of as much."""
+    """A launch serves any division of the same total."""
     a, b, offs = operands(axis, UNEVEN, (20, 30))
     one = grouped_gemm.launch(a, b, offs, tile=SMALL)
     for lengths in (UNEVEN, (61, 0, 0, 0, 0, 0), (0, 0, 0, 0, 0, 61), (10, 10, 10, 10, 10, 11), (1,) * 6):
@@ -180,7 +176,7 @@ def test_offsets_are_read_by_the_kernel_alone(axis: int) -> None:
 
 @axes
 @pytest.mark.parametrize("ends", [(50, 10, 61), (-5, 200, 61), (2**31 - 1, -(2**31), 7)], ids=str)
-def test_offsets_that_make_no_sense_reach_nothing_outside(axis: int, ends: tuple[int, ...]) -> None:
+def test_invalid_offsets_write_nothing_outside_the_output(axis: int, ends: tuple[int, ...]) -> None:
     a, b, _ = operands(axis, (20, 20, 21), (20, 30))
     memory = torch.full((3, 80, 80), -77.0)
     output = (memory[:, 1:21, 1:31], memory[0, 1:21, 1:62], memory[0, 1:62, 1:21])[2 - axis]
@@ -202,8 +198,8 @@ def test_results_are_the_same_bits_in_any_order_of_programs(axis: int) -> None:
 
 
 @axes
-def test_offsets_of_64_bits(axis: int) -> None:
-    """Far apart would be what there is not: a second group, a second row."""
+def test_far_groups_take_64_bit_offsets(axis: int) -> None:
+    """There is one group or row, so its stride of 2**31 touches no memory."""
     far = 2**31
     a, b, offs = operands(axis, (20,), (1, 30) if axis else (30, 40))
     if axis:
@@ -222,7 +218,7 @@ def test_offsets_of_64_bits(axis: int) -> None:
     axis=st.sampled_from(list(AXES.values())),
 )
 def test_there_are_programs_for_all_tiles(lengths: list[int], left: int, axis: int) -> None:
-    """And for at most one more in each group, and for what is behind them."""
+    """There is at most one more for each group, and for the rows behind the groups."""
     tile = (16, 32, 16)
     one = grouped_gemm.launch(*operands(axis, lengths, (40, 70), left=left, make=torch_empty), tile=tile)
     others = [triton.cdiv(size, length) for size, length in zip((40, 70), tile, strict=False)]
@@ -237,7 +233,7 @@ def test_there_are_programs_for_all_tiles(lengths: list[int], left: int, axis: i
 
 
 @axes
-def test_no_tile_is_made_of_nothing_or_twice(axis: int) -> None:
+def test_each_tile_is_stored_once(axis: int) -> None:
     one = grouped_gemm.launch(*operands(axis, UNEVEN, (40, 40), left=20), tile=(16, 16, 16))
     rows, cols = 3, 3
     if axis != 2:
@@ -248,8 +244,8 @@ def test_no_tile_is_made_of_nothing_or_twice(axis: int) -> None:
     assert (step.counts("output_pointer", "store") == 1).all()
 
 
-def test_another_number_of_rows_compiles_nothing_anew() -> None:
-    """Of a mixture of experts it changes with each batch."""
+def test_another_number_of_rows_compiles_nothing() -> None:
+    """The number of rows changes with each batch of a mixture of experts."""
     b = torch.empty(4, 72, 136, dtype=torch.bfloat16)
     metas = [
         grouped_gemm.launch(torch.empty(rows, 72, dtype=b.dtype), b, ends_of((1, 2, 3, 4))).steps[0].meta
@@ -262,7 +258,7 @@ def torch_empty(*shape: int, seed: int = 0) -> torch.Tensor:
     return torch.empty(shape)
 
 
-def test_work() -> None:
+def test_work_counts_all_groups_and_their_offsets() -> None:
     a, b, offs = operands(0, (3, 4), (5, 6), dtype=torch.float16)
     assert grouped_gemm.launch(a, b, offs).work == Work(
         2 * 7 * 5 * 6, 2 * (7 * 6 + 2 * 6 * 5 + 7 * 5) + 4 * 2
@@ -275,7 +271,8 @@ def test_kept_launches_run_on_each_calls_own_tensors() -> None:
         assert torch.equal(ops.grouped_mm(a, b, offs=offs).double(), loop(a, b, offs))
 
 
-# What is divided, and how A and B lie: contiguous are k of both, k of A and n of B, m of A and n of B.
+# The divided dimension, and the layouts of A and B. Contiguous are k of both, then k of A and n of B, then m
+# of A and n of B.
 LAYOUTS = {
     "m, NT": (0, ("dense", "transposed")),
     "m, NN": (0, ("dense", "dense")),
@@ -285,7 +282,7 @@ layouts = pytest.mark.parametrize("layout", LAYOUTS)
 
 
 def compiled(layout: str, size: int, dtype: torch.dtype, **options: Any) -> CompiledStep:
-    """Eight groups, for an H200."""
+    """Return the compiled step of a product with eight groups for sm_90."""
     axis, lie = LAYOUTS[layout]
     sizes = [size, size, size]
     sizes[axis] = 8 * size
@@ -298,19 +295,19 @@ def compiled(layout: str, size: int, dtype: torch.dtype, **options: Any) -> Comp
 @layouts
 @pytest.mark.parametrize(("size", "bits"), [(1024, 128), (1000, 128), (996, 64), (999, 16)])
 def test_accesses_are_as_wide_as_strides_allow(size: int, bits: int, layout: str) -> None:
-    """Wherever groups end: of what is divided, no multiple is known, but of the strides."""
+    """Groups end anywhere: divisors of strides are known, but none of the divided dimension."""
     step = compiled(layout, size, torch.bfloat16, tile=(64, 64, 32))
     assert not step.problem
     assert step.spills == 0
     tiles = [each for each in step.instructions if each.kind in ("asynchronous copy", "global load")]
-    offsets = {32}  # one at a time
+    offsets = {32}  # offsets are loaded one at a time
     assert {each.bits for each in tiles} - offsets == {bits}
     assert any(each.kind == "matrix" for each in step.instructions)
 
 
 @layouts
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
-def test_what_is_chosen_fits_the_registers(dtype: torch.dtype, layout: str) -> None:
+def test_chosen_tiles_fit_the_registers(dtype: torch.dtype, layout: str) -> None:
     for precision in ("ieee", "tf32") if dtype == torch.float32 else ("ieee",):
         step = compiled(layout, 1000, dtype, precision=precision)
         assert not step.problem
@@ -355,7 +352,7 @@ NO_TENSOR: Any = [3, 8]
         ((A, B, OFFS), {"programs": 0}, InvalidArgumentError, "programs"),
     ],
 )
-def test_what_does_not_fit_is_refused(
+def test_invalid_arguments_are_refused(
     args: Sequence[Any], options: dict[str, Any], error: type[Exception], says: str
 ) -> None:
     with pytest.raises(error, match=says):

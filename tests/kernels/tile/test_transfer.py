@@ -1,4 +1,4 @@
-"""Tile transfer: which elements a tile has, what masked lanes hold, and that they touch nothing."""
+"""Tile transfer: the offsets of a tile, the values of masked lanes, and that these touch no memory."""
 
 from __future__ import annotations
 
@@ -60,30 +60,32 @@ def tile_of(tile: int, length: int, size: int, wide: bool) -> tuple[list[int], l
     size=st.sampled_from([1, 2, 8, 16]),
     wide=st.booleans(),
 )
-def test_elements_of_a_tile(tile: int, length: int, size: int, wide: bool) -> None:
+def test_a_tile_has_consecutive_elements_below_the_length(
+    tile: int, length: int, size: int, wide: bool
+) -> None:
     offsets, valid = tile_of(tile, length, size, wide)
     assert offsets == list(range(tile * size, tile * size + size))
     assert valid == [offset < length for offset in offsets]
 
 
 @given(tile=st.integers(2**28 - 2, 2**40), missing=st.integers(0, 20))
-def test_beyond_what_32_bits_count(tile: int, missing: int) -> None:
-    """No tensor of that size is needed to see the numbers."""
+def test_wide_tiles_count_beyond_32_bits(tile: int, missing: int) -> None:
+    """Offsets are stored, so no tensor of that size is needed."""
     length = tile * 8 + 8 - missing
     offsets, valid = tile_of(tile, length, 8, wide=True)
     assert offsets == list(range(tile * 8, tile * 8 + 8))
     assert valid == [offset < length for offset in offsets]
 
 
-def test_counted_in_32_bits_they_wrap() -> None:
-    """Why there is a choice: the lanes after the last element would be valid ones before the first."""
+def test_narrow_tiles_wrap_beyond_32_bits() -> None:
+    """Narrow offsets after the last element would be valid offsets before the first one."""
     offsets, valid = tile_of(2**28 - 1, 2**31 - 8, 16, wide=False)
     assert min(offsets) < 0
     assert any(valid)
 
 
 @pytest.mark.parametrize("wide", [False, True])
-def test_a_tile_whose_number_is_known(wide: bool) -> None:
+def test_a_constant_tile_number_is_taken(wide: bool) -> None:
     offsets = torch.full((4,), -1)
     Launch.of(first_tile_kernel, 1, offsets, 4, outputs=offsets, BLOCK_SIZE=4, WIDE=wide).run()
     assert offsets.tolist() == [0, 1, 2, 3]
@@ -102,7 +104,7 @@ def test_a_tile_whose_number_is_known(wide: bool) -> None:
     ],
     ids=str,
 )
-def test_lanes_that_read_nothing_hold_the_fill(dtype: torch.dtype, fill: Any) -> None:
+def test_masked_lanes_hold_the_fill(dtype: torch.dtype, fill: Any) -> None:
     x = torch.arange(1, 6).to(dtype)
     output = torch.zeros(8, dtype=dtype)
     Launch.of(fill_kernel, 2, x, output, 5, fill, outputs=output, BLOCK_SIZE=4).run()
@@ -110,7 +112,7 @@ def test_lanes_that_read_nothing_hold_the_fill(dtype: torch.dtype, fill: Any) ->
     torch.testing.assert_close(output, expected, equal_nan=True, rtol=0, atol=0)
 
 
-def test_without_a_fill_they_hold_zero() -> None:
+def test_masked_lanes_hold_zero_without_a_fill() -> None:
     x, output = torch.arange(1.0, 6.0), torch.full((8,), float("nan"))
     Launch.of(zero_kernel, 1, x, output, 5, outputs=output, BLOCK_SIZE=8).run()
     assert output.tolist() == [1, 2, 3, 4, 5, 0, 0, 0]
@@ -122,8 +124,8 @@ def zero_kernel(x, output, length, BLOCK_SIZE: tl.constexpr):
     tl.store(output + offsets, transfer.load(x, offsets, valid))
 
 
-@pytest.mark.parametrize("length", [1, 7, 8, 9, 16, 17])  # under, at and over one tile and two
-def test_what_hangs_over_touches_nothing(length: int) -> None:
+@pytest.mark.parametrize("length", [1, 7, 8, 9, 16, 17])  # below, at and above one tile and two
+def test_masked_lanes_touch_nothing(length: int) -> None:
     memory = torch.full((length + 32,), -1.0)
     x, output = torch.arange(float(length)), memory[16 : 16 + length]
     launch = Launch.of(copy_kernel, triton.cdiv(length, 8), x, output, length, outputs=output, BLOCK_SIZE=8)
@@ -169,7 +171,7 @@ def tile_nd_of(
     axes: tuple[int, ...],
     wide: bool = False,
 ) -> tuple[list[int], list[bool]]:
-    """Offsets and mask of a tile, flattened in the order of its own axes."""
+    """Return the offsets and the mask of a tile, flattened in the order of its axes."""
     length = math.prod(lengths)
     offsets, valid = torch.full((length,), -1), torch.zeros(length, dtype=torch.bool)
     Launch.of(
@@ -181,7 +183,7 @@ def tile_nd_of(
 
 @st.composite
 def cuts(draw: st.DrawFn) -> tuple[tuple[int, ...], ...]:
-    """Sizes and strides of a tensor, a tile of it, and the order of the tile's axes."""
+    """Draw the sizes and strides of a tensor, the lengths of a tile, and the order of the tile's axes."""
     rank = draw(st.integers(1, 5))
     thick = draw(st.integers(1, min(rank, 3)))
     sizes = tuple(draw(st.integers(1, 9)) for _ in range(rank))
@@ -192,8 +194,10 @@ def cuts(draw: st.DrawFn) -> tuple[tuple[int, ...], ...]:
 
 @settings(max_examples=examples(60))
 @given(cut=cuts(), data=st.data(), wide=st.booleans())
-def test_elements_of_a_tile_of_any_rank(cut: Any, data: st.DataObject, wide: bool) -> None:
-    """By brute force: every index of the tile, where it lies, and whether the tensor has it."""
+def test_tiles_of_any_rank_have_the_offsets_of_their_indices(
+    cut: Any, data: st.DataObject, wide: bool
+) -> None:
+    """The offset and the validity of every index are computed by brute force."""
     sizes, strides, lengths, axes = cut
     tiles = [-(-n // length) for n, length in zip(sizes, lengths, strict=True)]
     numbers = list(itertools.product(*map(range, tiles)))
@@ -232,7 +236,7 @@ def test_all_tiles_together_have_every_element_once() -> None:
     ],
     ids=str,
 )
-def test_a_tile_beyond_what_32_bits_count(
+def test_wide_tiles_of_any_rank_count_beyond_32_bits(
     tile: int, sizes: Any, strides: Any, lengths: Any, first: int, missing: int
 ) -> None:
     length = math.prod(lengths)
@@ -254,7 +258,7 @@ def permute_kernel(x, output, LENGTHS: tl.constexpr, AXES: tl.constexpr, LENGTH:
 
 
 @pytest.mark.parametrize("lengths", [(8,), (2, 8), (4, 2, 8), (1, 4, 1)])
-def test_axes_in_any_order(lengths: tuple[int, ...]) -> None:
+def test_permute_orders_axes_like_torch(lengths: tuple[int, ...]) -> None:
     x = torch.arange(math.prod(lengths))
     for axes in itertools.permutations(range(len(lengths))):
         output = torch.full_like(x, -1)
@@ -271,8 +275,8 @@ def multiples_kernel(output, values, DIVISORS: tl.constexpr):
         tl.store(output + d, known[d])
 
 
-def test_what_is_known_of_a_number_does_not_change_it() -> None:
-    """What it changes in the compiled kernel is seen in test_permute.py."""
+def test_divisors_do_not_change_values() -> None:
+    """tests/kernels/movement/test_transfer.py holds what divisors change in compiled kernels."""
     values = (0, 1, 6, 196, 3, 48, 2**40)
     output = torch.full((len(values),), -1)
     Launch.of(multiples_kernel, 1, output, values, outputs=output, DIVISORS=(8, 1, 2, 4, 1, 16, 8)).run()

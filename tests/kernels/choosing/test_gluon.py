@@ -1,4 +1,4 @@
-"""Where an H200 is given a kernel in Gluon: which, how work is divided, and what runs in its place here."""
+"""Problems for which an H200 gets a Gluon kernel: its grid, its fit, and what is interpreted instead."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class Problem(NamedTuple):
     """A problem of ragged sizes.
 
     Attributes:
-        function, reference: ours and torch's.
-        shapes: of the tensors, in fp16.
-        kernel: the kernel that an H200 is given.
-        divided: what is divided into tiles, and how long these are.
-        programs: how many share the tiles.
+        function, reference: the workbench's function and torch's.
+        shapes: the shapes of the tensors, in fp16.
+        kernel: the name of the kernel that an H200 gets.
+        divided: each length that is divided into tiles, and the tile's length.
+        programs: the number of programs that share the tiles.
     """
 
     function: Callable[..., torch.Tensor]
@@ -58,7 +58,7 @@ def drawn(problem: Problem) -> list[torch.Tensor]:
 
 
 @pytest.mark.parametrize("name", PROBLEMS)
-def test_the_kernel_the_grid_and_the_division_of_work(name: str) -> None:
+def test_an_h200_gets_a_gluon_kernel_and_no_idle_programs(name: str) -> None:
     problem = PROBLEMS[name]
     with only_made_for(H200) as made:
         problem.function(*drawn(problem))
@@ -67,7 +67,7 @@ def test_the_kernel_the_grid_and_the_division_of_work(name: str) -> None:
     assert step.name == problem.kernel
     assert step.grid == (problem.programs,)
     tiles = prod(-(-length // part) for length, part in problem.divided)
-    # No surplus program, and no more rounds than there have to be.
+    # No program is without a tile, and there are no more rounds than necessary.
     assert problem.programs <= min(tiles, H200.compute_units)
     assert -(-tiles // problem.programs) == -(-tiles // H200.compute_units)
     arguments = step.arguments()
@@ -77,12 +77,12 @@ def test_the_kernel_the_grid_and_the_division_of_work(name: str) -> None:
     assert compiled.shared_bytes <= H200.shared_memory_bytes
 
 
-# A product that tiles of 192 columns suit is large; in their place runs what runs in many tests.
+# Products that get tiles of 192 columns are large, and what is interpreted instead runs in many other tests.
 RUN_HERE = PROBLEMS if all_is_tested() else ("product and sum", "attention")
 
 
 @pytest.mark.parametrize("name", RUN_HERE)
-def test_the_next_candidate_runs_in_its_place(name: str) -> None:
+def test_the_interpreter_runs_the_next_candidate(name: str) -> None:
     problem = PROBLEMS[name]
     tensors = drawn(problem)
     with device.pretend(H200):

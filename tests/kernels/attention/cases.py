@@ -1,4 +1,4 @@
-"""Attention with all scores in memory: what the templates are judged against."""
+"""Attention with all scores in memory: the reference that the templates are compared with."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Tensors = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
 
 def seen(window: Window, queries: int, keys: int) -> torch.Tensor:
-    """Which keys queries see by a window, bool [queries, keys]."""
+    """Return whether each query sees each key in a window, bool [queries, keys]."""
     shift = window.shift + (keys - queries if window.from_end else 0)
     row, col = torch.arange(queries)[:, None] + shift, torch.arange(keys)[None, :]
     visible = torch.ones(queries, keys, dtype=torch.bool)
@@ -36,7 +36,7 @@ def plain(
     keep: torch.Tensor | None = None,
     cap: float | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Output and log-sum-exps, computed in `dtype`."""
+    """Return the output and the lse, computed in `dtype`."""
     group = query.shape[1] // max(key.shape[1], 1)
     q = query.to(dtype)
     k, v = (tensor.to(dtype).repeat_interleave(group, 1) for tensor in (key, value))
@@ -60,7 +60,7 @@ def tensors(
     batch: int, heads: int, key_heads: int, queries: int, keys: int, size: int,
     dtype: torch.dtype = torch.float32, *, value_size: int | None = None, seed: int = 0,
 ) -> Tensors:  # fmt: skip
-    """Query, key and value, normal."""
+    """Return query, key and value of normally distributed numbers."""
     generator = torch.Generator().manual_seed(seed)
     query, key, value = (
         torch.randn(shape, generator=generator).to(dtype)
@@ -80,17 +80,17 @@ def agree(
     times: float = 2.0,
     largest: float | None = None,
 ) -> None:
-    """FlashAttention's rule: no more than `times` the plain computation's error, and one rounding step.
+    """Assert FlashAttention's rule: at most `times` the plain computation's error, and one rounding step.
 
-    The step is that of the largest value: `largest`, or that of `exact`. Of more than 16 bits there are some.
+    The step is that of the largest value: `largest`, or that of `exact`. Wider dtypes get a few steps.
     """
     assert found.shape == exact.shape
     found, exact, plainly = found.detach(), exact.detach(), plainly.detach()
     if not exact.numel():
         return
     allowed = times * float((plainly.double() - exact).abs().max())
-    # Of float64 the plain computation is the judge itself; of float32 its error depends on the processor,
-    # whose library adds up in an order of its own.
+    # In float64 the plain computation is the reference itself; in float32 its error depends on the processor,
+    # whose library adds in an order of its own.
     steps = {torch.float64: 16, torch.float32: 4}.get(found.dtype, 1)
     largest = float(exact.abs().max()) if largest is None else largest
     allowed += steps * torch.finfo(found.dtype).eps * largest
@@ -98,7 +98,7 @@ def agree(
 
 
 def gradients(given: Tensors, gradient: torch.Tensor, dtype: torch.dtype, **known: Any) -> Tensors:
-    """Those of query, key and value, by autograd in `dtype`."""
+    """Return the gradients of query, key and value by autograd in `dtype`."""
     query, key, value = (tensor.detach().to(dtype, copy=True).requires_grad_() for tensor in given)
     output, _ = plain(query, key, value, dtype=dtype, **known)
     of_query, of_key, of_value = torch.autograd.grad(output, (query, key, value), gradient.to(dtype))
@@ -106,9 +106,9 @@ def gradients(given: Tensors, gradient: torch.Tensor, dtype: torch.dtype, **know
 
 
 def sizes_of_terms(given: Tensors, gradient: torch.Tensor, **known: Any) -> tuple[float, float, float]:
-    """The largest sums of the magnitudes of the terms that gradients are sums of: what roundings scale with.
+    """Return the largest sum of the magnitudes of each gradient's terms, which roundings scale with.
 
-    A gradient may be 0 where they are not: with one key, dP and delta are the same.
+    A gradient may be 0 where these are not: with one key, dP and delta are the same.
     """
     query, key, value = (tensor.double() for tensor in given)
     group, keys = query.shape[1] // key.shape[1], key.shape[2]
@@ -130,9 +130,10 @@ def sizes_of_terms(given: Tensors, gradient: torch.Tensor, **known: Any) -> tupl
 def rule(
     found: tuple[torch.Tensor, ...], exact: Tensors, plainly: tuple[torch.Tensor, ...], times: float = 2.0
 ) -> None:
-    """:func:`agree` of gradients, with the rounding step of the largest of all of them.
+    """Assert that gradients :func:`agree`, with the rounding step of the largest of all three.
 
-    With one key those of queries and keys are 0, the difference of equal sums that are formed in two ways.
+    With one key, the gradients of queries and keys are 0: the difference of equal sums that are formed in two
+    ways.
     """
     largest = max((float(each.abs().max()) for each in exact if each.numel()), default=0.0)
     for one, other, third in zip(found, exact, plainly, strict=True):
@@ -142,16 +143,16 @@ def rule(
 def gradients_agree(
     found: tuple[torch.Tensor, ...], given: Tensors, gradient: torch.Tensor, **known: Any
 ) -> None:
-    """Of 16 bits by FlashAttention's rule; of more, within a few rounding steps of the terms."""
+    """Assert that gradients agree: FlashAttention's rule in 16 bits, else within roundings of the terms."""
     dtype = given[0].dtype
     exact = gradients(given, gradient, torch.float64, **known)
     if dtype.itemsize == 2:
-        # Of queries that share keys the rule allows three times the error.
+        # Where queries share keys, the rule allows three times the error.
         times = 2.0 if given[0].shape[1] == given[1].shape[1] else 3.0
         rule(found, exact, gradients(given, gradient, dtype, **known), times)
         return
     for one, other, terms in zip(found, exact, sizes_of_terms(given, gradient, **known), strict=True):
         assert one.shape == other.shape
         error = float((one.double() - other).abs().max()) if one.numel() else 0.0
-        # A weight has the rounding steps of its exponent, which is some times larger than 1.
+        # A weight has the rounding errors of its exponent, whose magnitude may exceed 1.
         assert error <= 8 * torch.finfo(dtype).eps * terms

@@ -1,4 +1,4 @@
-"""Instances of attention: which kernel a problem gets; and that all of them compile as they should."""
+"""The instances of attention: which kernel a problem gets, and how all of them compile."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.everything import some_of
+from tests.kernels.compiled_for import assert_waits_before_memory
 from tests.machines import A100, H200, MI300X
 from workbench import device
 from workbench.errors import DeviceError, InvalidArgumentError
@@ -55,7 +56,7 @@ def h200(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("h200")
-def test_what_is_listed_has_splits_of_the_smallest_tile_alone() -> None:
+def test_only_the_smallest_tile_is_listed_with_splits() -> None:
     found = list(operators._configurations(*of(4096, 4096, 128)[:2]))
     portable = [one for one in found if "tile" in one]
     smallest = instances.PORTABLE[0].tile
@@ -79,7 +80,7 @@ def test_what_is_listed_has_splits_of_the_smallest_tile_alone() -> None:
         (of(4096, 8192, 128, key_heads=4), CAUSAL, 2),
     ],
 )
-def test_the_kernel_for_hopper_is_chosen_where_it_is_faster(
+def test_the_hopper_kernel_is_chosen_where_it_is_faster(
     given: tuple[torch.Tensor, ...], window: Window, groups: int
 ) -> None:
     found = choosing.forward(given[0], given[1], given[2], Scoring(window=window))
@@ -103,7 +104,7 @@ def test_the_kernel_for_hopper_is_chosen_where_it_is_faster(
         (of(4096, 4096, 100), PLAIN, False),  # rows of 200 bytes
     ],
 )
-def test_the_portable_one_where_it_is_not(
+def test_the_portable_kernel_is_chosen_elsewhere(
     given: tuple[torch.Tensor, ...], scoring: Scoring, has_descriptors: bool
 ) -> None:
     found = choosing.forward(given[0], given[1], given[2], scoring)
@@ -111,8 +112,8 @@ def test_the_portable_one_where_it_is_not(
     assert found.descriptors is has_descriptors
 
 
-# Of sequences with so many keys, for one query of 32 heads on 8 of 128 columns in fp16: the numbers of splits
-# that an H200 took no more than 1 % longer for than for the fastest, of those that were tried.
+# (batch, keys) -> the tried numbers of splits with which an H200 took at most 1 % longer than with the
+# fastest number, for one query, 32 heads on 8 heads of keys, of 128 columns in fp16.
 FAST_SPLITS = {
     (1, 8192): (16,), (1, 32768): (16,), (1, 131072): (16,), (3, 32768): (4, 5), (5, 32768): (3,),
     (8, 8192): (2,), (8, 32768): (2, 4), (8, 131072): (2, 4, 6, 8, 16, 18), (10, 8192): (1,),
@@ -133,13 +134,13 @@ def test_decoding_has_as_many_splits_as_measured_fastest(batch: int, keys: int) 
 
 @pytest.mark.usefixtures("h200")
 @pytest.mark.parametrize(("batch", "keys"), [(1, 200), (1, 0), (0, 8192)])
-def test_decoding_that_is_too_short_has_no_splits(batch: int, keys: int) -> None:
+def test_short_decoding_is_not_split(batch: int, keys: int) -> None:
     assert choosing.forward(*of(1, keys, 128, batch=batch, heads=32, key_heads=8)).splits == 1
 
 
 @given(st.integers(1, 2000), st.integers(1, 1024), st.integers(1, 200))
-def test_splits_leave_memory_idle_for_little(programs: int, tiles: int, units: int) -> None:
-    """A last round takes as long as its programs, but no less than for the units that draw all of it."""
+def test_even_splits_keep_memory_busy(programs: int, tiles: int, units: int) -> None:
+    """A last round takes its share of units, but at least the share that draws all memory bandwidth."""
     splits = choosing.even_splits(programs, tiles, units)
 
     def taken(splits: int) -> float:
@@ -154,7 +155,7 @@ def test_splits_leave_memory_idle_for_little(programs: int, tiles: int, units: i
 
 
 @pytest.mark.parametrize("here", [H200, A100, MI300X, device.current()], ids=lambda here: here.name)
-def test_merging_overlaps_on_devices_that_can(here: device.Device, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_merging_overlaps_on_hopper_alone(here: device.Device, monkeypatch: pytest.MonkeyPatch) -> None:
     given = of(1, 200, 64, on="cpu")
     monkeypatch.setattr(device, "current", lambda: here)
     (alone,) = attention.launch(*given, splits=1).steps
@@ -174,16 +175,12 @@ def test_programs_that_overlap_wait_before_they_touch_memory(monkeypatch: pytest
     found = compile(launch, "sm_90")
     assert [step.kernel for step in found] == ["attention_kernel", "merge_kernel"]
     for step in found:
-        before, waited, behind = step.stages["ptx"].partition("griddepcontrol.wait")
-        touches = re.compile(r"(ld|st|red|atom)\.global|cp\.async")
-        assert waited
-        assert touches.search(behind)
-        assert not touches.search(before)
+        assert_waits_before_memory(step.stages["ptx"])
         assert (step.spills, step.problem) == (0, "")
 
 
 def test_merging_that_overlaps_can_be_interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As a launch made on Hopper is where somebody looks at it: one step runs behind the other."""
+    """A launch made for Hopper may be interpreted: its steps run one after the other."""
     query, key, value = (torch.randn(1, 2, rows, 16) for rows in (1, 70, 70))
     monkeypatch.setattr(device, "current", lambda: H200)
     launch = attention.launch(query, key, value, tile=(16, 16), splits=3)
@@ -196,7 +193,7 @@ def test_merging_that_overlaps_can_be_interpreted(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("here", [A100, MI300X, device.current()], ids=lambda here: here.name)
-def test_elsewhere_kernels_choose_for_themselves(
+def test_other_devices_get_the_default_configuration(
     here: device.Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(device, "current", lambda: here)
@@ -205,8 +202,8 @@ def test_elsewhere_kernels_choose_for_themselves(
 
 
 @pytest.mark.usefixtures("h200")
-def test_of_gradients_the_first_tiles_that_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the number of keys; by descriptors where there are some of query, key and value."""
+def test_gradients_get_the_first_tiling_that_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tiling depends on the number of keys; descriptors are used where query, key and value have them."""
     described, plain = Tiling((64, 128), 8, 3, descriptors=True), Tiling((32, 64), 4, 3)
     for name in ("OF_KEYS", "OF_QUERIES"):
         monkeypatch.setitem(getattr(instances, name), (128, True), ((2048, described), (0, plain)))
@@ -224,10 +221,10 @@ def test_of_gradients_the_first_tiles_that_fit(monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.usefixtures("h200")
 @pytest.mark.parametrize("table", [instances.OF_KEYS, instances.OF_QUERIES], ids=["keys", "queries"])
-def test_of_gradients_all_tensors_have_a_tiling(
+def test_each_table_of_gradients_has_a_tiling_for_all_tensors(
     table: dict[tuple[int, bool], tuple[tuple[int, Tiling], ...]],
 ) -> None:
-    """From the most keys to the fewest; those of which there are no descriptors by pointers."""
+    """Tilings go from the most keys to the fewest, and the last one loads by pointers."""
     for tilings in table.values():
         assert tilings[-1][0] == 0
         assert not tilings[-1][1].descriptors
@@ -254,7 +251,7 @@ def test_of_gradients_all_tensors_have_a_tiling(
         (of(4096, 4096, 100), False, Tiling((64, 128), 8, 3), Tiling((128, 64), 8, 3)),  # rows of 200 bytes
     ],
 )
-def test_gradients_have_what_was_measured_fastest(
+def test_gradients_get_the_tilings_measured_fastest(
     given: tuple[torch.Tensor, ...], is_causal: bool, of_keys: Tiling, of_queries: Tiling
 ) -> None:
     scoring = Scoring(window=CAUSAL if is_causal else EVERYTHING)
@@ -264,7 +261,7 @@ def test_gradients_have_what_was_measured_fastest(
 
 @pytest.mark.usefixtures("h200")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float8_e4m3fn], ids=str)
-def test_other_numbers_too(dtype: torch.dtype) -> None:
+def test_other_dtypes_get_the_default_configuration(dtype: torch.dtype) -> None:
     assert choosing.forward(*of(4096, 4096, 128, dtype=dtype)) == Configuration()
 
 
@@ -281,7 +278,7 @@ def test_other_numbers_too(dtype: torch.dtype) -> None:
         (of(128, 0, 128), PLAIN, "TMA takes no key of shape (4, 16, 0, 128)"),
     ],
 )
-def test_what_the_kernel_for_hopper_does_not_take_is_refused(
+def test_problems_the_hopper_kernel_does_not_take_are_refused(
     given: tuple[torch.Tensor, ...], scoring: Scoring, reason: str
 ) -> None:
     query, key, value = given
@@ -292,12 +289,12 @@ def test_what_the_kernel_for_hopper_does_not_take_is_refused(
     assert reason in str(caught.value)
 
 
-def test_heads_that_share_memory_are_refused() -> None:
+def test_the_hopper_kernel_refuses_expanded_heads() -> None:
     query, key, value = of(128, 128, 128)
     assert "TMA takes no key" in attention.why_not_hopper(query, key[:1].expand_as(key), value)
 
 
-def test_it_is_not_interpreted_and_the_message_says_so() -> None:
+def test_the_hopper_kernel_is_not_interpreted() -> None:
     launch = attention.launch(*of(128, 128, 64, on="cpu"), hopper=TWO)
     with pytest.raises(DeviceError, match="attention_hopper_kernel is written in Gluon"):
         launch.run()
@@ -309,8 +306,8 @@ ON_HOPPER = [
 
 
 @pytest.mark.parametrize(("size", "is_causal", "way"), ON_HOPPER)
-def test_the_kernel_for_hopper_compiles_without_spills(size: int, is_causal: bool, way: Way) -> None:
-    """Both products of every group are asynchronous matrix instructions, and nothing leaves the registers."""
+def test_the_hopper_kernel_compiles_without_spills(size: int, is_causal: bool, way: Way) -> None:
+    """The two products of a group of warps are asynchronous, and nothing is spilled."""
     is_ragged = size == 64
     given = of(300, 333 if is_ragged else 384, size, key_heads=4, on="cpu")
     launch = attention.launch(*given, Scoring(window=CAUSAL if is_causal else EVERYTHING), hopper=way)
@@ -319,7 +316,7 @@ def test_the_kernel_for_hopper_compiles_without_spills(size: int, is_causal: boo
     assert step.threads == 32 * {2: 12, 3: 16}[way.groups]
     products = step.stages["ttgir"].count("ttng.warp_group_dot ")
     loops = 2 if is_causal or is_ragged else 1
-    assert products == way.groups * (2 * loops + 2)  # of each loop two; the first scores, the last values
+    assert products == way.groups * (2 * loops + 2)  # two in each loop; the first scores, the last values
     assert "ttir" not in step.stages
 
 
@@ -355,7 +352,7 @@ def test_decoding_fits_on_hopper(keys: int, size: int, monkeypatch: pytest.Monke
 def test_masks_and_biases_of_wide_heads_fit_on_hopper(
     dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Tiles of them are in shared memory too, as many as stages of keys and values."""
+    """Their tiles are in shared memory too, one for each stage of keys and values."""
     query, key, value = of(300, 333, 256, batch=1, heads=1, key_heads=1, on="cpu")
     mask = torch.zeros(1, 1, 300, 333, dtype=dtype)
     shape, strides = (300, 333), mask.stride()
@@ -389,7 +386,7 @@ def test_masks_and_biases_of_wide_heads_fit_on_hopper(
 def test_portable_instances_on_hopper_compile(
     tokens: int, size: int, is_causal: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without spills but those that measuring found worth it: of the kernel that keeps keys."""
+    """The kernel that keeps keys may spill, where that was measured to be faster; no other may."""
     monkeypatch.setattr(device, "current", lambda: replace(H200, compute_units=10**9))  # too few programs
     query, key, value = of(tokens, tokens, size, batch=1, heads=1, key_heads=1, on="cpu")
     scoring = Scoring(window=CAUSAL if is_causal else EVERYTHING)

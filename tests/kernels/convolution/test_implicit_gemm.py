@@ -1,4 +1,4 @@
-"""Products of tensors seen through descriptors: one kernel, whatever the descriptor says."""
+"""Implicit GEMM: products of tensors seen through descriptors, and the convolutions made of them."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from hypothesis import strategies as st
 import workbench
 from tests.everything import examples
 from tests.kernels.compiled_for import kernels_for
+from tests.kernels.inputs import windows
 from tests.machines import A100, H200
 from workbench import Launch, compat, device, lens, ops
 from workbench.compat import compiler
-from workbench.coords import Descriptor, naive, packed, symbol, transform
-from workbench.coords.transforms import embed, merge, pad, pass_through, unmerge
+from workbench.coords import naive, packed, symbol, transform
+from workbench.coords.transforms import merge, pad, pass_through, unmerge
 from workbench.errors import InvalidArgumentError, TensorMismatchError, UnknownNameError
 from workbench.kernels import convolution, epilogues, gemm
 from workbench.kernels.choosing import convolution as choosing
@@ -46,13 +47,6 @@ def matrix(tensor: torch.Tensor) -> View:
     return View(tensor, naive(tuple(tensor.shape), tensor.stride()), {})
 
 
-def windows(length: int, taps: int, margin: int) -> Descriptor:
-    """[place, tap] of a row that is padded: what a 1-D convolution multiplies."""
-    row = transform(packed((length,)), [pad(length, margin, margin)], [(0,)], [(0,)])
-    places = length + 2 * margin - taps + 1
-    return transform(row, [embed((places, taps), (1, 1))], [(0,)], [(0, 1)], names=("row", "col"))
-
-
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.int8], ids=str)
 @pytest.mark.parametrize(
     "options",
@@ -65,7 +59,7 @@ def windows(length: int, taps: int, margin: int) -> Descriptor:
         {"tile": (16, 192, 16)},
     ],
 )
-def test_strided_views_are_products(options: dict[str, Any], dtype: torch.dtype) -> None:
+def test_products_of_strided_views_are_exact(options: dict[str, Any], dtype: torch.dtype) -> None:
     m, n, k = SIZES
     a, b = random(m, k, dtype=dtype), random(n, k, dtype=dtype, seed=1).t()
     output = torch.full((m, n), 99, dtype=gemm.result_dtype(dtype))
@@ -75,8 +69,8 @@ def test_strided_views_are_products(options: dict[str, Any], dtype: torch.dtype)
 
 
 @pytest.mark.parametrize("options", [{}, {"splits": 2}, {"template": "persistent", "programs": 2}])
-def test_a_view_that_is_no_matrix(options: dict[str, Any]) -> None:
-    """Every tap of a padded row, times a matrix, stored in blocks of 4 x 4."""
+def test_products_of_views_that_are_no_matrices_are_exact(options: dict[str, Any]) -> None:
+    """The windows of a padded row times a matrix are stored in blocks of 4 x 4."""
     row, b = random(30), random(5, 8, seed=1)
     places = 32
     blocks = transform(packed((8, 2, 4, 4)), [merge((8, 4)), merge((2, 4))], [(0, 2), (1, 3)], [(0,), (1,)])
@@ -103,7 +97,7 @@ def test_a_view_that_is_no_matrix(options: dict[str, Any]) -> None:
     ],
     ids=str,
 )
-def test_an_epilogue_makes_floats_whole_and_whole_numbers_floats(
+def test_epilogues_convert_between_floats_and_integers(
     dtype: torch.dtype, chain: epilogues.Epilogue, result: torch.dtype, splits: int
 ) -> None:
     a, b = random(20, 40, dtype=dtype), random(40, 17, dtype=dtype, seed=1)
@@ -113,7 +107,7 @@ def test_an_epilogue_makes_floats_whole_and_whole_numbers_floats(
     assert torch.equal(output.float(), chain.meaning(a.float() @ b.float()))
 
 
-def test_what_is_invalid_in_the_output_is_not_stored() -> None:
+def test_invalid_elements_of_the_output_are_not_stored() -> None:
     a, b = random(6, 4), random(4, 6, seed=1)
     inner = transform(packed((4, 6)), [pad(4, 1, 1), pass_through(6)], [(0,), (1,)], [(0,), (1,)])
     output = torch.full((4, 6), 99.0)
@@ -121,7 +115,7 @@ def test_what_is_invalid_in_the_output_is_not_stored() -> None:
     assert torch.equal(output, (a @ b)[1:5])
 
 
-def test_a_batch_is_a_stride() -> None:
+def test_the_batch_of_a_view_is_a_stride() -> None:
     a, b = random(3, 20, 24), random(3, 24, 17, seed=1)
     output = torch.empty(3, 20, 17)
     implicit_gemm.launch(matrix(a), matrix(b), matrix(output), tile=(16, 16, 16), splits=2).run()
@@ -139,8 +133,8 @@ def test_a_batch_is_a_stride() -> None:
 
 
 @pytest.mark.parametrize("kind", convolution.KINDS)
-def test_another_number_of_images_is_the_same_code(kind: str) -> None:
-    """What a kernel is compiled by is alike for all numbers of images, those that tiles divide too."""
+def test_the_number_of_images_changes_no_constants(kind: str) -> None:
+    """Constants are equal for all numbers of images, including those that tiles divide."""
     geometry = Geometry((7, 7), (7, 7), (3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1), 16, 32, 1)
     metas = []
     for images in (1, 2, 3, 16):
@@ -157,7 +151,7 @@ def test_another_number_of_images_is_the_same_code(kind: str) -> None:
 @pytest.mark.parametrize("taps", range(1, 5))
 @pytest.mark.parametrize("stride", range(1, 5))
 @pytest.mark.parametrize("dilation", range(1, 4))
-def test_phases_are_what_a_convolution_brings_together(taps: int, stride: int, dilation: int) -> None:
+def test_phases_pair_each_pixel_with_its_taps_and_outputs(taps: int, stride: int, dilation: int) -> None:
     for size in (1, 2, 7):
         for padding in range(3):
             found = set()
@@ -179,8 +173,8 @@ def test_phases_are_what_a_convolution_brings_together(taps: int, stride: int, d
             assert found == {each for each in wanted if each[0] in range(size)}
 
 
-def test_one_mainloop_multiplies_for_all_of_them() -> None:
-    """`tl.dot` stands in one tile operator: the GEMM, grouped GEMM, convolutions and attention call it."""
+def test_one_tile_operator_holds_every_dot() -> None:
+    """The GEMM, grouped GEMM, convolutions and attention call the tile operator that holds `tl.dot`."""
     folder = Path(workbench.__file__).parent / "kernels"
     found = {}
     for file in folder.rglob("*.py"):
@@ -198,7 +192,7 @@ def test_one_mainloop_multiplies_for_all_of_them() -> None:
     assert [file.name for file in files if "triton.jit" in file.read_text()] == []
 
 
-def test_a_convolution_that_is_a_matrix_is_loaded_as_one() -> None:
+def test_a_convolution_that_is_a_matrix_is_loaded_by_tma() -> None:
     geometry = Geometry((7, 7), (7, 7), (1, 1), (1, 1), ((0, 0), (0, 0)), (1, 1), 64, 32, 1)
     x = torch.zeros(2, 64, 7, 7, dtype=torch.float16).to(memory_format=torch.channels_last)
     w = torch.zeros(32, 64, 1, 1, dtype=torch.float16)
@@ -210,8 +204,10 @@ def test_a_convolution_that_is_a_matrix_is_loaded_as_one() -> None:
     assert "cp.async.bulk.tensor" in step.stages["ptx"]
 
 
-@pytest.mark.parametrize("channels", [64, 72])  # a multiple of 16, which Triton sees by itself, and of 8
-def test_loads_of_a_convolution_are_wide_and_multiplied_by_matrix_units(channels: int) -> None:
+@pytest.mark.parametrize(
+    "channels", [64, 72]
+)  # a multiple of 16, which Triton finds itself, and one of 8 only
+def test_convolutions_load_16_bytes_at_once_and_use_matrix_units(channels: int) -> None:
     geometry = Geometry((14, 14), (14, 14), (3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1), channels, channels, 1)
     x, y = (torch.zeros(2, channels, 14, 14, dtype=torch.float16).to(memory_format=torch.channels_last),) * 2
     w = torch.zeros(channels, channels, 3, 3, dtype=torch.float16).to(memory_format=torch.channels_last)
@@ -226,8 +222,8 @@ def test_loads_of_a_convolution_are_wide_and_multiplied_by_matrix_units(channels
     assert step.widest("global load") == 128
 
 
-def test_both_operands_of_one_tile_shape_have_their_own_access() -> None:
-    """Triton tells functions of a kernel apart by module, name, types and constants: these differ in none."""
+def test_operands_of_one_tile_shape_have_their_own_access_functions() -> None:
+    """Triton distinguishes a kernel's functions by module, name, types and constants, which were equal."""
     geometry = Geometry((14, 14), (14, 14), (3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1), 64, 64, 1)
     grad = torch.zeros(2, 64, 14, 14, dtype=torch.float16).to(memory_format=torch.channels_last)
     w = torch.zeros(64, 64, 3, 3, dtype=torch.float16).to(memory_format=torch.channels_last)
@@ -240,8 +236,8 @@ def test_both_operands_of_one_tile_shape_have_their_own_access() -> None:
         assert re.search(rf"arith.constant dense<-?{factor}>", step.stages["ttir"]), factor
 
 
-def test_phases_that_meet_no_tap_compile() -> None:
-    """Of a 1 x 1 convolution with stride 2, three pixels of four: K is 0, and offsets depend on no column."""
+def test_phases_without_taps_compile() -> None:
+    """Three of four pixels of a 1 x 1 convolution with stride 2 have K = 0; no offset depends on a column."""
     geometry = Geometry((8, 8), (4, 4), (1, 1), (2, 2), ((0, 0), (0, 0)), (1, 1), 64, 64, 1)
     x = torch.zeros(2, 64, 8, 8, dtype=torch.float16).to(memory_format=torch.channels_last)
     y = torch.zeros(2, 64, 4, 4, dtype=torch.float16).to(memory_format=torch.channels_last)
@@ -252,7 +248,7 @@ def test_phases_that_meet_no_tap_compile() -> None:
 
 @pytest.mark.parametrize("groups", [1, 4])
 def test_another_batch_compiles_nothing(groups: int) -> None:
-    """Of 49 pixels each: batches whose rows 16 divides, and others; few images and many; all gradients."""
+    """Images have 49 pixels; batches are few and many images, with rows that 16 divides and others."""
     w = torch.empty(64, 32 // groups, 3, 3, dtype=torch.float16).to(memory_format=torch.channels_last)
 
     def kernels(images: int) -> list[tuple[Any, ...]]:
@@ -277,9 +273,9 @@ def test_another_batch_compiles_nothing(groups: int) -> None:
             assert kernel in known, images
 
 
-def test_images_that_lie_badly_are_copied() -> None:
+def test_images_with_unsuitable_strides_are_copied() -> None:
     def copied(*shape: int, groups: int = 1, last: bool = True, gathered: bool = True) -> int:
-        """Channels of a group in the copy; 0 where there is none."""
+        """Return the channels per group of the copy, or 0 without a copy."""
         x = torch.zeros(shape, dtype=torch.float16)
         x = x.to(memory_format=torch.channels_last) if last else x
         image = convolution.image_of(x, groups, is_gathered=gathered)
@@ -305,10 +301,10 @@ def test_images_that_lie_badly_are_copied() -> None:
     order=st.permutations(range(4)),
     dtype=st.sampled_from([torch.int8, torch.float16, torch.bfloat16, torch.float32, torch.float64]),
 )
-def test_channels_that_are_added_hold_zeros(
+def test_added_channels_hold_zeros(
     shape: tuple[int, ...], more: int, order: list[int], dtype: torch.dtype
 ) -> None:
-    """Of any strides, into memory that held something else; and kept ready for other tensors."""
+    """Sources have any strides, the memory held ones, and a kept launch copies to another tensor."""
     back = [order.index(d) for d in range(4)]
     source = torch.randn([shape[d] for d in order]).mul(9).to(dtype).permute(back)
     channels = shape[1]
@@ -324,7 +320,7 @@ def test_channels_that_are_added_hold_zeros(
 
 
 RAGGED = [
-    # input, weight, stride, padding, dilation, groups: pixels that no tile along K divides.
+    # input, weight, stride, padding, dilation, groups; no tile along K divides the number of pixels.
     ((2, 4, 37), (5, 4, 3), 1, 1, 1, 1),
     ((1, 4, 11, 13), (8, 2, 3, 3), 2, 1, 1, 2),
     ((1, 3, 5, 7), (3, 3, 2, 3), 1, 2, 2, 1),
@@ -335,7 +331,7 @@ RAGGED = [
 @pytest.mark.parametrize("template", implicit_gemm.TEMPLATES)
 @pytest.mark.parametrize("problem", RAGGED, ids=str)
 def test_programs_without_pixels_add_nothing_to_a_weights_gradient(problem: Any, template: str) -> None:
-    """By more splits than there are tiles along K, which is what a GPU of many units asks for."""
+    """A GPU with many units asks for more splits than there are tiles along K."""
     shape, of_weight, stride, padding, dilation, groups = problem
     x, w = random(*shape), random(*of_weight, seed=1).requires_grad_()
     convolve = getattr(torch.nn.functional, f"conv{len(shape) - 2}d")
@@ -365,10 +361,8 @@ def test_programs_without_pixels_add_nothing_to_a_weights_gradient(problem: Any,
     ids=str,
 )
 @pytest.mark.parametrize("are_features_neighbors", [False, True])
-def test_no_hint_reaches_beyond_a_tile_of_what_adds_up_splits(
-    problem: Any, are_features_neighbors: bool
-) -> None:
-    """Triton 3.6 fails to compile one; and a mask that is said to be constant over more has to be so."""
+def test_hints_stay_within_the_tile_that_sums_splits(problem: Any, are_features_neighbors: bool) -> None:
+    """Triton 3.6 fails to compile larger hints, and masks must be constant over the promised elements."""
     shape, of_weight = problem
     groups = shape[1] // of_weight[1]
     x, w = random(*shape, dtype=torch.float16), random(*of_weight, dtype=torch.float16)
@@ -389,9 +383,9 @@ def test_no_hint_reaches_beyond_a_tile_of_what_adds_up_splits(
 
 @pytest.mark.parametrize(("channels", "store"), [(4, 64), (8, 128)])
 def test_channels_are_loaded_from_planes_16_bytes_at_once(channels: int, store: int) -> None:
-    """And stored a pixel at a time; three channels that lie together are loaded one by one, stored by four.
+    """Pixels are stored one at a time. Three channels that lie together are loaded singly and stored by four.
 
-    The code is the same for any number of images.
+    The constants are equal for any number of images.
     """
     metas = []
     for images in (1, 16, 31):
@@ -409,7 +403,7 @@ def test_channels_are_loaded_from_planes_16_bytes_at_once(channels: int, store: 
 
 
 def test_only_the_gradient_of_the_weight_is_split() -> None:
-    """Its product is as long as there are pixels; others have as many columns as channels."""
+    """Its K is the number of pixels; the K of the others depends on the channels."""
     geometry = Geometry((56, 56), (56, 56), (3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1), 8, 8, 1)
     for machine in (A100, H200):
         with device.pretend(machine):
@@ -419,14 +413,14 @@ def test_only_the_gradient_of_the_weight_is_split() -> None:
                 for dtype in (torch.float16, torch.float32)
             }
         assert {kind for (kind, _), number in splits.items() if number > 1} == {"backward_weight"}
-        # One tile: as many splits as units, or the most there are where four programs share a unit.
+        # One tile: as many splits as units, or the most splits where four programs share a unit.
         of_weight = [splits["backward_weight", dtype] for dtype in (torch.float16, torch.float32)]
         assert of_weight == ([108, 108] if machine is A100 else [256, 132])
 
 
 @pytest.mark.parametrize("target", ["sm_80", "sm_90"])
-def test_a_product_that_makes_llvm_abort(target: str) -> None:
-    """See `compiler.thawed`; other numbers of warps and other taps compile anyway."""
+def test_a_product_that_made_llvm_abort_compiles(target: str) -> None:
+    """See `compiler.thawed`. With other numbers of warps or taps it compiled anyway."""
     x, w, y = (torch.zeros(n, dtype=torch.float16) for n in ((4, 4, 42, 48), (8, 2, 4, 2), (4, 8, 20, 24)))
     geometry = geometry_of(2, x, w, stride=2, groups=2)
     launch = convolution.launch(
@@ -444,8 +438,8 @@ def test_small_products_are_listed_without_splits() -> None:
 
 
 @pytest.mark.parametrize("kind", convolution.KINDS)
-def test_instances_by_their_predicted_time(kind: str) -> None:
-    """The numbers of images within a band get one instance, and the fastest is no slower than any other."""
+def test_the_instance_with_the_least_predicted_time_is_chosen(kind: str) -> None:
+    """No listed instance is predicted to be faster; batches of a similar size get one instance."""
     for channels, size, features, taps in ((64, 56, 64, 3), (2048, 7, 512, 1), (320, 64, 320, 3)):
         geometry = Geometry(
             (size, size), (size, size), (taps, taps), (1, 1), ((taps // 2,) * 2,) * 2, (1, 1), channels,
@@ -469,7 +463,7 @@ def test_instances_by_their_predicted_time(kind: str) -> None:
         assert chosen[2] == chosen[3]
 
 
-def test_affine() -> None:
+def test_affine_finds_the_strides_of_matrices() -> None:
     n = symbol("n", least=1)
     plain = transform(packed((n, 4, 6)), [merge((n, 4)), pass_through(6)], [(0, 1), (2,)], [(0,), (1,)])
     found = affine(plain)
@@ -480,7 +474,7 @@ def test_affine() -> None:
     assert affine(split) == affine(packed((4, 6)))
 
 
-def test_what_does_not_fit() -> None:
+def test_invalid_arguments_are_refused() -> None:
     a, b, output = random(8, 8), random(8, 8, seed=1), torch.empty(8, 8)
     views = [matrix(t) for t in (a, b, output)]
     with pytest.raises(TensorMismatchError, match="reaches from element 0 to 80"):

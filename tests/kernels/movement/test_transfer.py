@@ -1,11 +1,10 @@
-"""Tensor transfer: any layout to any other, bit for bit, in tiles that read and write long runs of memory."""
+"""Tensor transfer copies any layout to any other bit for bit, in tiles with long runs of memory."""
 
 from __future__ import annotations
 
 import math
 import random
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,6 +13,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tests.everything import examples
+from tests.kernels.inputs import strides_of
 from workbench import compat
 from workbench.errors import ArgumentTypeError, InvalidArgumentError, TensorMismatchError
 from workbench.interpreter import Access
@@ -37,7 +37,7 @@ WIDTHS = {1: torch.uint8, 2: torch.float16, 4: torch.float32, 8: torch.float64, 
 
 
 def noise(shape: tuple[int, ...], dtype: torch.dtype, seed: int = 0) -> torch.Tensor:
-    """Any bits, NaN with payloads among them; of booleans, 0 and 1."""
+    """Return random bits, including NaN with payloads; booleans are 0 or 1."""
     generator = torch.Generator().manual_seed(seed)
     if dtype == torch.bool:
         return torch.randint(2, shape, generator=generator).bool()
@@ -46,28 +46,14 @@ def noise(shape: tuple[int, ...], dtype: torch.dtype, seed: int = 0) -> torch.Te
 
 
 def bits(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor's bytes, with one more dimension: NaN equals itself, -0.0 differs from 0.0."""
+    """Return the tensor's bytes in one more dimension, so NaN equals itself and -0.0 differs from 0.0."""
     return tensor.contiguous().unsqueeze(-1).view(torch.uint8)
-
-
-@st.composite
-def strides_of(draw: st.DrawFn, shape: tuple[int, ...], expandable: bool) -> tuple[int, ...]:
-    """Dense, permuted, with gaps, expanded."""
-    order = draw(st.permutations(range(len(shape))))
-    steps, step = [0] * len(shape), 1
-    for d in order:
-        step *= draw(st.sampled_from([1, 1, 1, 2, 3]))
-        steps[d] = step
-        step *= max(shape[d], 1)
-    if expandable:
-        steps = [0 if draw(st.integers(0, 4)) == 0 else s for s in steps]
-    return tuple(steps)
 
 
 def tensor_of(
     shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype, seed: int
 ) -> torch.Tensor:
-    """In memory with one element before and after it."""
+    """Return a tensor in memory with one element before and after it."""
     reach = sum((n - 1) * step for n, step in zip(shape, strides, strict=True)) if 0 not in shape else -1
     return noise((reach + 3,), dtype, seed).as_strided(shape, strides, 1)
 
@@ -75,8 +61,8 @@ def tensor_of(
 @pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental")
 @settings(max_examples=examples(150))
 @given(data=st.data(), dtype=st.sampled_from(DTYPES))
-def test_any_layout_to_any_other(data: st.DataObject, dtype: torch.dtype) -> None:
-    """What lies between and around the destination's elements stays as it was."""
+def test_any_layout_is_copied_to_any_other(data: st.DataObject, dtype: torch.dtype) -> None:
+    """Memory between and around the destination's elements is not written."""
     shape = tuple(data.draw(st.lists(st.integers(0 if data.draw(st.booleans()) else 1, 6), max_size=5)))
     source = tensor_of(shape, data.draw(strides_of(shape, True)), dtype, 1)
     strides = data.draw(strides_of(shape, False))
@@ -92,14 +78,14 @@ def test_any_layout_to_any_other(data: st.DataObject, dtype: torch.dtype) -> Non
 
 
 def tiles(rank: int) -> st.SearchStrategy[tuple[int, ...]]:
-    """Up to three lengths over 1, of the last dimensions or of any."""
+    """Draw tiles with up to three lengths over 1, for the last dimensions or for all."""
     lengths = st.lists(st.sampled_from([1, 1, 2, 4, 16]), min_size=1, max_size=rank).map(tuple)
     return lengths.filter(lambda tile: sum(n > 1 for n in tile) <= 3)
 
 
-@pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental")  # torch says so once in a process
+@pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental")  # torch warns once in a process
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_dtypes(dtype: torch.dtype) -> None:
+def test_every_dtype_is_copied_bit_for_bit(dtype: torch.dtype) -> None:
     x = noise((7, 3, 5), dtype)
     for view in (x, x.mT, x.permute(2, 0, 1), x[:, :, ::2], x[1:, :1].expand(6, 4, 5)):
         result = noise(tuple(view.shape), dtype, 1)
@@ -114,11 +100,11 @@ def test_dtypes(dtype: torch.dtype) -> None:
         ((1,), (0,)),
         ((1, 1, 1), (2, 0, 1)),
         ((64, 64), (1, 0)),  # one tile
-        ((63, 65), (1, 0)),  # under a tile and over one
-        ((1, 65), (1, 0)),  # transposed in name only
+        ((63, 65), (1, 0)),  # below one tile, and above one
+        ((1, 65), (1, 0)),  # the transpose has the same order in memory
         ((129, 2), (1, 0)),
         ((2, 3, 40, 5), (0, 2, 3, 1)),  # NCHW to NHWC, three channels
-        ((2, 40, 5, 3), (0, 3, 1, 2)),  # and back
+        ((2, 40, 5, 3), (0, 3, 1, 2)),  # NHWC to NCHW
         ((2, 7, 3, 8), (0, 2, 1, 3)),  # the heads of attention: rows stay rows
         ((5, 6, 3), (1, 0, 2)),  # pixels of three bytes: neither tensor has a long innermost dimension
         ((2,) * 7, (6, 5, 4, 3, 2, 1, 0)),  # more short dimensions than a tile has axes
@@ -127,7 +113,7 @@ def test_dtypes(dtype: torch.dtype) -> None:
     ids=str,
 )
 @pytest.mark.parametrize("width", WIDTHS)
-def test_permutations_in_tiles_of_their_own(shape: Any, dims: Any, width: int) -> None:
+def test_permutations_are_copied_bit_for_bit(shape: Any, dims: Any, width: int) -> None:
     x = noise(shape, WIDTHS[width])
     result = noise(tuple(shape[d] for d in dims), WIDTHS[width], 1)
     launch(x.permute(dims), result).run()
@@ -135,7 +121,7 @@ def test_permutations_in_tiles_of_their_own(shape: Any, dims: Any, width: int) -
 
 
 @pytest.mark.parametrize("length", [1, 255, 256, 257, 1023, 1025])
-def test_flat_lengths_around_a_tiles(length: int) -> None:
+def test_flat_copies_of_ragged_lengths_write_nothing_outside(length: int) -> None:
     memory = torch.full((length + 64,), 7, dtype=torch.int16)
     x = noise((length,), torch.int16)
     launch(x, memory[32 : 32 + length], tile=(256,)).run()
@@ -146,8 +132,8 @@ def test_flat_lengths_around_a_tiles(length: int) -> None:
 
 @settings(max_examples=10)
 @given(seed=st.integers(0, 2**32), rows=st.integers(1, 9), columns=st.integers(1, 9))
-def test_programs_in_any_order(seed: int, rows: int, columns: int) -> None:
-    """And nothing is left unwritten, which the worker's poison would show."""
+def test_programs_write_all_elements_in_any_order(seed: int, rows: int, columns: int) -> None:
+    """Unwritten elements would still have the worker's poison."""
     x = noise((rows, columns), torch.int32)
     started = launch(x.t(), torch.zeros(columns, rows, dtype=torch.int32), tile=(4, 4)[: min(rows, columns)])
     result = interpret(started, poison=True, seed=random.Random(seed).randrange(2**32))
@@ -162,7 +148,7 @@ def test_the_simplest_kernel_that_fits_is_started() -> None:
         return launch(source, destination).steps[0].name
 
     assert name(x, x.clone()) == "copy_kernel"
-    assert name(x.permute(2, 0, 1), x.clone().permute(2, 0, 1)) == "copy_kernel"  # permuted alike
+    assert name(x.permute(2, 0, 1), x.clone().permute(2, 0, 1)) == "copy_kernel"  # both are permuted alike
     assert name(x[0, 0, 0], x.clone()[0, 0, 0]) == "copy_kernel"
     assert name(x[:, :3], x.clone()[:, :3]) == "permute_kernel"
     assert name(x.mT, torch.zeros(4, 2, 6)) == "permute_kernel"
@@ -171,26 +157,26 @@ def test_the_simplest_kernel_that_fits_is_started() -> None:
     assert name(pairs, pairs.clone()) == "copy_kernel"
 
 
-def test_merged_dimensions() -> None:
+def test_dimensions_are_merged_where_both_tensors_allow() -> None:
     x = torch.zeros(2, 3, 4, 5)
     assert merged(x, x.clone()) == (120,)
     assert merged(x.permute(0, 2, 3, 1), torch.zeros(2, 4, 5, 3)) == (2, 20, 3)
     assert merged(torch.zeros(2, 4, 5, 3).permute(0, 3, 1, 2), x) == (2, 3, 20)
-    assert merged(x, x.to(memory_format=torch.channels_last)) == (2, 20, 3)  # in the destination's order
+    assert merged(x, x.to(memory_format=torch.channels_last)) == (2, 20, 3)  # the destination's order
     assert merged(x[:, :, ::2], x.clone()[:, :, ::2]) == (12, 5)
     pairs = torch.zeros(4, 6, dtype=torch.complex128)
     assert merged(pairs.t(), torch.zeros(6, 4, dtype=torch.complex128)) == (6, 4, 2)
 
 
-def test_work_by_hand() -> None:
-    """Every element that the source has in memory is read once, every one of the destination written once."""
+def test_work_counts_each_element_in_memory_once() -> None:
+    """Elements of the source's memory are read once, elements of the destination are written once."""
     x = torch.zeros(4, 6)
     for source, nbytes in (
         (x, 2 * 24 * 4),
         (x.t().contiguous().t(), 2 * 24 * 4),
         (x[:1].expand(4, 6), (6 + 24) * 4),
         (x[0, 0].expand(4, 6), (1 + 24) * 4),
-        (torch.zeros(9).as_strided((4, 6), (1, 1)), (9 + 24) * 4),  # windows that overlap
+        (torch.zeros(9).as_strided((4, 6), (1, 1)), (9 + 24) * 4),  # overlapping windows
     ):
         assert launch(source, torch.zeros(4, 6)).work == Work(0, nbytes)
     pairs = torch.zeros(4, 6, dtype=torch.complex128)
@@ -206,10 +192,10 @@ def test_work_by_hand() -> None:
     ["copy", "transpose", "four channels last", "four channels first", "heads", "rows of a slice", "pixels"],
 )
 def test_no_sector_is_fetched_twice(case: str, width: int) -> None:
-    """A program's loads and stores each touch no more sectors of 32 bytes than their bytes fill.
+    """A program's loads and stores touch as many sectors of 32 bytes as their bytes fill.
 
-    Were a tile read along the wrong dimension, or one row of a few bytes at a time, programs would share
-    sectors. Every length here is a multiple of the tile's, so that no sector is cut by a tile's edge.
+    If a tile were read along the wrong dimension, or in rows of a few bytes, programs would share sectors.
+    Every length is a multiple of the tile's, so no edge of a tile cuts a sector.
     """
     x = torch.zeros(2, 128, 256, dtype=WIDTHS[width])
     source: torch.Tensor = {
@@ -234,8 +220,8 @@ def test_no_sector_is_fetched_twice(case: str, width: int) -> None:
 
 @settings(max_examples=examples(200))
 @given(data=st.data(), itemsize=st.sampled_from([1, 2, 4, 8]))
-def test_default_tiles(data: st.DataObject, itemsize: int) -> None:
-    """Powers of two, of at most three axes, no longer than needed, with long runs in both tensors."""
+def test_default_tiles_have_long_runs_in_both_tensors(data: st.DataObject, itemsize: int) -> None:
+    """Lengths are powers of two, no longer than needed, and at most three exceed 1."""
     sizes = tuple(data.draw(st.lists(st.integers(2, 500), min_size=2, max_size=4)))
     order = data.draw(st.permutations(range(len(sizes))))
     source_strides, destination_strides = [0] * len(sizes), [0] * len(sizes)
@@ -261,20 +247,23 @@ def test_default_tiles(data: st.DataObject, itemsize: int) -> None:
 @pytest.mark.parametrize(
     ("shape", "dims", "width", "tile", "num_warps"),
     [
-        ((64, 64, 64), (0, 1, 2), 4, (1024,), 8),  # flat: 16 bytes a lane
+        ((64, 64, 64), (0, 1, 2), 4, (1024,), 8),  # flat: 16 bytes per lane
         ((64, 64, 64), (0, 1, 2), 1, (4096,), 8),
-        ((640, 960), (1, 0), 2, (128, 128), 8),  # transposes: a cache line along both
+        ((640, 960), (1, 0), 2, (128, 128), 8),  # transposes: a cache line along both axes
         ((640, 960), (1, 0), 4, (64, 64), 8),
         ((640, 960), (1, 0), 8, (32, 32), 4),
         ((16, 3, 224, 224), (0, 2, 3, 1), 2, (1, 1024, 4), 4),  # many pixels of three channels
         ((16, 224, 224, 3), (0, 3, 1, 2), 2, (1, 4, 1024), 4),
         ((8, 128, 8, 64), (0, 2, 1, 3), 2, (1, 1, 64, 64), 4),  # 64 rows of 64
-        ((80, 90, 100), (2, 1, 0), 2, (64, 1, 64), 4),  # both innermost, with a dimension between them
-        ((8, 64, 2, 2, 64, 64), (0, 1, 4, 2, 5, 3), 2, (1, 32, 1, 64, 2), 4),  # the last axis is no pair
+        ((80, 90, 100), (2, 1, 0), 2, (64, 1, 64), 4),  # both innermost dimensions, not adjacent
+        # the third axis is long, no pair
+        ((8, 64, 2, 2, 64, 64), (0, 1, 4, 2, 5, 3), 2, (1, 32, 1, 64, 2), 4),
     ],
     ids=str,
 )
-def test_default_tiles_by_hand(shape: Any, dims: Any, width: int, tile: Any, num_warps: int) -> None:
+def test_default_tiles_of_common_transfers(
+    shape: Any, dims: Any, width: int, tile: Any, num_warps: int
+) -> None:
     x = torch.zeros(shape, dtype=WIDTHS[width])
     view = x.permute(dims)
     destination = torch.zeros(view.shape, dtype=x.dtype)
@@ -294,10 +283,10 @@ def test_default_tiles_by_hand(shape: Any, dims: Any, width: int, tile: Any, num
     ("source", "axes"),
     [
         (torch.zeros(64, 100)[:, :96:2], (0, 1)),  # rows in both
-        (torch.zeros(96, 64).t()[:, ::2], (1, 0)),  # columns: even where no element follows another
+        (torch.zeros(96, 64).t()[:, ::2], (1, 0)),  # columns, even if no two elements are adjacent
         (torch.zeros(96, 32, 80).permute(2, 1, 0), (2, 1, 0)),
         (torch.zeros(96, 80, 32).permute(1, 0, 2), (1, 0, 2)),
-        # Expanded dimensions stay where they are: all lanes along one of them read one address.
+        # Expanded dimensions keep their order: all lanes along one of them read one address.
         (torch.zeros(96)[::2].expand(64, 48), (0, 1)),
         (torch.zeros(64, 1).expand(64, 48), (0, 1)),
         (torch.zeros(48, 1, 64).permute(2, 1, 0).expand(64, 16, 48), (2, 1, 0)),
@@ -324,19 +313,11 @@ def test_the_lanes_of_pixel_shuffle_store_neighbors(dtype: torch.dtype) -> None:
     assert [int(n) for n in lanes.split(",")][axis] == 32
 
 
-@pytest.fixture(scope="module")
-def wide_memory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[torch.Tensor]:
-    """Eight gigabytes of a file with nothing in it: no memory and no disk is taken until they are touched."""
-    file = tmp_path_factory.mktemp("wide") / "sparse"
-    yield torch.from_file(str(file), shared=True, size=2**33, dtype=torch.uint8)
-    file.unlink()
-
-
 @pytest.mark.parametrize(
     ("shape", "strides", "wide"),
     [
         ((2**31 - 2**12,), (1,), False),
-        ((2**31 - 2**12 + 1,), (1,), True),  # of its last tile lanes would count beyond
+        ((2**31 - 2**12 + 1,), (1,), True),  # lanes of the last tile would count beyond 2^31 - 1
         ((2**15, 2**16), (1, 2**15), False),  # the last element is number 2^31 - 1
         ((2**15, 2**16 + 1), (1, 2**15), True),
         ((2, 100), (2**31, 1), True),  # few elements, far apart
@@ -345,7 +326,7 @@ def wide_memory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[torch.Tens
     ids=str,
 )
 @pytest.mark.parametrize("which", ["source", "destination"])
-def test_offsets_are_wide_where_they_have_to_be(
+def test_offsets_have_64_bits_where_needed(
     which: str, shape: Any, strides: Any, wide: bool, wide_memory: torch.Tensor
 ) -> None:
     dense = wide_memory.as_strided(shape, torch.empty(shape, device="meta").stride())
@@ -354,8 +335,8 @@ def test_offsets_are_wide_where_they_have_to_be(
     assert launch(source, destination).steps[0].meta["WIDE"] is wide
 
 
-def test_few_elements_far_apart(wide_memory: torch.Tensor) -> None:
-    """Offsets that 32 bits do not hold, in a kernel that really runs."""
+def test_elements_beyond_32_bit_offsets_are_copied(wide_memory: torch.Tensor) -> None:
+    """The kernel runs with offsets that 32 bits do not hold."""
     far = wide_memory.as_strided((2, 20), (2**31 + 7, 3))
     x = noise((20, 2), torch.uint8)
     launch(x.t(), far, tile=(2, 16)).run()
@@ -365,8 +346,8 @@ def test_few_elements_far_apart(wide_memory: torch.Tensor) -> None:
     assert torch.equal(result, x)
 
 
-def test_what_may_lie_in_one_memory() -> None:
-    """A tensor onto itself, and in between another's elements."""
+def test_tensors_of_one_memory_may_be_copied_unless_they_overlap() -> None:
+    """A tensor may be copied onto itself, and between the elements of another one."""
     x = torch.arange(24.0).view(4, 6)
     launch(x, x).run()
     assert torch.equal(x, torch.arange(24.0).view(4, 6))
@@ -382,7 +363,7 @@ def refused(*args: Any) -> str:
     return str(caught.value)
 
 
-def test_tensors_that_do_not_fit() -> None:
+def test_unsupported_tensors_are_refused() -> None:
     x, z = torch.zeros(4, 6), torch.zeros(4, 6, dtype=torch.complex64)
     assert "shapes differ: source (4, 6), destination (6, 4)" in refused(x, torch.zeros(6, 4))
     assert "dtypes differ: source torch.float32, destination torch.int32" in refused(x, x.int())
@@ -394,11 +375,11 @@ def test_tensors_that_do_not_fit() -> None:
     assert "tensors on cpu and meta" in refused(x, x.to("meta"))
     shared = "several elements of destination may share one address: its strides are"
     assert f"{shared} (0, 1)" in refused(x, torch.zeros(6).expand(4, 6))
-    assert f"{shared} (1, 1)" in refused(x, torch.zeros(9).unfold(0, 6, 1))  # windows that overlap
-    assert is_supported(x[:1], torch.zeros(6).expand(1, 6)) == ""  # of length 1: nothing is shared
+    assert f"{shared} (1, 1)" in refused(x, torch.zeros(9).unfold(0, 6, 1))  # overlapping windows
+    assert is_supported(x[:1], torch.zeros(6).expand(1, 6)) == ""  # length 1 shares no memory
     memory = torch.zeros(40)
     for source, destination in (
-        (memory[:16].view(4, 4), memory[:16].view(4, 4).t()),  # in place, it would read what it has written
+        (memory[:16].view(4, 4), memory[:16].view(4, 4).t()),  # it would read elements that it has written
         (memory[:24], memory[1:25]),
         (memory[16:], memory[:24]),
         (memory[:1].expand(24), memory[:24]),
@@ -410,13 +391,13 @@ def test_tensors_that_do_not_fit() -> None:
 
 @pytest.mark.filterwarnings("ignore:.*nested tensors.*")
 def test_nested_tensors_are_refused() -> None:
-    """They say that their layout is strided, and have no shape."""
+    """Nested tensors report a strided layout, but have no shape."""
     x = torch.nested.nested_tensor([torch.zeros(2), torch.zeros(3)])
     assert "source is nested" in refused(x, x)
 
 
 def test_a_run_refuses_what_a_launch_refuses() -> None:
-    """Integers of the same width, as which elements are moved, must not hide that dtypes differ."""
+    """Elements are moved as integers of the same width, which must not hide that dtypes differ."""
     x = torch.ones(4, 6)
     with pytest.raises(
         TensorMismatchError, match=r"dtypes differ: source torch.float32, destination torch.int32"
@@ -432,14 +413,14 @@ def test_a_run_refuses_what_a_launch_refuses() -> None:
     assert torch.equal(result, x.t())
 
 
-def test_tensors_that_have_no_merged_dimensions() -> None:
+def test_merging_refuses_different_shapes() -> None:
     with pytest.raises(TensorMismatchError, match="shapes differ"):
         merged(torch.zeros(2, 3), torch.zeros(3, 5))
 
 
 @pytest.mark.filterwarnings("ignore:.*quantiz.*")
-def test_packed_elements_are_refused() -> None:
-    """Of a tensor whose elements are not whole bytes its shape does not say how much memory it has."""
+def test_quantized_tensors_are_refused() -> None:
+    """The shape of a quantized tensor does not tell the size of its memory."""
     x = torch.quantize_per_tensor(torch.zeros(4), 1.0, 0, torch.qint8)
     assert "source is quantized: torch.qint8" in refused(x, x)
 
@@ -474,14 +455,14 @@ def test_packed_elements_are_refused() -> None:
     ],
     ids=str,
 )
-def test_options_that_cannot_be(options: Any, kind: type[Exception], message: str) -> None:
+def test_invalid_options_are_refused(options: Any, kind: type[Exception], message: str) -> None:
     x = torch.zeros(2, 3, 4, 5)
     with pytest.raises(kind, match=message):
         launch(x.permute(3, 2, 1, 0), torch.zeros(5, 4, 3, 2), **options)
 
 
 def compiled_widths(started: Launch, target: str) -> dict[str, set[int | None]]:
-    """By the kind of the instruction, the bits that a lane moves at once."""
+    """Return, for each kind of instruction, the bits that a lane moves at once."""
     (step,) = compile_for(started, target)
     assert not step.spills
     widths: dict[str, set[int | None]] = {kind: set() for kind in KINDS}
@@ -502,7 +483,7 @@ def halves(*shape: int) -> torch.Tensor:
         (torch.empty(256, 512).t(), {128}, {128}, True),
         (torch.empty(256, 512, dtype=torch.float64).t(), {128}, {128}, True),
         (torch.empty(256, 512, dtype=torch.complex128).t(), {128}, {128}, True),
-        (halves(8, 64, 196).mT, {64}, {128}, True),  # rows of 196, which 4 divides
+        (halves(8, 64, 196).mT, {64}, {128}, True),  # rows of 196 elements, which 4 divides
         (halves(8, 64, 98).mT, {32}, {128}, True),
         (halves(8, 64, 49).mT, {16}, {128}, True),
         (halves(8, 49, 64).mT, {128}, {16}, True),
@@ -515,10 +496,10 @@ def halves(*shape: int) -> torch.Tensor:
     ),
 )
 @pytest.mark.parametrize("target", ["sm_90", "gfx942"])
-def test_what_is_known_of_sizes_and_strides_reaches_the_compiler(
+def test_accesses_are_as_wide_as_strides_allow(
     target: str, source: torch.Tensor, loaded: set[int], stored: set[int], is_shared: bool
 ) -> None:
-    """The bits that a lane loads and stores at once, and whether values pass through shared memory."""
+    """Checked are the bits that a lane moves at once, and whether values pass through shared memory."""
     widths = compiled_widths(launch(source, torch.empty(source.shape, dtype=source.dtype)), target)
     assert widths["global load"] == loaded
     assert widths["global store"] == stored
@@ -527,13 +508,13 @@ def test_what_is_known_of_sizes_and_strides_reaches_the_compiler(
 
 @pytest.mark.parametrize("target", ["sm_90", "gfx942"])
 def test_a_flat_copy_moves_16_bytes_a_lane_whatever_its_length(target: str) -> None:
-    """But those of a last tile that hangs over, which go one by one."""
+    """Lanes of a ragged last tile move single elements."""
     for length, bits_at_once in ((8192, {128}), (8193, {16, 128})):
         widths = compiled_widths(launch(halves(length), halves(length), tile=(4096,)), target)
         assert widths["global load"] == widths["global store"] == bits_at_once
 
 
-def test_the_references_are_torchs_own() -> None:
+def test_references_agree_with_torch() -> None:
     x = torch.randn(2, 3, 4).mT
     assert torch.equal(reference.clone(x), x)
     assert reference.clone(x).stride() == x.stride()

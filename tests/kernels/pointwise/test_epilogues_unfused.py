@@ -1,4 +1,4 @@
-"""A chain in a kernel of its own, and the rungs of lesson 10: the same as the shipped kernel's epilogue."""
+"""A chain in a kernel of its own, and the rungs of lesson 10, agree with the fused epilogue's meaning."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def numbers(*shape: int, seed: int = 0) -> torch.Tensor:
 
 
 @pytest.mark.parametrize(("m", "n"), [(1, 1), (17, 33), (32, 64), (0, 5)])
-def test_a_chain_alone_is_what_it_means(m: int, n: int) -> None:
+def test_an_unfused_chain_agrees_with_float64(m: int, n: int) -> None:
     x, vector = numbers(m, n), numbers(n, seed=1)
     chain = (
         epilogues.bias(vector) | epilogues.scale(0.5) | epilogues.silu() | epilogues.add(x.t().clone().t())
@@ -43,7 +43,7 @@ def test_a_chain_alone_is_what_it_means(m: int, n: int) -> None:
     assert launch.work.bytes == 2 * (3 * m * n + n)
 
 
-def test_what_a_chain_alone_does_not_take() -> None:
+def test_unfused_chains_refuse_invalid_arguments() -> None:
     x = numbers(4, 8)
     with pytest.raises(TensorMismatchError, match="contiguous matrix"):
         epilogues_unfused.launch(x.t(), epilogues.relu())
@@ -52,13 +52,13 @@ def test_what_a_chain_alone_does_not_take() -> None:
     with pytest.raises(InvalidArgumentError, match=r"tile\[0\]"):
         epilogues_unfused.launch(x, epilogues.relu(), tile=(3, 8))
     with pytest.raises(ArgumentTypeError, match="epilogue"):
-        epilogues_unfused.launch(x, "relu")  # type: ignore[arg-type] # that is the question
+        epilogues_unfused.launch(x, "relu")  # type: ignore[arg-type]
     with pytest.raises(TensorMismatchError, match="32 bits"):
         epilogues_unfused.launch(torch.empty(2**16, 2**15, dtype=torch.float16), epilogues.relu())
 
 
 @pytest.mark.parametrize(("m", "n", "k"), [(1, 1, 1), (17, 33, 31), (16, 32, 32)])
-def test_rungs_with_an_epilogue(m: int, n: int, k: int) -> None:
+def test_rungs_with_an_epilogue_agree_with_float64(m: int, n: int, k: int) -> None:
     a, b = numbers(m, k), numbers(k, n, seed=1)
     exact = a.double() @ b.double()
     output, row, full = torch.empty(m, n).half(), numbers(n, seed=2), numbers(m, n, seed=3)
@@ -99,7 +99,7 @@ def test_rungs_compile_without_spills() -> None:
         assert step.problem == ""
 
 
-def test_what_the_norm_of_a_product_does_not_take() -> None:
+def test_the_norm_of_a_product_refuses_invalid_arguments() -> None:
     a, b, output = numbers(16, 16), numbers(16, 64), torch.empty(16, 64).half()
     with pytest.raises(InvalidArgumentError, match=r"tile \(n\): got 32"):
         gemm_ladder.product_rms_norm(a, b, numbers(64), output, tile=TILE)

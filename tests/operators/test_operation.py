@@ -1,4 +1,4 @@
-"""What no instance is listed for, or no problem is made of: each is named, with what to do."""
+"""The table of operators: errors of arguments and sizes, accuracy, and switches of precision."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ IMAGE, TAPS, MATRIX = torch.ones(2, 4, 6, 6), torch.ones(8, 4, 3, 3), torch.ones
 HEADS = torch.ones(1, 2, 8, 16)
 CASTING = epilogues.cast(torch.int8)
 
-# An operator, what it is given, and the argument that the error names.
+# Operator, its arguments, the error, and the argument that the error names.
 LISTED: tuple[tuple[str, operation.Arguments, type[WorkbenchError], str], ...] = (
     ("attention", given(HEADS, HEADS, HEADS[:, :, :4]), TensorMismatchError, "query, key, value"),
     ("conv2d", given(IMAGE, torch.ones(8, 3, 3, 3)), TensorMismatchError, "input, weight"),
@@ -49,7 +49,7 @@ LISTED: tuple[tuple[str, operation.Arguments, type[WorkbenchError], str], ...] =
 
 
 @pytest.mark.parametrize(("name", "arguments", "kind", "argument"), LISTED)
-def test_what_no_instance_is_listed_for(
+def test_invalid_arguments_are_named(
     name: str, arguments: operation.Arguments, kind: type[WorkbenchError], argument: str
 ) -> None:
     with pytest.raises(kind) as caught:
@@ -70,7 +70,7 @@ def test_what_no_instance_is_listed_for(
         ("group_norm", {"c": 6, "groups": 4}, "--groups"),
     ],
 )
-def test_sizes_of_which_there_is_no_problem(name: str, sizes: dict[str, int], size: str) -> None:
+def test_impossible_sizes_are_named(name: str, sizes: dict[str, int], size: str) -> None:
     with pytest.raises(InvalidArgumentError) as caught:
         profiler.arguments_of(name, sizes)
     assert str(caught.value).startswith(f"{size}: got ")
@@ -86,7 +86,7 @@ def test_sizes_of_which_there_is_no_problem(name: str, sizes: dict[str, int], si
         (torch.ones(4, 4, dtype=torch.float16), "a is torch.float32, b is torch.float16"),
     ],
 )
-def test_what_fused_templates_do_not_take(matrix: torch.Tensor, words: str) -> None:
+def test_fused_templates_name_unsupported_operands(matrix: torch.Tensor, words: str) -> None:
     assert words in products.why_not(a=torch.ones(4, 4), b=matrix)
     assert not products.why_not(a=torch.ones(4, 4), b=torch.ones(4, 4))
 
@@ -102,7 +102,7 @@ def test_batch_norm_of_known_statistics_has_instances_without_splits() -> None:
         torch.testing.assert_close(result, (x - 0.5) / (4 + 1e-5) ** 0.5)
 
 
-def test_sums_have_terms_and_what_is_only_chosen_has_none() -> None:
+def test_accuracy_counts_the_terms_of_sums() -> None:
     def accuracy(name: str, *args: Any) -> operation.Accuracy:
         (found,) = operations()[name].accuracy(*args)
         return found
@@ -111,7 +111,7 @@ def test_sums_have_terms_and_what_is_only_chosen_has_none() -> None:
     assert accuracy("amax", MATRIX).terms == 0
 
 
-def test_the_switches_of_fp32(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fp32_precision_follows_torchs_switches(monkeypatch: pytest.MonkeyPatch) -> None:
     for switch, module in (
         (operation.matmul_precision, torch.backends.cuda.matmul),
         (operation.convolution_precision, torch.backends.cudnn.conv),  # type: ignore[attr-defined]
@@ -125,7 +125,7 @@ def test_the_switches_of_fp32(monkeypatch: pytest.MonkeyPatch) -> None:
             module.fp32_precision = before
 
 
-def test_wide_tiles_of_what_no_matrix_unit_multiplies_are_left_out() -> None:
+def test_tiles_without_matrix_units_are_limited() -> None:
     for itemsize, elements in ((2, 128 * 256), (4, gemm.MOST_WITHOUT_UNITS), (8, gemm.MOST_WITHOUT_UNITS)):
         rows, cols, _ = gemm.default_tile(8192, 8192, 1, itemsize, 132)
         assert rows * cols == elements

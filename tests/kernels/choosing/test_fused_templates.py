@@ -1,4 +1,4 @@
-"""Instances of the fused templates: what is chosen fits, and compiles without spills."""
+"""Chosen instances of the fused templates fit, and compile without spills."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def on_meta(*shape: int, dtype: torch.dtype = torch.float16) -> torch.Tensor:
 
 @settings(max_examples=examples(80))
 @given(data=st.data())
-def test_any_problem_gets_one_that_fits(data: st.DataObject) -> None:
-    """Operands of all stages within the shared memory of a program, accumulators within its registers."""
+def test_any_problem_gets_an_instance_that_fits(data: st.DataObject) -> None:
+    """The operands of all stages fit into a program's shared memory, the accumulators into its registers."""
     m, n, k, inner = (data.draw(st.integers(1, 20000), label=name) for name in "mnkl")
     here = data.draw(st.sampled_from([*DEVICES.values()]), label="device")
     dtype = data.draw(st.sampled_from([*ITEMSIZES]), label="dtype")
@@ -50,9 +50,9 @@ def test_any_problem_gets_one_that_fits(data: st.DataObject) -> None:
     for name, way in ways.items():
         rows, cols, depth = way.tile[:3]
         parts = 2 if name == "gated" else 1
-        kept = way.num_stages - (here.kind == "hip")  # there one stage is in registers
+        kept = way.num_stages - (here.kind == "hip")  # AMD GPUs keep one stage in registers
         stages = kept * (rows + parts * cols) * depth * ITEMSIZES[dtype]
-        # What a pair takes is its own: operands of two products, of which A may be kept.
+        # A pair needs more: operands of two products, and A may be kept.
         assert stages <= here.shared_memory_bytes or name == "pair"
         lanes = way.num_warps * (64 if here.kind == "hip" else 32)
         words = max(ITEMSIZES[dtype], 4) // 4
@@ -62,8 +62,8 @@ def test_any_problem_gets_one_that_fits(data: st.DataObject) -> None:
             assert cols >= n
 
 
-def test_what_is_chosen_is_taken() -> None:
-    """On this device, in the interpreter: narrow problems, and ones that are wider than any tile."""
+def test_chosen_instances_agree_with_torch() -> None:
+    """Problems are narrow, or wider than any tile, on this device."""
     for n in (1, 300, 600):
         a, b, c = torch.randn(3, 4), torch.randn(4, n), torch.randn(n, 2)
         row = gemm_rows.launch("softmax", a, b, **choosing.rows(a, b, a @ b).keywords)
@@ -82,7 +82,7 @@ def test_long_pairs_are_not_fused() -> None:
     assert not choosing.is_pair_fused(long, short, on_meta(256, 4096), H200)
 
 
-def test_a_device_that_is_not_listed_is_given_what_is_alike() -> None:
+def test_unlisted_devices_get_the_instances_of_a_similar_one() -> None:
     a, b = on_meta(4096, 1024), on_meta(1024, 4096)
     for like, architecture in ((A100, "sm_89"), (MI300X, "gfx90a")):
         other = dataclasses.replace(like, architecture=architecture)
@@ -106,7 +106,7 @@ def options(instance: Instance, here: device.Device) -> dict[str, Any]:
 
 
 def launched(table: str, instance: Instance, here: device.Device) -> Launch:
-    """A launch by an instance, of the most that its table is for."""
+    """Return the launch of an instance for the largest problem of its table."""
     chosen, cols = options(instance, here), instance.cols
     if table == "WHOLE_ROWS":
         vectors = empty(cols), empty(cols)
@@ -118,7 +118,7 @@ def launched(table: str, instance: Instance, here: device.Device) -> Launch:
     depth = instances.WHOLE_K if table == "PAIRS" else K
     block_k = depth if table == "PAIRS" else chosen["tile"][2]
     chosen["tile"] = (*chosen["tile"][:2], block_k, instance.between)
-    # Of the others the error function spills up to 15 words.
+    # In the other tables gelu, by the error function, spills up to 15 words.
     chosen["activation"] = "gelu" if table == "PLAIN_PAIRS" else "silu"
     return gemm_pair.launch(empty(M, depth), empty(depth, 256), empty(256, cols), **chosen)
 
@@ -134,8 +134,8 @@ ALL = [
 @pytest.mark.parametrize(
     ("name", "architecture", "dtype", "precision", "m"),
     [
-        ("pair", "sm_90", torch.float32, "ieee", 2048),  # tiles are turned in shared memory
-        ("pair", "sm_90", torch.float32, "tf32", 32768),  # units read what they multiply from there
+        ("pair", "sm_90", torch.float32, "ieee", 2048),  # tiles are transposed in shared memory
+        ("pair", "sm_90", torch.float32, "tf32", 32768),  # matrix units read operands from shared memory
         ("pair", "sm_80", torch.float32, "tf32", 32768),
         ("pair", "gfx942", torch.float32, "ieee", 32768),
         ("pair", "gfx942", torch.float64, "ieee", 2048),
@@ -146,10 +146,10 @@ ALL = [
     ],
     ids=str,
 )
-def test_wide_dtypes_fit_the_shared_memory(
+def test_wide_dtypes_fit_into_shared_memory(
     name: str, architecture: str, dtype: torch.dtype, precision: str, m: int
 ) -> None:
-    """What is chosen, of columns that lie along K, where the compiler needs the most."""
+    """Operands are contiguous along K, for which the compiler needs the most shared memory."""
     here = DEVICES[architecture]
     a, output = torch.empty(m, 64, dtype=dtype), torch.empty(m, 256, dtype=dtype)
     b, c = (torch.empty(256, depth, dtype=dtype).t() for depth in (64, 256))
@@ -173,7 +173,9 @@ def test_wide_dtypes_fit_the_shared_memory(
     ("table", "architecture", "instance"),
     [pytest.param(*each, id=f"{each[0]} {each[1]} {each[2].name}") for each in some_of(ALL, 9)],
 )
-def test_each_compiles_without_spills_and_fits(table: str, architecture: str, instance: Instance) -> None:
+def test_each_instance_compiles_without_spills_and_fits(
+    table: str, architecture: str, instance: Instance
+) -> None:
     here = DEVICES[architecture]
     steps = compile(launched(table, instance, here), architecture)
     for step in steps:
@@ -183,8 +185,8 @@ def test_each_compiles_without_spills_and_fits(table: str, architecture: str, in
     assert any(each.kind == "matrix" for each in steps[0].instructions)
 
 
-def test_a_pair_that_keeps_a_loads_it_once() -> None:
-    """Outside of the loop over columns of the first product."""
+def test_pairs_that_keep_a_load_it_once() -> None:
+    """A is loaded outside the loop over the first product's columns."""
     for depth, loops in ((64, 1), (1024, 2)):
         (step,) = compile(
             gemm_pair.launch(empty(M, depth), empty(depth, 256), empty(256, 64), tile=(64, 64, 64, 64)),
@@ -196,7 +198,7 @@ def test_a_pair_that_keeps_a_loads_it_once() -> None:
 
 @pytest.mark.parametrize("target", ["sm_90", "gfx942"])
 def test_a_norm_of_long_rows_brings_no_row_through_shared_memory(target: str) -> None:
-    """Its mean, one number, belongs to all lanes of a tile of one row."""
+    """All lanes of a tile of one row have its mean."""
     weight = torch.zeros(4096, dtype=torch.float16)
     launch = gemm_rows.launch(
         "layer_norm", torch.zeros(4096, 64).half(), torch.zeros(64, 4096).half(), weight, weight,

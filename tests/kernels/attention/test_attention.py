@@ -1,4 +1,4 @@
-"""Attention's template: against float64, whatever the lengths, heads, strides, windows, hooks and masks."""
+"""The attention template agrees with float64 for any lengths, heads, strides, windows, hooks and masks."""
 
 from __future__ import annotations
 
@@ -14,16 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.everything import examples
-from tests.kernels.attention_cases import Tensors, agree, plain, seen, tensors
+from tests.kernels.attention.cases import Tensors, agree, plain, seen, tensors
 from tests.kernels.compiled_for import torn_sums
 from tests.kernels.places_in_sass import misplaced
 from workbench import device, explore, lens
-from workbench.errors import (
-    ArgumentTypeError,
-    InvalidArgumentError,
-    TensorMismatchError,
-    UnknownNameError,
-)
+from workbench.errors import ArgumentTypeError, InvalidArgumentError, TensorMismatchError, UnknownNameError
 from workbench.kernels import attention
 from workbench.kernels.attention import (
     CAUSAL,
@@ -58,29 +53,29 @@ def check(given: Tensors, scoring: Scoring = PLAIN, launched: dict[str, Any] = S
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("window", [EVERYTHING, CAUSAL, AT_END, Window(3, 5), Window(left=4)], ids=str)
-def test_windows(window: Window, dtype: torch.dtype) -> None:
+def test_windows_agree_with_float64(window: Window, dtype: torch.dtype) -> None:
     check(tensors(1, 2, 1, 37, 44, 16, dtype), Scoring(window=window))
 
 
 @pytest.mark.parametrize("size", [1, 8, 16, 40, 64, 72, 96, 128, 180, 200, 256])
-def test_sizes_of_heads(size: int) -> None:
+def test_heads_of_any_size_agree_with_float64(size: int) -> None:
     check(tensors(1, 1, 1, 17, 33, size), launched={"tile": (16, 32)})
 
 
-def test_values_of_another_size_than_keys() -> None:
+def test_values_may_have_another_size_than_keys() -> None:
     check(tensors(1, 2, 2, 17, 33, 24, value_size=72))
 
 
 @settings(max_examples=examples(24), deadline=None)
 @given(st.data())
-def test_any_problem(data: st.DataObject) -> None:
+def test_any_problem_agrees_with_float64(data: st.DataObject) -> None:
     queries, keys = data.draw(st.integers(1, 70)), data.draw(st.integers(0, 70))
     key_heads, group, batch = (data.draw(st.integers(1, 3)) for _ in range(3))
     side = st.one_of(st.none(), st.integers(0, 80))
     shift = data.draw(st.sampled_from([0, -5, 9]))
     window = Window(data.draw(side), data.draw(side), shift, data.draw(st.booleans()))
     given = tensors(batch, key_heads * group, key_heads, queries, keys, data.draw(st.integers(1, 24)))
-    if data.draw(st.booleans()):  # (batch, rows, heads, columns), as models have it
+    if data.draw(st.booleans()):  # (batch, rows, heads, columns), as in models
         query, key, value = (t.transpose(1, 2).contiguous().transpose(1, 2) for t in given)
         given = query, key, value
     side_of_tile = st.sampled_from([16, 32])
@@ -92,21 +87,22 @@ def test_any_problem(data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("pair", [(1, 1), (239, 1), (79, 3), (113, 203), (1023, 24)])
-def test_lengths_that_break_kernels(pair: tuple[int, int]) -> None:
+def test_ragged_lengths_agree_with_float64(pair: tuple[int, int]) -> None:
     for window in (EVERYTHING, CAUSAL, AT_END):
         check(tensors(1, 1, 1, *pair, 59), Scoring(window=window), {"tile": (64, 64)})
 
 
 @pytest.mark.parametrize("splits", [1, 2, 3, 40])
 @pytest.mark.parametrize("window", [EVERYTHING, AT_END, Window(right=0, shift=-1), Window(20, 0)], ids=str)
-def test_few_queries_share_a_tile_and_programs_share_keys(window: Window, splits: int) -> None:
+def test_few_queries_share_a_tile_and_splits_share_keys(window: Window, splits: int) -> None:
     given = tensors(2, 8, 2, 3, 200, 16)
     check(given, Scoring(window=window), {"tile": (16, 16), "splits": splits})
     launch = attention.launch(*given, tile=(16, 16), splits=splits)
-    assert launch.steps[0].programs == 2 * 2 * splits  # of each head of keys; 4 heads by 3 queries are a tile
+    # splits of each head of keys; 4 heads of 3 queries share a tile
+    assert launch.steps[0].programs == 2 * 2 * splits
 
 
-def test_hooks_in_their_order() -> None:
+def test_hooks_change_scores_in_order() -> None:
     bias, keep = torch.randn(2, 1, 20, 35), torch.rand(1, 2, 1, 35) > 0.3
     of_bias, of_keep = bias.expand(2, 2, 20, 35), keep.expand(2, 2, 20, 35).view(torch.int8)
     hooks = (
@@ -117,14 +113,14 @@ def test_hooks_in_their_order() -> None:
     check(tensors(2, 2, 2, 20, 35, 16), Scoring(hooks=hooks, window=CAUSAL), bias=bias, keep=keep, cap=2.0)
 
 
-def test_biases_of_distances() -> None:
+def test_alibi_and_relative_biases_are_added() -> None:
     heads, queries, keys = 4, 20, 35
     slopes = 2.0 ** (-8 * torch.arange(1, heads + 1) / heads)
     distance = torch.arange(queries)[:, None] - torch.arange(keys)
     given = tensors(2, heads, 2, queries, keys, 16)
     alibi = Scoring(hooks=(Hook(scores.add_alibi, (slopes,)),))
     check(given, alibi, bias=-slopes[:, None, None] * distance.abs())
-    few = given[0][:, :, :3]  # a head for each row of a tile
+    few = given[0][:, :, :3]  # each row of a tile may be of another head
     check((few, *given[1:]), alibi, bias=-slopes[:, None, None] * distance[:3].abs())
     table = torch.randn(heads, 17)
     relative = Scoring(hooks=(Hook(scores.add_relative_bias, (table, 8)),))
@@ -136,7 +132,7 @@ def of_even_sum(batch, head, query, key, extra):
     return (query + key + head) % 2 == 0
 
 
-def test_masks_of_a_learner() -> None:
+def test_document_and_user_defined_masks_hide_keys() -> None:
     documents = torch.tensor([[0] * 20 + [1] * 5 + [2] * 45, [5] * 70], dtype=torch.int32)
     keep = documents[:, None, :, None] == documents[:, None, None, :]
     of_documents = Mask(scores.same_document, (documents, 70), of_head=False)
@@ -148,14 +144,14 @@ def test_masks_of_a_learner() -> None:
     check(tensors(2, 2, 1, 9, 70, 16), even, keep=(place % 2 == 0)[:, :9])  # fewer queries than a tile has
 
 
-def test_tiles_that_a_mask_hides_are_not_visited() -> None:
+def test_tiles_hidden_by_a_mask_are_not_visited() -> None:
     documents = torch.tensor([[0] * 32 + [1] * 30], dtype=torch.int32)
     scoring = Scoring(mask=Mask(scores.same_document, (documents, 62), of_head=False))
     for of_keys in (False, True):
         (visits,) = attention.visits_launch(scoring, 1, 8, 62, 62, (16, 16), "cpu", of_keys=of_keys).run()
         assert visits.shape == (1, 1, 4, 6)
         assert visits[0, 0, :2, :4].tolist() == [[2, 0, 0, 1]] * 2
-        # The last tile hangs over: keys beyond the end must not be seen, queries there need not be loaded.
+        # The last tile is ragged: keys beyond the end must not be seen, queries there need not be loaded.
         assert visits[0, 0, 2, :4].tolist() == [1, 1, 2, 3]
     given = tensors(1, 2, 2, 62, 62, 16)
     trace = lens.trace(attention.launch(*given, scoring, tile=(16, 16), splits=1))
@@ -164,7 +160,7 @@ def test_tiles_that_a_mask_hides_are_not_visited() -> None:
 
 @pytest.mark.parametrize("window", [EVERYTHING, CAUSAL, AT_END, Window(4, 2)], ids=str)
 @pytest.mark.parametrize("splits", [1, 2])
-def test_sequences_one_after_another(window: Window, splits: int) -> None:
+def test_packed_sequences_match_separate_ones(window: Window, splits: int) -> None:
     of_queries, of_keys = [5, 0, 37, 18, 3], [9, 3, 37, 2, 0]
     queries, keys = (torch.tensor([0, *lengths]).cumsum(0).int() for lengths in (of_queries, of_keys))
     given = query, key, value = tensors(1, 4, 2, sum(of_queries), sum(of_keys), 16)
@@ -180,7 +176,7 @@ def test_sequences_one_after_another(window: Window, splits: int) -> None:
 
 @pytest.mark.parametrize("ends", [[4, 9, 9, 30], [0, 40], [17], [40, 40]], ids=str)
 @pytest.mark.parametrize("splits", [1, 2])
-def test_rows_that_no_sequence_covers(ends: list[int], splits: int) -> None:
+def test_rows_outside_all_sequences_are_cleared(ends: list[int], splits: int) -> None:
     starts, longest = torch.tensor(ends, dtype=torch.int32), 40
     query, key, value = tensors(1, 4, 2, 40, 40, 16)
     output, sums = torch.full_like(query, torch.nan), torch.full((1, 4, 40), torch.nan)
@@ -197,7 +193,7 @@ def test_rows_that_no_sequence_covers(ends: list[int], splits: int) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float64, torch.float8_e4m3fn], ids=str)
-def test_what_clears_rows_compiles(dtype: torch.dtype) -> None:
+def test_the_kernel_that_clears_rows_compiles(dtype: torch.dtype) -> None:
     starts = torch.tensor([4, 30], dtype=torch.int32)
     query, key, value = (t.to(dtype) for t in tensors(1, 4, 2, 40, 40, 48))
     launch = attention.launch(query, key, value, Scoring(starts=Starts(starts, starts, 26, 26)))
@@ -207,14 +203,14 @@ def test_what_clears_rows_compiles(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.int64], ids=str)
-def test_documents_of_any_integers(dtype: torch.dtype) -> None:
+def test_document_numbers_may_have_any_integer_dtype(dtype: torch.dtype) -> None:
     documents = torch.tensor([[0] * 20 + [1] * 5 + [255 if dtype == torch.uint8 else -1] * 15], dtype=dtype)
     keep = documents[:, None, :, None] == documents[:, None, None, :]
     scoring = Scoring(mask=Mask(scores.same_document, (documents, 40), of_head=False))
     check(tensors(1, 1, 1, 40, 40, 16), scoring, keep=keep)
 
 
-def test_documents_in_sequences_one_after_another() -> None:
+def test_masks_count_from_the_start_of_each_packed_sequence() -> None:
     starts = torch.tensor([0, 40, 90], dtype=torch.int32)
     given = query, key, value = tensors(1, 2, 1, 90, 90, 16)
     even = Mask(of_even_sum)
@@ -226,9 +222,9 @@ def test_documents_in_sequences_one_after_another() -> None:
         torch.testing.assert_close(found[:, :, part], alone)
 
 
-def test_dropout_is_a_function_of_the_seed_and_the_place() -> None:
+def test_dropout_depends_on_seed_and_position_alone() -> None:
     query, key, _ = tensors(1, 4, 2, 60, 64, 16)
-    value = torch.eye(64).expand(1, 2, 64, 64)  # the output is the weights
+    value = torch.eye(64).expand(1, 2, 64, 64)  # so the output is the weights
 
     def weights(seed: int, probability: float = 0.3, **launched: Any) -> torch.Tensor:
         scoring = Scoring(dropout=Dropout(probability, seed))
@@ -248,12 +244,12 @@ def test_dropout_is_a_function_of_the_seed_and_the_place() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2], ids=str)
-def test_fp8(dtype: torch.dtype) -> None:
+def test_fp8_errors_are_within_the_rounding_of_weights(dtype: torch.dtype) -> None:
     given = tensors(1, 2, 1, 40, 50, 32, dtype)
     found, _ = attention.launch(*given, tile=(16, 16)).run()
     exact, _ = plain(*given)
     assert found.dtype == torch.bfloat16
-    # Each weight is rounded to 3 or 2 bits behind its first one.
+    # Each weight is rounded to 3 or 2 bits after its leading one.
     rounding = 2.0**-4 if dtype == torch.float8_e4m3fn else 2.0**-3
     weights = plain(*given[:2], torch.eye(50).expand(1, 1, 50, 50))[0]
     most = (weights @ given[2].double().abs().repeat_interleave(2, 1)).max()
@@ -262,11 +258,11 @@ def test_fp8(dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("window", [EVERYTHING, CAUSAL], ids=str)
 @pytest.mark.parametrize("scale", [0.0, -0.5, 3.0, 1e-50])
-def test_scales(scale: float, window: Window) -> None:
+def test_scales_of_any_sign_and_size_agree_with_float64(scale: float, window: Window) -> None:
     check(tensors(1, 1, 1, 16, 40, 16), Scoring(scale=scale, window=window))
 
 
-def test_large_scores_and_nan() -> None:
+def test_large_scores_stay_exact_and_nan_stays_in_its_row() -> None:
     query, key, value = tensors(1, 1, 1, 16, 32, 16)
     large = query * 1e3, key * 1e3, value
     found, _ = attention.launch(*large, **SMALL).run()
@@ -278,7 +274,7 @@ def test_large_scores_and_nan() -> None:
     assert not found[0, 0, 4:].isnan().any()
 
 
-def test_queries_that_see_nothing() -> None:
+def test_queries_that_see_no_key_give_zero_and_minus_infinity() -> None:
     given = tensors(1, 1, 1, 20, 8, 16)
     found, sums = attention.launch(*given, Scoring(window=AT_END), **SMALL).run()
     assert (found[:, :, :12] == 0).all()
@@ -286,7 +282,7 @@ def test_queries_that_see_nothing() -> None:
     assert (found[:, :, 12:] != 0).any()
 
 
-def test_nothing_to_do() -> None:
+def test_empty_problems_give_zeros_and_minus_infinity() -> None:
     for shape in ((0, 2, 2, 4, 5, 16), (1, 0, 0, 4, 5, 16), (1, 2, 2, 0, 5, 16)):
         found, sums = attention.launch(*tensors(*shape)).run()
         assert found.numel() == sums.numel() == 0
@@ -295,7 +291,7 @@ def test_nothing_to_do() -> None:
     assert (sums == -math.inf).all()
 
 
-def test_the_output_may_lie_anywhere() -> None:
+def test_the_output_may_have_any_strides() -> None:
     given = tensors(2, 3, 3, 20, 20, 16)
     output = torch.full((2, 20, 3, 24), math.nan)
     found, _ = attention.launch(*given, output=output.transpose(1, 2)[..., 4:20], **SMALL).run()
@@ -305,18 +301,18 @@ def test_the_output_may_lie_anywhere() -> None:
 
 
 def test_neither_scores_nor_weights_reach_memory() -> None:
-    """Queries, keys and values are read, output and one number a query written: counted from the trace."""
+    """The trace shows reads of query, key and value, and writes of the output and one number per query."""
     given = tensors(1, 2, 2, 64, 64, 16)
     (step,) = lens.trace(attention.launch(*given, tile=(32, 32)))
     matrix = 4 * 2 * 64 * 16
     assert step.traffic(kind="store").bytes == matrix + 4 * 2 * 64
-    assert step.traffic(kind="load").bytes == matrix + 2 * 2 * matrix  # keys, values for each tile of queries
+    # keys and values for each tile of queries
+    assert step.traffic(kind="load").bytes == matrix + 2 * 2 * matrix
 
 
 @pytest.mark.parametrize("size", [64, 128])
 @pytest.mark.parametrize("window", [EVERYTHING, CAUSAL], ids=str)
-def test_what_is_compiled(size: int, window: Window) -> None:
-    """Matrix units, 16 bytes at once, no spills."""
+def test_compiled_kernels_use_wgmma_and_16_byte_copies(size: int, window: Window) -> None:
     query, key, value = (torch.empty(2, 8, 1024, size, dtype=torch.float16) for _ in range(3))
     (step,) = lens.compile(attention.launch(query, key, value, Scoring(window=window)), "sm_90")
     assert step.spills == 0
@@ -328,7 +324,7 @@ def test_what_is_compiled(size: int, window: Window) -> None:
 @pytest.mark.parametrize(
     "window", [EVERYTHING, CAUSAL, Window(2, 3, -4), Window(None, 1, 6), AT_END], ids=str
 )
-def test_pairs_are_counted(window: Window) -> None:
+def test_work_counts_visible_pairs(window: Window) -> None:
     assert window.pairs(9, 7) == int(seen(window, 9, 7).sum())
     work = attention.launch(*tensors(2, 4, 2, 9, 7, 16), Scoring(window=window)).work
     assert work is not None
@@ -336,7 +332,7 @@ def test_pairs_are_counted(window: Window) -> None:
     assert work.bytes == 4 * (2 * 4 * 9 * 16 * 2 + 2 * 2 * 7 * 16 * 2 + 2 * 4 * 9)
 
 
-def test_states_of_every_dtype_are_merged() -> None:
+def test_split_attention_compiles_for_every_dtype() -> None:
     for dtype in (torch.float64, torch.float32, torch.bfloat16):
         query, key, value = (torch.empty(1, 2, rows, 64, dtype=dtype) for rows in (1, 500, 500))
         steps = lens.compile(attention.launch(query, key, value, splits=3), "sm_90")
@@ -353,8 +349,8 @@ def test_a_mask_in_fp64_compiles(window: Window) -> None:
 
 
 @pytest.mark.parametrize("sizes", [(159, 31), (159, 15), (64, 48), (160, 32)], ids=str)
-def test_values_of_another_layout_than_keys_are_read_where_they_are(sizes: tuple[int, int]) -> None:
-    """Compiled as on a GPU, at odd pitches: narrow values took the place of keys in shared memory."""
+def test_values_in_another_layout_than_keys_are_read_at_their_own_addresses(sizes: tuple[int, int]) -> None:
+    """Narrow values at odd pitches were once read from the keys' place in shared memory."""
     query, key, value = (
         torch.empty(1, 2, 300, size + 1, dtype=torch.float16)[..., :size] for size in (sizes[0], *sizes)
     )
@@ -365,7 +361,7 @@ def test_values_of_another_layout_than_keys_are_read_where_they_are(sizes: tuple
     assert not torn_sums(step.stages["sass"])
 
 
-def test_what_does_not_fit() -> None:
+def test_invalid_arguments_are_refused() -> None:
     query, key, value = tensors(1, 3, 1, 4, 5, 16)
     wrong: Any
     for wrong, words in [
@@ -434,7 +430,7 @@ def test_what_does_not_fit() -> None:
         ("starts", {"starts": (torch.zeros(2, dtype=torch.int32),) * 2}),
     ],
 )
-def test_a_scoring_of_something_else_is_refused(name: str, given: Any) -> None:
+def test_scorings_of_wrong_types_are_refused(name: str, given: Any) -> None:
     with pytest.raises(ArgumentTypeError, match=f"^{name}:"):
         Scoring(**given)
 
@@ -442,7 +438,7 @@ def test_a_scoring_of_something_else_is_refused(name: str, given: Any) -> None:
 @pytest.mark.parametrize("number", [2**31 - 1, 2**63 - 1])
 @pytest.mark.parametrize("name", ["left", "right", "shift"])
 def test_windows_whose_ends_would_overflow_are_refused(name: str, number: int) -> None:
-    """In 32 bits query + right + 1 would be below 0, and nothing seen."""
+    """The sum query + right + 1 would be negative in 32 bits, and no key would be seen."""
     too_far: dict[str, Any] = {name: number}
     with pytest.raises(InvalidArgumentError, match=name):
         Scoring(window=Window(**too_far))
@@ -452,8 +448,8 @@ def test_windows_whose_ends_would_overflow_are_refused(name: str, number: int) -
 
 
 @pytest.mark.parametrize(("left", "right"), [(24, 0), (0, 0), (24, None), (None, 0)])
-def test_tiles_of_which_no_query_sees_a_key_are_not_visited(left: int | None, right: int | None) -> None:
-    """Where queries go on behind the last key, and its tile hangs over; by the keys that each query sees."""
+def test_tiles_outside_the_window_are_not_visited(left: int | None, right: int | None) -> None:
+    """There are more queries than keys, and the last tile of keys is ragged."""
     queries, keys, block = 96, 40, 16
     query, key = (torch.zeros(1, 1, length, 16) for length in (queries, keys))
     scoring = Scoring(window=Window(left, right))

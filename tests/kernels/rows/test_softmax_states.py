@@ -1,4 +1,4 @@
-"""The states of the online softmax along a row: each is torch's, in float64, of the scores so far."""
+"""The states of the online softmax along a row agree with torch in float64 on the scores so far."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SCORES = st.floats(-1e4, 1e4, width=16) | st.just(-INF)
 
 
 def checked_states(scores: torch.Tensor, block: int) -> None:
-    """Each state against torch in float64, of all scores so far."""
+    """Assert that each state agrees with torch in float64 on all scores so far."""
     maxima, totals, rescales, log_sums, weights = launch(scores, block).run()
     exact = torch.float64 if scores.dtype == torch.float64 else torch.float32
     assert {output.dtype for output in (maxima, totals, rescales, log_sums, weights)} == {exact}
@@ -47,13 +47,13 @@ def test_states_are_those_of_the_scores_so_far(scores: list[float], block: int) 
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float64])
-@pytest.mark.parametrize("length", [1, 7, 8, 9, 33])  # one score; under, at and over a block; ragged
-def test_dtypes_and_lengths(dtype: torch.dtype, length: int) -> None:
+@pytest.mark.parametrize("length", [1, 7, 8, 9, 33])  # one score; below, at and above a block; several blocks
+def test_states_of_every_dtype_and_length_agree_with_float64(dtype: torch.dtype, length: int) -> None:
     scores = torch.randn(length, generator=torch.Generator().manual_seed(length), dtype=torch.float64)
     checked_states((10 * scores).to(dtype), 8)
 
 
-def test_strides() -> None:
+def test_states_of_strided_rows_agree_with_float64() -> None:
     grid = torch.randn(9, 3, generator=torch.Generator().manual_seed(0))
     for scores in (grid[:, 1], grid[2:, 0][::2], torch.tensor(2.0).expand(9)):
         checked_states(scores, 4)
@@ -94,7 +94,7 @@ def test_work_counts_the_row_and_what_is_written() -> None:
 
 
 @pytest.mark.parametrize("shifted", [True, False])
-def test_it_compiles_for_a_gpu(shifted: bool) -> None:
+def test_the_kernel_compiles_for_hopper(shifted: bool) -> None:
     (step,) = compile(launch(torch.zeros(5000), 1024, shifted=shifted), target="sm_90")
     assert step.registers > 0
 
@@ -109,7 +109,7 @@ def test_it_compiles_for_a_gpu(shifted: bool) -> None:
         (torch.zeros(3).to_sparse(), "no plain strided tensor"),
     ],
 )
-def test_what_is_no_row_is_refused(scores: torch.Tensor, reason: str) -> None:
+def test_tensors_that_are_no_row_are_refused(scores: torch.Tensor, reason: str) -> None:
     assert reason in is_supported(scores)
     with pytest.raises(TensorMismatchError, match="Give a row of scores") as caught:
         launch(scores, 4)
@@ -126,6 +126,8 @@ def test_what_is_no_row_is_refused(scores: torch.Tensor, reason: str) -> None:
         ((torch.zeros(3), 4, "no"), ArgumentTypeError, "shifted: got 'no'"),
     ],
 )
-def test_bad_arguments_are_named(arguments: tuple[Any, ...], error: type[Exception], message: str) -> None:
+def test_invalid_arguments_are_named(
+    arguments: tuple[Any, ...], error: type[Exception], message: str
+) -> None:
     with pytest.raises(error, match=message):
         launch(*arguments)

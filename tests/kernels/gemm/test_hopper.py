@@ -1,4 +1,4 @@
-"""The ping-pong template, where no GPU runs it: what it compiles to, what it takes, and who gets it."""
+"""The ping-pong template without a GPU: its compiled code, the problems it takes, and which get it."""
 
 from __future__ import annotations
 
@@ -61,19 +61,19 @@ def ping_pong(
 
 
 def of_192(layout: str = "nn", chain: Epilogue | None = None, **more: Any) -> Launch:
-    """Tiles of 128 x 192, two for each program."""
+    """Return a launch with tiles of 128 x 192, two for each program."""
     how = {"tile": gemm_hopper_wide.TILE, "num_stages": 5, "n": 768, "k": 512, "programs": 8, **more}
     return ping_pong(layout, chain, **how)
 
 
 def brought(launch: Launch) -> int:
-    """How many of an epilogue's tensors are brought to shared memory."""
+    """Return how many of an epilogue's tensors are brought to shared memory."""
     found: int = launch.steps[0].meta["BESIDE"]
     return found
 
 
-def test_it_compiles_for_hopper() -> None:
-    """Without spills; of 192 columns with a few."""
+def test_ping_pong_kernels_compile_for_hopper() -> None:
+    """Tiles of 192 columns spill a little, others do not."""
     two = add(half(512, 512)) | add(half(512, 512)) | fast_gelu()
     launches = {
         "bare": ping_pong(),
@@ -105,19 +105,18 @@ def test_it_compiles_for_hopper() -> None:
         assert isinstance(found, tuple), (name, found)
         (step,) = found
         assert (step.problem, step.serialization) == ("", ""), name
-        # Sums of 128 x 192 leave a lane 48 registers, of which some epilogues take a few more.
+        # Accumulators of 128 x 192 leave a lane 48 registers; some epilogues need a few more.
         assert step.spills <= (64 if "192" in name else 0), (name, step.spills)
         assert step.shared_bytes <= H200.shared_memory_bytes, name
         assert "wgmma.mma_async" in step.stages["ptx"], name
-        assert "setmaxnreg" in step.stages["ptx"], (
-            name
-        )  # warps that copy leave registers to those that compute
+        # Warps that copy leave registers to warps that compute.
+        assert "setmaxnreg" in step.stages["ptx"], name
 
 
-def test_each_functor_that_ships_compiles_in_gluon() -> None:
-    """In one chain, for results of 16 and of 32 bits, which some have another form for.
+def test_each_shipped_functor_compiles_in_gluon() -> None:
+    """All functors are in one chain, for results of 16 and of 32 bits; some have a form for each.
 
-    What others follow has the exact form: gelu and sigmoid have that of 16 bits alone.
+    Activations that other functors follow have the exact form, so each coarse form is compiled alone too.
     """
     chains = [
         make(*(torch.zeros([512] * each.dim(), dtype=torch.float16) for each in tensors))
@@ -140,8 +139,8 @@ def test_each_functor_that_ships_compiles_in_gluon() -> None:
     some_of([*itertools.product(["nn", "nt", "tn", "tt"], [torch.float16, torch.bfloat16])], 3),
     ids=str,
 )
-def test_products_of_192_columns_are_whole(layout: str, dtype: torch.dtype) -> None:
-    """Of Triton's products of 128 and of 64 columns none is left."""
+def test_tiles_of_192_columns_use_wgmma_of_192_columns(layout: str, dtype: torch.dtype) -> None:
+    """No product of 128 or of 64 columns, as Triton makes them, is left."""
     addend = half(512, 768).to(dtype)
     two = add(addend) | add(addend) | fast_gelu()
     chains = None, bias(addend[0]) | fast_gelu(), two, gelu() | add(addend)
@@ -149,12 +148,12 @@ def test_products_of_192_columns_are_whole(layout: str, dtype: torch.dtype) -> N
     for found in compile_all(launches, "sm_90"):
         assert isinstance(found, tuple), found
         products = re.findall(r"wgmma\.mma_async\S+\.m64n(\d+)k16\.f32\.(\w+)", found[0].stages["ptx"])
-        # Of two groups of warps and a step of 64 along K: four of 16, each for two halves of the rows.
+        # Two groups of warps, a step of 64 along K: four products of 16, each for two halves of the rows.
         assert products == [("192", {torch.float16: "f16", torch.bfloat16: "bf16"}[dtype])] * 16
 
 
-def test_products_can_be_left_out() -> None:
-    """What is left copies as much, multiplies nothing, and is the same kernel."""
+def test_a_launch_without_products_copies_as_much() -> None:
+    """The kernel is the same, and multiplies nothing."""
     two = add(half(512, 512)) | add(half(512, 512)) | fast_gelu()
     launches = [ping_pong(chain=two, k=2048, programs=programs) for programs in (16, 8, 4)]
     launches.append(of_192(chain=add(half(512, 768)) | relu()))
@@ -179,7 +178,7 @@ def test_products_can_be_left_out() -> None:
     assert [(one.work, one.outputs) for one in without] == [(None, one.outputs) for one in launches]
 
 
-def test_which_tensors_are_brought() -> None:
+def test_addends_that_tma_takes_are_brought_to_shared_memory() -> None:
     whole = half(512, 512)
     wide, row, across = torch.zeros(512, 512), half(1, 512)[0], half(512, 512).t()
     unaligned = half(1, 512 * 516 + 1)[0, 1:].view(512, 516)[:, :512]
@@ -192,18 +191,18 @@ def test_which_tensors_are_brought() -> None:
     ):
         launch = ping_pong(chain=chain)
         assert brought(launch) == wanted, chain
-        # In place of a stage, and a little more: three parts of two tensors, or all four parts of one.
+        # Buffers replace a stage, and a little more: three parts of two tensors, or all four parts of one.
         assert launch.steps[0].meta["STAGES"] == (5 if wanted else 6)
         assert launch.steps[0].meta["SLOTS"] == {0: 0, 1: 4, 2: 3}[wanted]
-    # Two stages are left, whatever is given up for what is brought.
+    # At least two stages are left beside the buffers.
     assert brought(ping_pong(chain=add(whole) | add(whole), num_stages=3)) == 2
     assert brought(ping_pong(chain=add(whole), num_stages=2)) == 0
     # A narrow tile is one part.
     assert ping_pong(chain=add(whole), tile=(64, 32, 64)).steps[0].meta["SLOTS"] == 1
 
 
-def test_what_is_added_leaves_the_cache_before_a_and_b() -> None:
-    """Where all fits the L2 cache, and of pairs; its copies alone have the hint."""
+def test_addends_are_evicted_from_the_cache_first() -> None:
+    """Copies of addends alone have the hint, if everything fits into the L2 cache; those of pairs too."""
     whole = half(512, 512)
     chain = add(whole) | add(whole)
     launches = [
@@ -221,7 +220,7 @@ def test_what_is_added_leaves_the_cache_before_a_and_b() -> None:
         copies = [line for line in found[0].stages["ptx"].splitlines() if "cp.async.bulk.tensor" in line]
         hinted.append([line for line in copies if "L2::cache_hint" in line])
         assert len(hinted[-1]) < len(copies)
-    # Two tensors of four parts; of pairs for each of two tiles.
+    # Two tensors of four parts; for pairs, of each of the two tiles.
     assert [len(lines) for lines in hinted] == [8, 8, 16, 0, 0]
     assert all("createpolicy.fractional.L2::evict_first.b64" in line for lines in hinted for line in lines)
 
@@ -229,23 +228,23 @@ def test_what_is_added_leaves_the_cache_before_a_and_b() -> None:
 @pytest.mark.parametrize(
     ("more", "begins"),
     [
-        ({"programs": 8}, True),  # two tiles for each
-        ({"programs": 15}, True),  # for some
-        ({}, False),  # one for each
-        ({"programs": 7}, False),  # three for some
+        ({"programs": 8}, True),  # two tiles per program
+        ({"programs": 15}, True),  # two tiles for some programs
+        ({}, False),  # one tile per program
+        ({"programs": 7}, False),  # three tiles for some programs
         ({"programs": 8, "k": 1024}, True),
         ({"programs": 8, "k": 960}, False),  # fifteen steps
-        ({"programs": 8, "k": 32768 + 64}, False),  # so many lose of what is added to something large
+        ({"programs": 8, "k": 32768 + 64}, False),  # so many steps cost accuracy
         ({"programs": 8, "tile": (64, 256, 64), "num_stages": 4}, False),
-        ({"programs": 8, "num_stages": 2}, False),  # nothing is brought
-        ({"programs": 8, "num_stages": 4}, False),  # no buffer is left beside the steps that a tile ends with
+        ({"programs": 8, "num_stages": 2}, False),  # no addend is brought
+        ({"programs": 8, "num_stages": 4}, False),  # no buffer is left beside the last steps of a tile
         ({"programs": 8, "num_stages": 5}, True),
         ({"programs": 8, "tile": (64, 64, 64)}, False),
-        ({"programs": 8, "tile": (128, 128, 32)}, False),  # of which no buffer takes what is handed over
+        ({"programs": 8, "tile": (128, 128, 32)}, False),  # no buffer holds the handed-over part
     ],
 )
-def test_when_products_begin_as_what_is_added(more: dict[str, Any], begins: bool) -> None:
-    """Of programs with two tiles that have many steps, and chains that begin with adding what is brought."""
+def test_when_accumulators_start_as_the_addends(more: dict[str, Any], begins: bool) -> None:
+    """Programs need two tiles of many steps, and chains that begin with adding brought tensors."""
     first, wide = half(512, 512), torch.zeros(512, 512)
     for chain, may in (
         (add(first) | add(first) | fast_gelu(), True),
@@ -257,9 +256,9 @@ def test_when_products_begin_as_what_is_added(more: dict[str, Any], begins: bool
     ):
         launch = ping_pong(chain=chain, **{"k": 2048, **more})
         assert launch.steps[0].meta.get("BEGIN", False) == (may and begins), chain
-    output = torch.zeros(512, 512)  # which would show what a sum loses that starts from something large
+    output = torch.zeros(512, 512)  # fp32 would show the error of a sum that starts large
     assert not ping_pong(chain=add(first), k=2048, programs=8, output=output).steps[0].meta["BEGIN"]
-    # Two numbers of bf16 may have no finite sum, though what comes of it and the product would be finite.
+    # Two numbers in bf16 may have an infinite sum although the result, with the product, would be finite.
     others = torch.zeros(512, 512, dtype=torch.bfloat16)
     assert not ping_pong(chain=add(others), k=2048, programs=8).steps[0].meta["BEGIN"]
 
@@ -267,22 +266,24 @@ def test_when_products_begin_as_what_is_added(more: dict[str, Any], begins: bool
 @pytest.mark.parametrize(
     ("more", "added", "loaded", "bare"),
     [
-        ({"programs": 4}, True, False, True),  # two pairs for each
-        ({"programs": 8}, False, False, True),  # one, whose sums begin with what is added
-        ({"programs": 16}, False, False, False),  # one tile for each, of which no pairs should be made
-        ({"programs": 3}, True, False, True),  # three pairs for some, and six tiles
-        ({"programs": 7}, False, False, False),  # two pairs for some, but three tiles
-        ({"programs": 1, "m": 128, "n": 41 * 128}, False, False, False),  # a tile without a neighbor
+        ({"programs": 4}, True, False, True),  # two pairs per program
+        ({"programs": 8}, False, False, True),  # one pair per program, started as the addends
+        ({"programs": 16}, False, False, False),  # one tile per program: no pairs
+        ({"programs": 3}, True, False, True),  # three pairs for some programs, six tiles otherwise
+        ({"programs": 7}, False, False, False),  # two pairs for some programs, three tiles otherwise
+        ({"programs": 1, "m": 128, "n": 41 * 128}, False, False, False),  # one tile has no neighbor
         ({"programs": 1, "m": 128, "n": 40 * 128}, True, False, True),
         ({"programs": 4, "k": 960}, False, False, False),  # fifteen steps
         ({"programs": 4, "k": 1024}, True, False, True),
-        ({"programs": 4, "k": 32768 + 64}, False, False, True),  # so many lose of what is added to them
+        ({"programs": 4, "k": 32768 + 64}, False, False, True),  # so many steps cost accuracy
         ({"programs": 4, "num_stages": 5}, False, False, False),
         ({"programs": 4, "tile": (64, 256, 64), "num_stages": 4}, False, False, False),
     ],
 )
-def test_which_tiles_are_made_by_pairs(more: dict[str, Any], added: bool, loaded: bool, bare: bool) -> None:
-    """Where programs get as many of them so, and what is brought can be added before their end."""
+def test_when_programs_make_pairs_of_tiles(
+    more: dict[str, Any], added: bool, loaded: bool, bare: bool
+) -> None:
+    """Pairs are made where programs get no more tiles by them, and brought tensors can be added early."""
     n = more.get("n", 512)
     first = half(more.get("m", 512), n)
     for chain, wanted in (
@@ -298,8 +299,8 @@ def test_which_tiles_are_made_by_pairs(more: dict[str, Any], added: bool, loaded
     assert (pairs.kernel is gemm_hopper_pairs.gemm_pairs_kernel, pairs.grid) == (False, (16,))
 
 
-def test_when_tiles_of_192_columns_begin_as_what_is_added() -> None:
-    """As others, but of fewer steps too; beside buffers of parts there is room for four stages."""
+def test_when_tiles_of_192_columns_start_as_the_addends() -> None:
+    """Fewer steps suffice than for other tiles; beside buffers of parts there is room for four stages."""
     first, wide = half(512, 768), torch.zeros(512, 768)
     for chain, begins, stages in (
         (add(first) | add(first) | fast_gelu(), True, 4),
@@ -312,10 +313,10 @@ def test_when_tiles_of_192_columns_begin_as_what_is_added() -> None:
         assert (meta["BEGIN"], meta["STAGES"]) == (begins, stages), chain
     assert not of_192(chain=add(first), output=wide).steps[0].meta["BEGIN"]
     assert not of_192(chain=add(first.to(torch.bfloat16))).steps[0].meta["BEGIN"]
-    assert of_192(programs=None).steps[0].grid == (16,)  # a tile for each
+    assert of_192(programs=None).steps[0].grid == (16,)  # one tile per program
     assert of_192(programs=15, chain=add(first)).steps[0].grid == (15,)
-    assert of_192(programs=None, compute_units=10).steps[0].grid == (8,)  # two for each
-    assert of_192(programs=3, chain=bias(first[0])).steps[0].grid == (3,)  # more: none is brought
+    assert of_192(programs=None, compute_units=10).steps[0].grid == (8,)  # two tiles per program
+    assert of_192(programs=3, chain=bias(first[0])).steps[0].grid == (3,)  # more tiles: no addend is brought
 
 
 @pytest.mark.parametrize(
@@ -341,7 +342,7 @@ def test_when_tiles_of_192_columns_begin_as_what_is_added() -> None:
         ((half(64, 64), half(64, 64)), {"pack": True}, "pack"),
     ],
 )
-def test_what_it_does_not_take_is_named(
+def test_problems_ping_pong_does_not_take_are_named(
     operands: tuple[torch.Tensor, torch.Tensor], more: dict[str, Any], said: str
 ) -> None:
     how = {"tile": (64, 64, 64), "compute_units": 132, **more}
@@ -349,7 +350,7 @@ def test_what_it_does_not_take_is_named(
         gemm.launch(*operands, template="ping-pong", **how)
 
 
-def test_it_is_not_interpreted() -> None:
+def test_ping_pong_is_not_interpreted() -> None:
     with pytest.raises(WorkbenchError, match="Gluon"):
         ping_pong().run()
 
@@ -359,7 +360,7 @@ def test_it_is_not_interpreted() -> None:
     [
         ((4096, 4096, 4096), H200, "ping-pong"),
         ((2048, 3072, 768), H200, "ping-pong"),
-        ((3000, 3000, 3000), H200, "simple"),  # rows that begin at no lines
+        ((3000, 3000, 3000), H200, "simple"),  # rows do not begin at cache lines
         ((1024, 1024, 1024), H200, "simple"),  # fewer tiles than units
         ((64, 65536, 4096), H200, None),  # no whole tile of rows
         ((256, 128, 64), H200, "simple"),
@@ -367,10 +368,10 @@ def test_it_is_not_interpreted() -> None:
         ((4096, 4096, 4096), dataclasses.replace(H200, architecture="sm_120"), "simple"),
     ],
 )
-def test_who_gets_it(
+def test_which_products_get_ping_pong(
     shape: tuple[int, int, int], here: device.Device, template: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where an epilogue loads a tensor of the output's shape; and products alone, where it promises most."""
+    """Products, alone or with an epilogue that loads a matrix, get it where it is predicted to be faster."""
     monkeypatch.setattr(device, "current", lambda: here)
     m, n, k = shape
     for dtype in (torch.float16, torch.float32):
@@ -394,15 +395,15 @@ def test_who_gets_it(
         ((2048, 3072, 768), (torch.float16, torch.float32), 128),
         ((2048, 3072, 768), (), 128),
         ((2048, 3072, 576), (torch.float16, torch.float16), 128),  # nine steps
-        ((2048, 3072, 33024), (torch.float16, torch.float16), 128),  # so many lose of what is added first
-        ((2048, 2048, 768), (torch.float16, torch.float16), 128),  # two tiles of 128 columns
-        ((2048, 4096, 768), (torch.float16, torch.float16), 128),  # three of 192
+        ((2048, 3072, 33024), (torch.float16, torch.float16), 128),  # so many steps cost accuracy
+        ((2048, 2048, 768), (torch.float16, torch.float16), 128),  # two tiles of 128 columns per program
+        ((2048, 4096, 768), (torch.float16, torch.float16), 128),  # three tiles of 192 columns per program
     ],
 )
-def test_who_gets_tiles_of_192_columns(
+def test_which_chains_get_tiles_of_192_columns(
     shape: tuple[int, int, int], added: tuple[torch.dtype, ...], cols: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two of them instead of three of 128, where two matrices are added first."""
+    """Programs get two of them instead of three of 128 columns, where two matrices are added first."""
     monkeypatch.setattr(device, "current", lambda: H200)
     m, n, k = shape
     a, b, output = half(m, k), half(k, n), half(m, n)
@@ -419,8 +420,8 @@ def test_who_gets_tiles_of_192_columns(
     assert late.tile[1] == 128
 
 
-def test_what_would_not_be_brought_gets_no_tiles_of_192_columns(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Addends that TMA does not take, and what is wider or narrower: sums of 192 columns would spill."""
+def test_addends_that_tma_does_not_take_get_no_tiles_of_192_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Accumulators of 192 columns would spill with them, or with wider or narrower functors behind."""
     monkeypatch.setattr(device, "current", lambda: H200)
     m, n, k = 2048, 3072, 768
     a, b, first = half(m, k), half(k, n), half(m, n)
@@ -441,8 +442,8 @@ def test_what_would_not_be_brought_gets_no_tiles_of_192_columns(monkeypatch: pyt
         assert found.tile == (128, 128, 64)
 
 
-def test_who_gets_it_without_matrices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Chains that compute what takes long, and of those the products that others get it of."""
+def test_which_chains_without_matrices_get_ping_pong(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chains with slow activations get it for the same products as chains with matrices."""
     monkeypatch.setattr(device, "current", lambda: H200)
     for m, n, k, wanted in (
         (2048, 3072, 768, "ping-pong"),
@@ -466,8 +467,8 @@ def test_who_gets_it_without_matrices(monkeypatch: pytest.MonkeyPatch) -> None:
         assert found == choosing.choose(asked, takes_turns=False)
 
 
-def test_who_gets_it_where_less_is_gained(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Chains that take little, where products gain more than they cost; tiles of 192 columns, where fewer."""
+def test_cheap_chains_get_ping_pong_where_the_product_gains_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tiles of 192 columns are chosen where there are fewer waves of them."""
     monkeypatch.setattr(device, "current", lambda: H200)
     for m, n, k, cols in ((2048, 3072, 4096, 128), (3072, 3072, 3072, 192)):
         a, b, output, row = half(m, k), half(k, n), half(m, n), half(1, n)[0]
@@ -478,8 +479,8 @@ def test_who_gets_it_where_less_is_gained(monkeypatch: pytest.MonkeyPatch) -> No
         assert late.template != "ping-pong"
 
 
-def test_what_is_wider_than_shared_memory_goes_another_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of 64 bits are what an epilogue loads or stores."""
+def test_results_of_64_bits_get_the_simple_template(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tensors of 64 bits take more shared memory than there is."""
     monkeypatch.setattr(device, "current", lambda: H200)
     a, b = half(2048, 2048), half(2048, 2048)
     for wide in (torch.float64, torch.int64):
@@ -487,7 +488,7 @@ def test_what_is_wider_than_shared_memory_goes_another_way(monkeypatch: pytest.M
         assert choosing.chosen_for_followed(a, b, output, "ieee").template == "simple"
 
 
-def test_little_products_of_long_rows_are_split(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_products_with_long_k_are_split(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device, "current", lambda: H200)
     for k, splits in ((64, 1), (65536, 32)):
         found = choosing.chosen_for_followed(half(8, k), half(k, 8), half(8, 8), "ieee")
@@ -496,7 +497,7 @@ def test_little_products_of_long_rows_are_split(monkeypatch: pytest.MonkeyPatch)
 
 @pytest.fixture
 def chosen(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """What calls of operators on an H200 get, which start nothing."""
+    """Return a list that calls of operators append their options for an H200 to; nothing is started."""
     found: list[dict[str, Any]] = []
 
     def launch(
@@ -513,11 +514,11 @@ def chosen(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
 @triton.jit
 def made_anew(tile, operands, place):
-    """max(tile, 0), by a tile of zeros that has no layout, as Gluon wants one"""
+    """max(tile, 0), by zeros without the layout that Gluon requires"""
     return tl.maximum(tile, tl.zeros(tile.shape, tl.float32))
 
 
-def test_functors_of_ones_own_stay_in_tritons_language(chosen: list[dict[str, Any]]) -> None:
+def test_user_defined_functors_get_no_gluon_kernel(chosen: list[dict[str, Any]]) -> None:
     a, b, c = (half(2048, 2048) for _ in range(3))
     for chain in (add(c) | own(made_anew), add(c) | relu()):
         ops.fused_matmul(a, b, epilogue=chain)
@@ -527,8 +528,8 @@ def test_functors_of_ones_own_stay_in_tritons_language(chosen: list[dict[str, An
     assert not [name for name in names if "ping" in name]
 
 
-def test_a_batch_of_one_is_a_matrix(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As a batch, its kernel takes more of shared memory than there is."""
+def test_batches_of_one_are_launched_as_matrices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel for batches takes more shared memory than there is."""
     a, b, c = half(1, 2048 * 64).view(1, 2048, 64), half(64, 2048), half(2048, 2048)
     ranks = []
 
@@ -544,8 +545,8 @@ def test_a_batch_of_one_is_a_matrix(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("batch", [(1,), (1, 1), (2,)])
-def test_products_of_batches_of_one(batch: tuple[int, ...]) -> None:
-    """What an element's place and its batch decide is as in torch."""
+def test_fused_products_of_batches_agree_with_their_meaning(batch: tuple[int, ...]) -> None:
+    """Functors get the right batch, row and column in batches of one too."""
     a, b, c = torch.randn(*batch, 20, 9), torch.randn(9, 33), torch.randn(*batch, 20, 33)
     chain = add(c.mT.contiguous().mT) | row_scale(torch.randn(*batch, 20)) | dropout(0.5, 3)
     for left, right in (
@@ -570,8 +571,8 @@ def test_which_chains_take_turns() -> None:
     assert not (add(whole) | own(made_anew)).takes_turns
 
 
-def test_sums_take_turns_like_chains(chosen: list[dict[str, Any]]) -> None:
-    """A row where the product gains more than that costs, a matrix as a chain's; so says the profiler."""
+def test_addmm_gets_ping_pong_like_chains(chosen: list[dict[str, Any]]) -> None:
+    """A row as addend gets it for some products, a matrix for all; the profiler ships the same."""
     for m, k, of_a_row in ((2048, 4096, "ping-pong"), (2048, 768, "ping-pong"), (1024, 1024, "simple")):
         a, b, output = half(m, k), half(k, 3072), half(m, 3072)
         for addend, template in ((half(1, 3072)[0], of_a_row), (half(m, 3072), "ping-pong")):
@@ -583,8 +584,8 @@ def test_sums_take_turns_like_chains(chosen: list[dict[str, Any]]) -> None:
             assert chosen[-1] == found.keywords
 
 
-def test_instances_ship_what_ops_take(chosen: list[dict[str, Any]]) -> None:
-    """Of what is not read, and of batches of one, alone or in a sum."""
+def test_the_shipped_instance_is_what_ops_launch(chosen: list[dict[str, Any]]) -> None:
+    """The cases are an addend that is not read, and batches of one, alone or in a sum."""
     a, b, c = half(3072, 3072), half(3072, 3072), half(3072, 3072)
     for listed, call in (
         (operators.instances_for(a, b, c, 1.0, 0.0), lambda: ops.addmm(c, a, b, beta=0)),

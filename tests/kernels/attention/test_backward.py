@@ -1,4 +1,4 @@
-"""The gradients of attention: against autograd in float64, both designs, and by finite differences."""
+"""Gradients of attention, by both designs, agree with autograd in float64 and with finite differences."""
 
 from __future__ import annotations
 
@@ -9,14 +9,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.kernels.attention_cases import Tensors, agree, gradients_agree, plain, tensors
+from tests.kernels.attention.cases import Tensors, agree, gradients_agree, plain, tensors
 from workbench import lens
-from workbench.errors import (
-    ArgumentTypeError,
-    InvalidArgumentError,
-    TensorMismatchError,
-    UnknownNameError,
-)
+from workbench.errors import ArgumentTypeError, InvalidArgumentError, TensorMismatchError, UnknownNameError
 from workbench.kernels import attention
 from workbench.kernels.attention import (
     CAUSAL,
@@ -36,7 +31,7 @@ from workbench.launch import Launch
 
 pytestmark = pytest.mark.usefixtures("pretended")
 
-# Of any arguments, for the type checker.
+# Typed as Any, so that tests may pass any arguments.
 forward: Any = attention.launch
 launch: Any = attention_backward.launch
 
@@ -64,17 +59,17 @@ def check(
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("window", [EVERYTHING, CAUSAL, AT_END, Window(3, 5), Window(left=4)], ids=str)
-def test_windows(window: Window, dtype: torch.dtype) -> None:
+def test_windows_agree_with_float64(window: Window, dtype: torch.dtype) -> None:
     check(tensors(1, 2, 2, 37, 44, 16, dtype), Scoring(window=window))
 
 
 @pytest.mark.parametrize("size", [1, 8, 40, 64, 96, 128, 180, 256])
-def test_sizes_of_heads(size: int) -> None:
+def test_heads_of_any_size_agree_with_float64(size: int) -> None:
     check(tensors(1, 1, 1, 17, 33, size))
 
 
 def by_both(given: Tensors, scoring: Scoring, gradient: torch.Tensor, *, one_pass: bool) -> list[Launch]:
-    """The launch that loads by pointers, and that which loads by descriptors."""
+    """Return the launch that loads by pointers, and the launch that loads by descriptors."""
     output, log_sums = forward(*given, scoring, tile=(16, 16)).run()
     return [
         launch(
@@ -87,7 +82,7 @@ def by_both(given: Tensors, scoring: Scoring, gradient: torch.Tensor, *, one_pas
 
 
 def described(planned: Launch) -> list[Any]:
-    """Of each kernel that multiplies, which of query, key, value and gradient are behind descriptors."""
+    """Return, for each kernel that multiplies, which of query, key, value and gradient have descriptors."""
     return [each["DESCRIBED"] for step in planned.steps if "DESCRIBED" in (each := step.arguments())]
 
 
@@ -96,8 +91,8 @@ def described(planned: Launch) -> list[Any]:
     [(EVERYTHING, True), (CAUSAL, False), (AT_END, True), (Window(3, 5), False)],
     ids=str,
 )
-def test_descriptors_bring_the_same_bits(window: Window, one_pass: bool) -> None:
-    """Heads that share keys, ragged edges, and rows of all heads together."""
+def test_descriptors_give_the_same_bits_as_pointers(window: Window, one_pass: bool) -> None:
+    """Heads share keys, edges are ragged, and the rows of all heads lie together."""
     given = tensors(2, 2, 1, 37, 44, 24, torch.float16, value_size=40)
     query, key, value = (t.transpose(1, 2).contiguous().transpose(1, 2) for t in given)
     gradient = torch.randn(2, 2, 37, 40).half()
@@ -110,7 +105,7 @@ def test_descriptors_bring_the_same_bits(window: Window, one_pass: bool) -> None
         assert torch.equal(one, other)
 
 
-def test_masks_hooks_and_dropout_do_not_mind_descriptors() -> None:
+def test_descriptors_give_the_same_bits_with_masks_hooks_and_dropout() -> None:
     documents = torch.tensor([[0] * 20 + [1] * 20], dtype=torch.int32)
     scoring = Scoring(
         mask=Mask(scores.same_document, (documents, 40), of_head=False),
@@ -124,8 +119,8 @@ def test_masks_hooks_and_dropout_do_not_mind_descriptors() -> None:
         assert torch.equal(one, other)
 
 
-def test_what_has_no_descriptor_is_loaded_by_pointers() -> None:
-    """Each tensor for itself."""
+def test_tensors_without_a_descriptor_are_loaded_by_pointers() -> None:
+    """Descriptors are decided on for every tensor separately."""
     given = query, key, value = tensors(1, 2, 2, 20, 20, 16, torch.float16)
     gradient = torch.randn(1, 2, 20, 16).half()
     shifted = torch.randn(1, 2, 20, 24).half()[..., 1:17]  # begins between multiples of 16 bytes
@@ -156,20 +151,20 @@ def test_what_has_no_descriptor_is_loaded_by_pointers() -> None:
     assert (nothing.run()[0] == 0).all()
 
 
-def test_values_of_another_size_than_keys() -> None:
+def test_values_may_have_another_size_than_keys() -> None:
     check(tensors(1, 2, 2, 17, 33, 24, value_size=72))
 
 
 @settings(max_examples=8, deadline=None)
 @given(st.data())
-def test_any_problem(data: st.DataObject) -> None:
+def test_any_problem_agrees_with_float64(data: st.DataObject) -> None:
     queries, keys = data.draw(st.integers(1, 50)), data.draw(st.integers(0, 50))
     key_heads, group, batch = (data.draw(st.integers(1, 2)) for _ in range(3))
     side = st.one_of(st.none(), st.integers(0, 60))
     shift = data.draw(st.sampled_from([0, -5, 9]))
     window = Window(data.draw(side), data.draw(side), shift, data.draw(st.booleans()))
     given = tensors(batch, key_heads * group, key_heads, queries, keys, data.draw(st.integers(1, 24)))
-    if data.draw(st.booleans()):  # (batch, rows, heads, columns), as models have it
+    if data.draw(st.booleans()):  # (batch, rows, heads, columns), as in models
         query, key, value = (t.transpose(1, 2).contiguous().transpose(1, 2) for t in given)
         given = query, key, value
     side_of_tile = st.sampled_from([16, 32])
@@ -180,7 +175,7 @@ def test_any_problem(data: st.DataObject) -> None:
     check(given, Scoring(window=window), launched)
 
 
-def test_hooks_in_reverse() -> None:
+def test_gradients_pass_hooks_in_reverse_order() -> None:
     bias, keep = torch.randn(2, 1, 20, 35), torch.rand(1, 2, 1, 35) > 0.3
     of_bias, of_keep = bias.expand(2, 2, 20, 35), keep.expand(2, 2, 20, 35).view(torch.int8)
     hooks = (
@@ -191,7 +186,7 @@ def test_hooks_in_reverse() -> None:
     check(tensors(2, 2, 2, 20, 35, 16), Scoring(hooks=hooks, window=CAUSAL), bias=bias, keep=keep, cap=2.0)
 
 
-def test_the_gradient_of_a_bias_is_written_once() -> None:
+def test_the_gradient_of_a_bias_agrees_with_autograd() -> None:
     given = tensors(1, 2, 2, 20, 35, 16)
     bias = torch.randn(1, 2, 20, 35, generator=torch.Generator().manual_seed(1))
     written = torch.zeros(1, 2, 20, 35)
@@ -207,7 +202,7 @@ def test_the_gradient_of_a_bias_is_written_once() -> None:
     agree(written, exact, plainly)
 
 
-def test_masks_of_a_learner() -> None:
+def test_document_masks_hide_keys() -> None:
     documents = torch.tensor([[0] * 20 + [1] * 5 + [2] * 45, [5] * 70], dtype=torch.int32)
     keep = documents[:, None, :, None] == documents[:, None, None, :]
     mask = Mask(scores.same_document, (documents, 70), of_head=False)
@@ -217,7 +212,7 @@ def test_masks_of_a_learner() -> None:
 
 @pytest.mark.parametrize("window", [EVERYTHING, CAUSAL, AT_END, Window(4, 2)], ids=str)
 @pytest.mark.parametrize("one_pass", [False, True])
-def test_sequences_one_after_another(window: Window, one_pass: bool) -> None:
+def test_packed_sequences_match_separate_ones(window: Window, one_pass: bool) -> None:
     of_queries, of_keys = [5, 0, 37, 18, 3], [9, 3, 37, 2, 0]
     queries, keys = (torch.tensor([0, *lengths]).cumsum(0).int() for lengths in (of_queries, of_keys))
     given = query, key, value = tensors(1, 4, 2, sum(of_queries), sum(of_keys), 16)
@@ -232,8 +227,10 @@ def test_sequences_one_after_another(window: Window, one_pass: bool) -> None:
 
 @pytest.mark.parametrize("ends", [([4, 9, 30], [0, 12, 40]), ([17], [5]), ([0, 40], [3, 3])], ids=str)
 @pytest.mark.parametrize("one_pass", [False, True])
-def test_rows_that_no_sequence_covers(ends: tuple[list[int], list[int]], one_pass: bool) -> None:
-    """What they hold has no say either."""
+def test_rows_outside_all_sequences_have_zero_gradients(
+    ends: tuple[list[int], list[int]], one_pass: bool
+) -> None:
+    """NaN in these rows reaches no gradient."""
     of_queries, of_keys = (torch.tensor(each, dtype=torch.int32) for each in ends)
     starts = Starts(of_queries, of_keys, 40, 40)
     given = tensors(1, 4, 2, 40, 40, 16)
@@ -271,7 +268,7 @@ def test_rows_that_no_sequence_covers(ends: tuple[list[int], list[int]], one_pas
     ids=["plain", "causal", "dropout", "capped", "window"],
 )
 @pytest.mark.parametrize("one_pass", [False, True])
-def test_finite_differences_agree(scoring: Scoring, one_pass: bool) -> None:
+def test_gradients_agree_with_finite_differences(scoring: Scoring, one_pass: bool) -> None:
     class Attention(torch.autograd.Function):
         @staticmethod
         def forward(ctx: Any, *given: torch.Tensor) -> Any:
@@ -288,7 +285,7 @@ def test_finite_differences_agree(scoring: Scoring, one_pass: bool) -> None:
     assert torch.autograd.gradcheck(Attention.apply, given, nondet_tol=1e-12, fast_mode=True)
 
 
-def test_queries_that_see_nothing_have_no_gradient() -> None:
+def test_queries_that_see_no_key_have_zero_gradients() -> None:
     _, (of_query, of_key, of_value) = backward(
         tensors(1, 1, 1, 20, 8, 16), Scoring(window=AT_END), one_pass=False
     )
@@ -297,7 +294,7 @@ def test_queries_that_see_nothing_have_no_gradient() -> None:
         assert gradient.isfinite().all()
 
 
-def test_nothing_to_do() -> None:
+def test_empty_problems_have_empty_or_zero_gradients() -> None:
     for shape in ((0, 2, 2, 4, 5, 16), (1, 0, 0, 4, 5, 16)):
         _, found = backward(tensors(*shape), PLAIN, one_pass=False)
         assert all(gradient.numel() == 0 for gradient in found)
@@ -312,7 +309,7 @@ def test_nothing_to_do() -> None:
         assert (of_value == 0).all()
 
 
-def test_gradients_lie_as_what_they_are_of() -> None:
+def test_gradients_have_the_strides_of_their_inputs() -> None:
     query, key, value = tensors(2, 3, 3, 20, 20, 16)
     query = query.transpose(1, 2).contiguous().transpose(1, 2)
     _, (of_query, of_key, _) = backward((query, key, value), PLAIN, one_pass=True)
@@ -320,7 +317,7 @@ def test_gradients_lie_as_what_they_are_of() -> None:
     assert of_key.stride() == key.stride()
 
 
-def test_two_kernels_give_the_same_bits_on_every_run() -> None:
+def test_the_two_kernel_design_is_deterministic() -> None:
     given = tensors(1, 2, 1, 70, 70, 16, torch.float16)
     _, one = backward(given, Scoring(window=CAUSAL), one_pass=False)
     _, other = backward(given, Scoring(window=CAUSAL), one_pass=False)
@@ -328,8 +325,7 @@ def test_two_kernels_give_the_same_bits_on_every_run() -> None:
 
 
 @pytest.mark.parametrize("size", [64, 128])
-def test_what_is_compiled(size: int) -> None:
-    """Matrix units, and hardly a spill."""
+def test_compiled_kernels_use_wgmma_and_hardly_spill(size: int) -> None:
     query, key, value = (torch.empty(2, 8, 1024, size, dtype=torch.float16) for _ in range(3))
     log_sums = torch.empty(2, 8, 1024)
     planned = launch(query, query, key, value, query, log_sums)
@@ -340,7 +336,7 @@ def test_what_is_compiled(size: int) -> None:
 
 
 def test_descriptors_take_fewer_registers() -> None:
-    """What stays goes through no register on its way, and addresses take none."""
+    """TMA copies go through no registers, and need no registers for addresses."""
     query, log_sums = torch.empty(2, 8, 1024, 64, dtype=torch.float16), torch.empty(2, 8, 1024)
     of_pointers, of_descriptors = (
         launch(
@@ -357,7 +353,7 @@ def test_descriptors_take_fewer_registers() -> None:
         assert by_descriptors.registers < by_pointers.registers
 
 
-def test_what_does_not_fit() -> None:
+def test_invalid_arguments_are_refused() -> None:
     given = query, key, value = tensors(1, 2, 1, 4, 5, 16)
     output, log_sums = forward(*given).run()
     for gradient, result, sums, words in [
@@ -392,11 +388,11 @@ def test_what_does_not_fit() -> None:
         launch(output, *narrow, output, log_sums)
 
 
-def test_the_work_of_five_products() -> None:
+def test_work_counts_five_products() -> None:
     given = tensors(2, 4, 2, 9, 7, 16)
     output, log_sums = forward(*given, Scoring(window=CAUSAL)).run()
     work = launch(output, *given, output, log_sums, Scoring(window=CAUSAL)).work
     assert work is not None
     assert work.flops == 10 * 2 * 4 * CAUSAL.pairs(9, 7) * 16
-    # query, key, value and their gradients; output and its; log-sum-exps
+    # query, key, value, output and their gradients; lse
     assert work.bytes == 4 * (2 * (2 * 4 * 9 * 16 * 2 + 2 * 2 * 7 * 16 * 2) + 2 * 4 * 9)

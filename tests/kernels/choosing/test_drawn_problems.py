@@ -1,4 +1,4 @@
-"""What is chosen for problems of ragged sizes, drawn at random, compiles for every kind of GPU, and fits."""
+"""Kernels chosen for random problems of ragged sizes compile for every kind of GPU, and fit."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from workbench.errors import WorkbenchError
 from workbench.lens import compile_all
 
 MACHINES = {"sm_80": A100, "sm_90": H200, "gfx942": MI300X}
-# Kernels take seconds to compile: where Triton's versions are compared all of them, else some of the small.
+# Kernels take seconds to compile: all of them where Triton's versions are compared, else some small ones.
 IS_MATRIX = all_is_tested() or "WORKBENCH_TEST_MATRIX" in os.environ
 SEEDS = range(6 if IS_MATRIX else 1)
 PLACES = (
@@ -29,7 +29,7 @@ PLACES = (
 
 
 @pytest.mark.parametrize(("family", "target"), PLACES)
-def test_what_is_chosen_compiles(family: str, target: str) -> None:
+def test_chosen_kernels_compile_and_fit(family: str, target: str) -> None:
     machine = MACHINES[target]
     drawn = [of_problem(family, seed, machine) for seed in SEEDS]
     launches = [(words, launch) for words, made in drawn for launch in made]
@@ -50,8 +50,8 @@ def test_what_is_chosen_compiles(family: str, target: str) -> None:
     assert not wrong, "\n\n".join(wrong)
 
 
-def test_attention_in_float64_compiles_with_a_mask_of_bytes() -> None:
-    """And its gradient. Triton chose a layout of operands that fp64 does not have, by the mask's type."""
+def test_attention_in_float64_compiles_with_a_boolean_mask() -> None:
+    """Triton chose the layout of operands by the mask's type, and fp64 does not have it."""
     given = [torch.ones(1, 1, 16, 16, dtype=torch.float64, requires_grad=True) for _ in range(3)]
     query, key, value = given
     mask = torch.ones(16, 16, dtype=torch.bool)

@@ -1,4 +1,4 @@
-"""Divisors that kernels are told as constants are checked against the sizes and strides that they divide."""
+"""Divisors given to kernels as constants are checked against the sizes and strides that they divide."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def divided(values: tuple[int, ...], divisors: tuple[int, ...], first: int = 0) 
     return output.tolist()
 
 
-def test_what_is_divided_stays_as_it_is() -> None:
+def test_true_divisors_do_not_change_values() -> None:
     assert divided((24, 7, 16), (8, 1, 16)) == [24, 7, 16]
     assert divided((0, -32), (4, 8, 16), first=1) == [0, -32]
 
 
 @pytest.mark.parametrize(("values", "value", "divisor"), [((24, 7, 20), 20, 16), ((12, 7, 16), 12, 8)])
 def test_a_divisor_that_does_not_divide_is_refused(values: tuple[int, ...], value: int, divisor: int) -> None:
-    """It would round a size or stride down, and leave elements out."""
+    """A wrong divisor would round a size or stride down, and leave elements out."""
     with pytest.raises(PromiseError) as caught:
         divided(values, (8, 1, 16))
     words = f"tl.multiple_of(..., [{divisor}]) promises multiples of {divisor}, but the value is {value}"
@@ -47,13 +47,13 @@ def test_a_divisor_that_does_not_divide_is_refused(values: tuple[int, ...], valu
 
 
 def changed(launch: Launch, **meta: Any) -> Launch:
-    """The launch with other constants in its first step."""
+    """Return the launch with other constants in its first step."""
     first, *others = launch.steps
     step = Step(first.kernel, first.grid, first.args, {**first.meta, **meta})
     return Launch((step, *others), launch.outputs, launch.accumulators)
 
 
-def test_the_templates_check_what_their_invokers_tell_them() -> None:
+def test_templates_check_the_divisors_of_their_invokers() -> None:
     x = torch.ones(6, 24, dtype=torch.float16)
     reduced = reduction.launch(x[:, :20], (1,))
     reduced.run()
@@ -77,7 +77,7 @@ def strides_kernel(output, strides, DIVISOR: tl.constexpr):
     tl.store(output, known[0] + known[1])
 
 
-def test_strides_of_an_epilogues_operands() -> None:
+def test_divisors_of_epilogue_strides_are_checked() -> None:
     output = torch.zeros(1, dtype=torch.int64)
     Launch.of(strides_kernel, 1, output, (24, 8), 8, outputs=output).run()
     assert output.item() == 32

@@ -1,4 +1,4 @@
-"""Transfer of what descriptors see: any descriptor and dtype, wide accesses, nothing beyond the tensors."""
+"""Transfer of views: any descriptor and dtype, with wide accesses, and none outside the tensors."""
 
 from __future__ import annotations
 
@@ -30,19 +30,21 @@ FORMATS = [torch.contiguous_format, torch.channels_last]
 
 @settings(max_examples=examples(60))
 @given(descriptors(), st.permutations(range(6)), st.data())
-def test_any_descriptor_into_any_order(descriptor: Descriptor, order: list[int], data: st.DataObject) -> None:
-    """Against its meaning index by index; the output's dimensions in any order, tiles that hang over."""
+def test_any_descriptor_is_copied_in_any_order(
+    descriptor: Descriptor, order: list[int], data: st.DataObject
+) -> None:
+    """Elements agree with the descriptor index by index, for outputs in any order and ragged tiles."""
     lengths: Any = descriptor.lengths
     reach = descriptor.reach
     if 0 in lengths or reach.low is None or reach.low < 0 or reach.high is None:
         return
-    source = torch.arange(max(reach.high, 0) + 1, dtype=torch.int32)  # of none valid it is negative
+    source = torch.arange(max(reach.high, 0) + 1, dtype=torch.int32)  # negative if no index is valid
     order = [d for d in order if d < len(lengths)]
     output = torch.full([lengths[d] for d in order], 99, dtype=torch.int32)
     stored = output.permute([order.index(d) for d in range(len(lengths))])
     seen, places = matrices(descriptor, naive(lengths, stored.stride()), 4)
     if seen.reach.low is None or seen.reach.low < 0:
-        return  # of merged dimensions it is not known that i - i is 0: a view of this is refused
+        return  # for merged dimensions i - i is not known to be 0, so the view is refused
     tile = data.draw(st.sampled_from([None, (1, 1), (2, 8), (16, 4)]))
     view_transfer.launch(View(source, seen, {}), View(output, places, {}), fill=-7, tile=tile).run()
     for index in itertools.product(*map(range, lengths)):
@@ -50,7 +52,7 @@ def test_any_descriptor_into_any_order(descriptor: Descriptor, order: list[int],
         assert stored[index] == (place if is_valid else -7)
 
 
-def test_what_sees_nothing_of_its_memory_is_filled() -> None:
+def test_views_of_padding_alone_are_filled() -> None:
     padded = transform(naive((1,), (1,)), [pad(1, 2, 0)], [(0,)], [(0,)])
     seen, places = matrices(transform(padded, [modulo(3, 1)], [(0,)], [(0,)]), naive((1,), (1,)), 4)
     output = torch.zeros(1)
@@ -78,8 +80,8 @@ def test_what_sees_nothing_of_its_memory_is_filled() -> None:
     ],
     ids=str,
 )
-def test_a_fill_of_every_dtype(dtype: torch.dtype, value: Any) -> None:
-    """Bit by bit, so that a NaN stays the one it was."""
+def test_fills_of_every_dtype_keep_their_bits(dtype: torch.dtype, value: Any) -> None:
+    """Bits are compared, so a NaN must keep its payload."""
     source, output = torch.zeros(4, dtype=torch.float32).to(dtype), torch.zeros(8).to(dtype)
     seen, places = matrices(
         transform(packed((4,)), [pad(4, 1, 3)], [(0,)], [(0,)]), packed((8,)), source.element_size()
@@ -91,7 +93,7 @@ def test_a_fill_of_every_dtype(dtype: torch.dtype, value: Any) -> None:
     assert torch.equal(output.view(word), want.view(word))
 
 
-def test_what_is_invalid_in_the_output_is_not_stored() -> None:
+def test_invalid_elements_of_the_output_are_not_stored() -> None:
     source, output = torch.arange(12.0).view(4, 3), torch.full((2, 3), 99.0)
     inner = transform(packed((2, 3)), [pad(2, 1, 1), pass_through(3)], [(0,), (1,)], [(0,), (1,)])
     view_transfer.launch(View(source, packed((4, 3)), {}), View(output, inner, {})).run()
@@ -99,7 +101,7 @@ def test_what_is_invalid_in_the_output_is_not_stored() -> None:
 
 
 def backward(rows: int, cols: int) -> Descriptor:
-    """A matrix whose columns lie in reverse."""
+    """Return the descriptor of a matrix whose columns are in reverse order."""
     moved = transform(
         packed((rows, cols)), [pass_through(rows), offset(cols, cols - 1)], [(0,), (1,)], [(0,), (1,)]
     )
@@ -118,7 +120,7 @@ def backward(rows: int, cols: int) -> Descriptor:
         (torch.float16, 35, None, 1),
     ],
 )
-def test_what_lies_in_reverse_is_loaded_as_it_lies(
+def test_reversed_elements_are_loaded_in_memory_order(
     dtype: torch.dtype, cols: int, tile: tuple[int, int] | None, run: int
 ) -> None:
     source = torch.randint(-100, 100, (5, cols)).to(dtype)
@@ -131,16 +133,16 @@ def test_what_lies_in_reverse_is_loaded_as_it_lies(
     assert torch.equal(output, source.flip(1))
 
 
-def test_64_bits_where_there_are_more_elements() -> None:
-    """Of tensors that nobody touches, so that they take no memory."""
+def test_offsets_have_64_bits_where_needed() -> None:
+    """The tensors are never touched, so they take no memory."""
     for rows, wide in ((2**10, False), (2**12, True)):
         source, output = (torch.empty(rows, 2**19 + 8, dtype=torch.int8) for _ in range(2))
         launch = rearrangement.launch(rearrangement.flip(tuple(source.shape), (1,)), source, output)
         assert launch.steps[0].meta["WIDE"] == wide
 
 
-def test_elements_that_are_far_apart(tmp_path: Path) -> None:
-    """In a file with nothing in it, which takes memory where it is touched."""
+def test_elements_beyond_32_bit_offsets_are_copied(tmp_path: Path) -> None:
+    """The source is in a sparse file, which takes memory only where it is touched."""
     memory = torch.from_file(str(tmp_path / "sparse"), shared=True, size=2**31 + 200, dtype=torch.int8)
     source = memory.as_strided((2, 100), (2**31, 1))
     source.copy_(torch.arange(200).view(2, 100))
@@ -151,9 +153,9 @@ def test_elements_that_are_far_apart(tmp_path: Path) -> None:
     assert torch.equal(output, source.flip(0, 1))
 
 
-def test_default_tile() -> None:
+def test_default_tiles_of_common_lengths() -> None:
     assert default_tile(8192, 8192, 2, is_transposed=False) == (4, 1024)
-    assert default_tile(None, 3136, 2, is_transposed=False) == (16, 256)  # 512 would leave an eighth over
+    assert default_tile(None, 3136, 2, is_transposed=False) == (16, 256)  # 512 would mask an eighth
     assert default_tile(1, 2**20, 4, is_transposed=False) == (1, 2048)
     assert default_tile(3, 5, 4, is_transposed=False) == (4, 8)
     assert default_tile(None, 35, 4, is_transposed=False) == (32, 64)  # narrower ones have no whole line
@@ -161,7 +163,7 @@ def test_default_tile() -> None:
     assert default_tile(4096, 4096, 4, is_transposed=True) == (64, 64)
 
 
-def test_what_does_not_fit() -> None:
+def test_invalid_arguments_are_refused() -> None:
     tensor, other = torch.zeros(4, 6), torch.zeros(4, 6)
     view, output = View(tensor, packed((4, 6)), {}), View(other, packed((4, 6)), {})
     for got, words in [
@@ -195,12 +197,12 @@ def test_what_does_not_fit() -> None:
         rearrangement.launch(((), ()), tensor, torch.zeros(4, 7))
 
 
-def test_columns_are_what_lies_together() -> None:
-    """In the output; what does so in the source, if it is another dimension, is the last of the rows."""
+def test_columns_are_the_contiguous_dimensions_of_the_output() -> None:
+    """The contiguous dimension of the source, if it is another one, becomes the last of the rows."""
     n = symbol("n", least=1)
     plain, _ = matrices(packed((n, 8, 4, 64)), packed((n, 8, 4, 64)), 2)
-    assert [str(length) for length in plain.lengths] == ["n * 8", "256"]  # 512 bytes, and no more
-    # From planes to channels that lie together: pixels are neighbors in the source.
+    assert [str(length) for length in plain.lengths] == ["n * 8", "256"]  # 512 bytes, and no longer rows
+    # From planes to contiguous channels: pixels are adjacent in the source.
     planes, pixels = matrices(packed((n, 3, 50, 60)), naive((n, 3, 50, 60), (9000, 1, 180, 3)), 2)
     assert [str(length) for length in planes.lengths] == ["n * 3000", "3"]
     assert [pixels.bind(n=1).offset(index) for index in ((0, 1), (1, 0))] == [1, 3]
@@ -218,7 +220,7 @@ def test_columns_are_what_lies_together() -> None:
         (Windows((2,), (39,), (1,), (1,), (0,)), (12, 39)),
     ],
 )
-def test_another_batch_is_the_same_code(how: Any, shape: tuple[int, ...]) -> None:
+def test_the_batch_changes_no_constants(how: Any, shape: tuple[int, ...]) -> None:
     metas = []
     for batch in (1, 3, 16):
         launch = rearrangement.launch(how, torch.zeros(batch, 6, 40), torch.zeros(batch, *shape))
@@ -227,7 +229,7 @@ def test_another_batch_is_the_same_code(how: Any, shape: tuple[int, ...]) -> Non
 
 
 def widths(launch: Launch) -> tuple[int | None, int | None]:
-    """Bits that a lane loads and stores at once on an H100."""
+    """Return the bits that a lane loads and stores at once on sm_90."""
     (step,) = lens.compile(launch, "sm_90")
     return step.widest("global load"), step.widest("global store")
 
@@ -235,7 +237,7 @@ def widths(launch: Launch) -> tuple[int | None, int | None]:
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)
 @pytest.mark.parametrize("dims", [(0,), (1,), (0, 1)])
 def test_flips_load_and_store_16_bytes_at_once(dims: tuple[int, ...], dtype: torch.dtype) -> None:
-    """Also where elements lie in reverse: the lanes turn them around, and share no memory for it."""
+    """Lanes reverse the elements in registers, without shared memory."""
     source, output = torch.empty(2, 1024, 1024, dtype=dtype)
     launch = rearrangement.launch(rearrangement.flip((1024, 1024), dims), source, output)
     assert widths(launch) == (128, 128)
@@ -243,10 +245,10 @@ def test_flips_load_and_store_16_bytes_at_once(dims: tuple[int, ...], dtype: tor
     assert "st.shared" not in step.stages["ptx"]
 
 
-def test_what_other_operators_load_and_store_at_once() -> None:
-    """As many bits as lie together: windows and shifts begin anywhere, rows of 58 halves at 4 of them.
+def test_rearrangements_move_as_many_bits_as_lie_together() -> None:
+    """Windows and shifts begin at any element; rows of 58 fp16 elements begin at multiples of 4.
 
-    What is loaded element by element is stored by 8 bytes, so that the lanes that load are closer together.
+    Elements that are loaded one by one are stored by 8 bytes, so lanes that load are closer together.
     """
     image = torch.empty(8, 64, 56, 56, dtype=torch.float16)
     windows = Windows((3, 3), (56, 56), (1, 1), (1, 1), (1, 1))
@@ -274,8 +276,8 @@ def test_another_batch_and_fill_compile_nothing() -> None:
     assert all(kernel == found[0] for kernel in found)
 
 
-def test_more_rows_than_31_bits_count_are_counted() -> None:
-    """Of a tensor of which nothing is touched: what the kernel computes of rows is of 64 bits."""
+def test_rows_beyond_31_bits_are_counted_in_64() -> None:
+    """The kernel computes rows in 64 bits; the tensors are never touched."""
     many = 2**31 + 16
     rows = symbol("images", least=1, multiple_of=16)
     seen = naive((rows, 1), (1, 1), names=("row", "col"))

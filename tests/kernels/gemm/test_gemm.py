@@ -1,4 +1,4 @@
-"""Matrix products: every way to make one gives the same answer, on any strides, batches and dtypes."""
+"""Matrix products: every template gives the same result for any strides, batches and dtypes."""
 
 from __future__ import annotations
 
@@ -17,12 +17,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.everything import examples, some_of
-from workbench.errors import (
-    ArgumentTypeError,
-    InvalidArgumentError,
-    TensorMismatchError,
-    UnknownNameError,
-)
+from tests.kernels.compiled_for import assert_waits_before_memory
+from tests.kernels.inputs import laid, numbers, whole
+from tests.kernels.results import assert_near, assert_untouched, guarded
+from workbench.errors import ArgumentTypeError, InvalidArgumentError, TensorMismatchError, UnknownNameError
 from workbench.kernels import gemm
 from workbench.kernels.gemm import packing
 from workbench.kernels.rows import softmax
@@ -56,47 +54,14 @@ WAYS: dict[str, dict[str, Any]] = {
 ways = pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 
 
-def numbers(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> torch.Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(shape, generator=generator).to(dtype)
-
-
-def whole(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> torch.Tensor:
-    """Small integers: their products and sums are exact."""
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randint(-4, 5, shape, generator=generator).to(dtype)
-
-
-def laid(matrix: torch.Tensor, layout: str) -> torch.Tensor:
-    """The same matrix, lying otherwise."""
-    if layout == "transposed":
-        return matrix.mT.contiguous().mT
-    if layout == "sliced":
-        return torch.stack([matrix, matrix + 1], -1).flatten(-2)[..., ::2]
-    return matrix
-
-
 def product(*args: Any, **options: Any) -> torch.Tensor:
     return gemm.launch(*args, **{"tile": SMALL, **options}).run()[0]
 
 
-def assert_right(got: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> None:
-    """At most twice as far from float64 as torch's own product, and one rounding of the largest value."""
-    exact = a.double() @ b.double()
-    torchs = a @ b
-    assert (got.shape, got.dtype) == (torchs.shape, torchs.dtype)
-    if got.numel() == 0:
-        return
-    off, theirs = ((t.double() - exact).abs().max().item() for t in (got, torchs))
-    # Of float64 there is nothing wider to compare with: a few roundings.
-    roundings = 8 if got.dtype == torch.float64 else 1
-    assert off <= 2 * theirs + roundings * exact.abs().max().item() * torch.finfo(got.dtype).eps
-
-
 @settings(max_examples=examples(60), deadline=None)
 @given(data=st.data())
-def test_any_product(data: st.DataObject) -> None:
-    """Integers, so that each result is exact whatever the order of summation; between guards of NaN."""
+def test_any_product_is_exact(data: st.DataObject) -> None:
+    """Results of integers are exact in any order of summation; guards surround the output."""
     m, n, k = (data.draw(st.sampled_from([1, 2, 15, 16, 17, 33, 50]), label=name) for name in "mnk")
     batch: tuple[int, ...] = data.draw(st.sampled_from(BATCHES), label="batch")
     dtype = data.draw(st.sampled_from([*FLOATS, torch.int8]), label="dtype")
@@ -111,17 +76,14 @@ def test_any_product(data: st.DataObject) -> None:
     way = data.draw(st.sampled_from(list(WAYS.values())), label="way")
     tiles = [(16, 16, 16), (32, 16, 32), SMALL]
     if way.get("template") != "stream-k":
-        tiles.append((16, 192, 16))  # in two parts
+        tiles.append((16, 192, 16))  # two parts, of 128 and 64 columns
     tile = data.draw(st.sampled_from(tiles), label="tile")
     want = a.double() @ b.double()
     result = {torch.int8: torch.int32, torch.float64: torch.float64}.get(dtype, torch.float32)
-    nothing = -77
-    memory = torch.full((*batch, m + 4, n + 6), nothing, dtype=result)
-    output = memory[..., 2 : m + 2, 3 : n + 3]
+    output, memory = guarded((*batch, m, n), result)
     gemm.launch(a, b, output=output, tile=tile, **way).run()
     assert torch.equal(output.double(), want)
-    output.fill_(nothing)
-    assert (memory == nothing).all()
+    assert_untouched(memory, output)
 
 
 @ways
@@ -130,15 +92,17 @@ def test_any_product(data: st.DataObject) -> None:
     some_of([*itertools.product([(64, 64, 64), (50, 70, 90), (1, 40, 200), (40, 1, 17)], FLOATS)], 6),
     ids=str,
 )
-def test_accuracy(shape: tuple[int, int, int], dtype: torch.dtype, way: dict[str, Any]) -> None:
+def test_products_are_as_accurate_as_torchs(
+    shape: tuple[int, int, int], dtype: torch.dtype, way: dict[str, Any]
+) -> None:
     m, n, k = shape
     a, b = numbers(m, k, dtype=dtype), numbers(k, n, dtype=dtype, seed=1)
-    assert_right(product(a, b, **way), a, b)
+    assert_near(product(a, b, **way), a @ b, a.double() @ b.double())
 
 
 @pytest.mark.parametrize("dtype", gemm.FP8, ids=str)
 @pytest.mark.parametrize("other", gemm.FP8, ids=str)
-def test_fp8_goes_into_bf16(dtype: torch.dtype, other: torch.dtype) -> None:
+def test_fp8_products_are_rounded_to_bf16(dtype: torch.dtype, other: torch.dtype) -> None:
     a, b = whole(33, 47).to(dtype), whole(47, 21, seed=1).to(other)
     got = product(a, b)
     assert got.dtype == torch.bfloat16
@@ -146,14 +110,14 @@ def test_fp8_goes_into_bf16(dtype: torch.dtype, other: torch.dtype) -> None:
 
 
 @ways
-def test_nothing_along_k(way: dict[str, Any]) -> None:
+def test_products_over_empty_k_are_zero(way: dict[str, Any]) -> None:
     a, b = torch.empty(20, 0), torch.empty(0, 30)
     output = torch.full((20, 30), float("nan"))
     assert torch.equal(product(a, b, output=output, **way), torch.zeros(20, 30))
 
 
 @pytest.mark.parametrize("shape", [(0, 5, 4), (5, 0, 4), (0, 0, 0)])
-def test_of_no_elements_nothing_is_launched(shape: tuple[int, int, int]) -> None:
+def test_empty_results_launch_nothing(shape: tuple[int, int, int]) -> None:
     m, n, k = shape
     one = gemm.launch(torch.ones(m, k), torch.ones(k, n))
     assert one.steps == ()
@@ -161,8 +125,8 @@ def test_of_no_elements_nothing_is_launched(shape: tuple[int, int, int]) -> None
 
 
 @ways
-def test_an_addend(way: dict[str, Any]) -> None:
-    """Of each shape that broadcasts, into an output whose batch lies in another order."""
+def test_addends_of_any_broadcast_shape_are_added(way: dict[str, Any]) -> None:
+    """The output's batch has permuted strides."""
     a, b = whole(2, 3, 20, 40), whole(3, 40, 30, seed=1)
     for shape in some_of([(2, 3, 20, 30), (3, 1, 30), (30,), (20, 1), ()], 3):
         addend = whole(*shape, seed=2)
@@ -192,7 +156,7 @@ def test_an_atomic_product_starts_from_zero_each_time() -> None:
 
 @triton.jit
 def numbers_kernel(output_pointer, rows, cols, ORDER: tl.constexpr, GROUP: tl.constexpr):
-    """Where each program would go."""
+    """Store the number of each program at the tile that it would compute."""
     number = tl.program_id(0)
     row, col = ORDER(number, rows, cols, GROUP)
     tl.store(output_pointer + row * cols + col, number)
@@ -211,9 +175,9 @@ def test_an_order_visits_each_tile_once(name: str, rows: int, cols: int, group: 
     steps = [(i // cols, i % cols) for i in neighbors.tolist()]
     if name == "by_rows":
         assert steps == sorted(steps)
-    else:  # a group is left only when all of it was visited
+    else:  # a group is left only after all its tiles were visited
         assert [row // group for row, _ in steps] == sorted(row // group for row, _ in steps)
-    if name == "snake":  # and the next one begins where the columns' tiles were read last
+    if name == "snake":  # and the next group begins in the column of tiles where the last one ended
         for (row, col), (after, beside) in itertools.pairwise(steps):
             assert row // group == after // group or col == beside
 
@@ -221,7 +185,7 @@ def test_an_order_visits_each_tile_once(name: str, rows: int, cols: int, group: 
 @pytest.mark.parametrize("layout", ["nn", "tt"])
 @pytest.mark.parametrize(("size", "bits"), [(1024, 128), (1000, 128), (996, 64), (999, 16)])
 def test_accesses_are_as_wide_as_strides_allow(size: int, bits: int, layout: str) -> None:
-    """Triton knows of an integer whether 16 divides it; that 8 divides 1000 reaches it as a constant."""
+    """Triton finds only whether 16 divides an integer; a constant says that 8 divides 1000."""
     a, b = (torch.empty(size, size, dtype=torch.float16) for _ in range(2))
     if layout == "tt":
         a, b = a.t(), b.t()
@@ -233,8 +197,8 @@ def test_accesses_are_as_wide_as_strides_allow(size: int, bits: int, layout: str
     assert any(each.kind == "matrix" for each in step.instructions)
 
 
-def test_accesses_are_as_wide_in_a_batch() -> None:
-    """Also where 8 divides the steps from one of the batch to the next, and 16 does not: 9 x 72 elements."""
+def test_accesses_of_batches_are_as_wide() -> None:
+    """Matrices of the batch have 9 x 72 elements, which 8 divides and 16 does not."""
     a, b = torch.empty(3, 9, 72, dtype=torch.float16), torch.empty(3, 72, 72, dtype=torch.float16)
     output = torch.empty(3, 9, 72, dtype=torch.float16)
     (step,) = compile(gemm.launch(a, b, output=output, tile=(16, 32, 32), num_warps=1), "sm_90")
@@ -248,15 +212,15 @@ def test_accesses_are_as_wide_in_a_batch() -> None:
         (torch.empty(24, 40, dtype=torch.float16), True),
         (torch.empty(24, 40, dtype=torch.float16).t(), True),
         (torch.empty(24, 64, dtype=torch.float16)[:, :40], True),
-        (torch.empty(24, 41, dtype=torch.float16), False),  # rows begin at odd addresses
+        (torch.empty(24, 41, dtype=torch.float16), False),  # rows begin at multiples of 2 bytes
         (torch.empty(24, 41, dtype=torch.float16)[:, 1:], False),
-        (torch.empty(24, 48, dtype=torch.float16)[:, 1:41], False),  # the first one does
+        (torch.empty(24, 48, dtype=torch.float16)[:, 1:41], False),  # so does the first row
         (torch.empty(24, 80, dtype=torch.float16)[:, ::2], False),
         (torch.empty(1, 40, dtype=torch.float16).expand(24, 40), False),
     ],
 )
-def test_what_descriptors_take(matrix: torch.Tensor, is_taken: bool) -> None:
-    """Of what they do not, tiles are loaded by pointers, with the same result."""
+def test_descriptors_take_dense_aligned_matrices(matrix: torch.Tensor, is_taken: bool) -> None:
+    """Tiles of other matrices are loaded by pointers, with the same result."""
     assert (gemm.descriptor_of(matrix, (16, 16)) is not None) == is_taken
     a, b = whole(*matrix.shape, dtype=torch.float16), whole(matrix.shape[1], 16, dtype=torch.float16, seed=1)
     if 0 not in matrix.stride():
@@ -269,8 +233,8 @@ def test_what_descriptors_take(matrix: torch.Tensor, is_taken: bool) -> None:
     ("target", "tile", "warps"),
     [("sm_80", (64, 192, 32), 4), ("sm_90", (128, 192, 64), 8), ("gfx942", (64, 192, 64), 4)],
 )
-def test_parts_side_by_side_share_what_is_loaded_of_a(target: str, tile: Sequence[int], warps: int) -> None:
-    """Of 192 columns there are two products a step, of 128 and 64, and one load of A."""
+def test_tiles_of_two_parts_load_a_once(target: str, tile: Sequence[int], warps: int) -> None:
+    """A tile of 192 columns has two products per step, of 128 and 64 columns, and one load of A."""
     a, b = (torch.empty(3072, 3072, dtype=torch.float16) for _ in range(2))
     one = gemm.launch(a, b, tile=tile, splits=1, num_warps=warps, num_stages=3, descriptors=target == "sm_90")
     (step,) = compile(one, target)
@@ -284,8 +248,8 @@ def test_parts_side_by_side_share_what_is_loaded_of_a(target: str, tile: Sequenc
 @pytest.mark.parametrize("template", ["simple", "persistent"])
 @pytest.mark.parametrize("tile", [(128, 256, 64), (128, 192, 64)], ids=str)
 @pytest.mark.parametrize("layout", ["nn", "nt", "tn"])
-def test_products_do_not_wait_for_one_another(layout: str, tile: Sequence[int], template: str) -> None:
-    """The four of a step along K are issued in a row: ptxas has not serialized them (its C7510 to C7515)."""
+def test_wgmma_products_are_not_serialized(layout: str, tile: Sequence[int], template: str) -> None:
+    """The four products of a step along K are issued in a row; ptxas serialized none (its C7510 to C7515)."""
     size = 4096
     a, b = (torch.empty(size, size, dtype=torch.float16) for _ in range(2))
     a, b = (t.t() if letter == "t" else t for t, letter in zip((a, b), layout, strict=True))
@@ -296,26 +260,22 @@ def test_products_do_not_wait_for_one_another(layout: str, tile: Sequence[int], 
     (step,) = compile(one, "sm_90")
     issued = re.findall(r"HGMMA|WARPGROUP\.DEPBAR", step.stages["sass"])
     products, waits = issued.count("HGMMA"), issued.count("WARPGROUP.DEPBAR")
-    assert products in (4, 8)  # of one part, of two
+    assert products in (4, 8)  # for tiles of one part or two
     assert waits < products
 
 
 def test_steps_that_overlap_wait_before_they_touch_memory() -> None:
-    """As on Hopper: what comes before the wait is not ordered behind the step before."""
+    """Accesses before the wait are not ordered after the previous step."""
     a, b = (torch.empty(1000, 1000, dtype=torch.float16) for _ in range(2))
     one = gemm.launch(a, b, tile=(64, 64, 64), splits=2, pack=True, descriptors=True, compute_units=132)
     steps = tuple([replace(step, meta={**step.meta, "OVERLAP": True}) for step in one.steps])
     assert len(steps) == 3
     for step in compile(replace(one, steps=steps), "sm_90"):
-        before, waited, behind = step.stages["ptx"].partition("griddepcontrol.wait")
-        assert waited
-        touches = re.compile(r"(ld|st|red|atom)\.global|cp\.async")
-        assert touches.search(behind)
-        assert not touches.search(before)
+        assert_waits_before_memory(step.stages["ptx"])
 
 
 def test_steps_that_overlap_can_be_interpreted() -> None:
-    """As those made on Hopper are where somebody looks at them: one runs behind the other."""
+    """Launches made for Hopper may be interpreted: their steps run one after the other."""
     a, b = whole(33, 40, dtype=torch.float16), whole(40, 17, dtype=torch.float16, seed=1)
     one = gemm.launch(a, b, tile=SMALL, splits=2, pack=True)
     steps = tuple(
@@ -331,8 +291,8 @@ def test_steps_that_overlap_can_be_interpreted() -> None:
 
 @settings(max_examples=examples(60), deadline=None)
 @given(data=st.data())
-def test_rows_and_the_rest(data: st.DataObject) -> None:
-    """Rows that are not asked for stay as they are; with the rest, all are made."""
+def test_a_range_of_rows_and_the_rest_make_the_product(data: st.DataObject) -> None:
+    """Rows outside the range are not written; with `rest`, all rows are computed."""
     m, n, k = (data.draw(st.sampled_from([2, 17, 33, 64]), label=name) for name in "mnk")
     layout = data.draw(st.sampled_from(["dense", "transposed"]), label="layout of a")
     end = data.draw(st.integers(1, m - 1), label="end")
@@ -359,8 +319,8 @@ def test_rows_and_the_rest(data: st.DataObject) -> None:
 
 @settings(max_examples=examples(40), deadline=None)
 @given(data=st.data())
-def test_packed_first(data: st.DataObject) -> None:
-    """The same result, of operands whose rows begin at lines, and beside K's only of 16 bits."""
+def test_packed_products_are_exact(data: st.DataObject) -> None:
+    """Rows of packed operands begin at cache lines; operands not of 16 bits are contiguous along K."""
     m, n, k = (data.draw(st.sampled_from([1, 17, 33, 64]), label=name) for name in "mnk")
     dtype = data.draw(st.sampled_from([torch.float16, torch.float32, torch.int8]), label="dtype")
     layouts = [
@@ -378,7 +338,7 @@ def test_packed_first(data: st.DataObject) -> None:
     assert one.work == gemm.launch(a, b, tile=SMALL).work
 
 
-def test_nothing_is_packed_that_lies_well() -> None:
+def test_aligned_operands_are_not_packed() -> None:
     a, b = torch.empty(64, 64, dtype=torch.float16), torch.empty(64, 128, dtype=torch.float16)
     assert not gemm.packed(a, b)
     assert [*gemm.packed(a, b.t().contiguous().t())] == []
@@ -387,7 +347,7 @@ def test_nothing_is_packed_that_lies_well() -> None:
     assert len(gemm.launch(a, b, pack=True, splits=1).steps) == 1
 
 
-def test_packing_moves_as_much_at_once_as_pitches_allow() -> None:
+def test_packing_moves_16_bytes_at_once() -> None:
     a = torch.empty(1000, 1000, dtype=torch.float16)
     for matrix in (a, a.t()):
         step, _ = compile(gemm.launch(matrix, matrix, pack=True, splits=1, tile=(64, 64, 64)), "sm_90")
@@ -451,15 +411,15 @@ A, B = whole(8, 4), whole(4, 6)
         ((A, B), {"addend": A, "beta": "1"}, ArgumentTypeError, "beta"),
     ],
 )
-def test_what_does_not_fit_is_refused(
+def test_invalid_arguments_are_refused(
     args: Sequence[Any], options: dict[str, Any], error: type[Exception], says: str
 ) -> None:
     with pytest.raises(error, match=says):
         gemm.launch(*args, **options)
 
 
-def test_copies_of_matrices_that_reach_far_have_wide_offsets() -> None:
-    """Rows lie 2**21 elements apart: of 1,000 rows offsets need 64 bits, of 1,000 columns they do not."""
+def test_packing_far_rows_takes_64_bit_offsets() -> None:
+    """Rows are 2**21 elements apart, so offsets of 1,000 rows need 64 bits, those of 2 rows do not."""
     for shape, is_wide in (((1000, 2), True), ((2, 1000), False)):
         matrix = torch.empty_strided(shape, (2**21, 1), device="meta")
         step = packing.pack_step({"a": matrix}, {"a": torch.empty(shape, device="meta")})

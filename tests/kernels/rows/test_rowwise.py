@@ -1,4 +1,4 @@
-"""The row template: how rows and columns are shared, and that every way to share them gives one result."""
+"""The row template: plans that share rows and columns among programs, and equal results by all of them."""
 
 from __future__ import annotations
 
@@ -36,21 +36,21 @@ def planned(rows: int, cols: int, tile: tuple[int, int], **how: Any) -> rowwise.
     return rowwise.plan(view, 2, tile, **({"compute_units": UNITS} | how))
 
 
-def test_as_many_tiles_of_rows_as_keep_the_device_busy_are_not_split() -> None:
+def test_enough_tiles_of_rows_are_not_split() -> None:
     assert planned(FEW, 4096, (1, 1024)) == (1, 1024, 1, FEW, 1)
     assert planned(8 * FEW, 4096, (8, 1024)).splits == 1
     assert planned(MANY, 64, (1, 64)).programs == MANY
 
 
-def test_fewer_are_split() -> None:
+def test_too_few_tiles_of_rows_are_split() -> None:
     split = planned(FEW - 1, 4096, (1, 1024))
-    assert split.splits == 4  # of 1024 columns, as many as there are tiles
+    assert split.splits == 4  # as many as there are tiles of 1024 columns
     assert split.programs == 4 * (FEW - 1)
     assert planned(8 * FEW - 8, 4096, (8, 1024)).splits == 4
     assert planned(8 * FEW - 7, 4096, (8, 1024)).splits == 1  # the last tile has one row
 
 
-def test_splits_are_as_many_as_the_rule_says() -> None:
+def test_splits_follow_split_per_unit_and_most_splits() -> None:
     wanted = rowwise.SPLIT_PER_UNIT * UNITS
     assert planned(128, 64 * 1024, (1, 64)).splits == triton.cdiv(wanted, 128)
     assert planned(128, 64 * 1024, (1, 64), split_per_unit=1).splits == triton.cdiv(UNITS, 128)
@@ -75,15 +75,14 @@ def test_many_tiles_are_taken_by_persistent_programs() -> None:
     assert planned(4 * MANY, 64, (4, 64)).programs == MANY
 
 
-def test_in_the_interpreter_programs_are_persistent_soon() -> None:
-    """So that few rows show it; a plan for a given number of compute units is that of a GPU."""
+def test_the_interpreter_gets_few_persistent_programs() -> None:
+    """Few rows show persistence then. With a given number of compute units, the plan is that of a GPU."""
     with device.pretend(device.current()):
         assert planned(100, 64, (1, 64), compute_units=None).programs == rowwise.PERSISTENT_IN_INTERPRETER
     assert planned(100, 64, (1, 64), compute_units=1).programs == min(rowwise.MOST_PER_UNIT, 100)
 
 
-def test_tiles_that_are_tried() -> None:
-    """Whole rows are tried, and long rows that several programs share."""
+def test_row_tiles_are_whole_rows_and_splits_of_long_rows() -> None:
     tried = [(one["tile"], one["splits"]) for one in row_tiles(6, 3000)]
     assert sorted(set(tried)) == [
         ((1, 1024), 1),
@@ -95,13 +94,13 @@ def test_tiles_that_are_tried() -> None:
     assert {one["splits"] for one in row_tiles(6, 1000)} == {1}
 
 
-def test_what_is_given_is_taken() -> None:
+def test_a_given_plan_is_kept() -> None:
     assert planned(8, 4096, (2, 512), splits=2, programs=3, num_warps=16) == (2, 512, 2, 3, 16)
     assert planned(100 * MANY, 64, (1, 64), splits=1, programs=7).programs == 7
 
 
 def test_no_program_is_idle() -> None:
-    """One without a tile would take another row's memory where rows fill their tiles."""
+    """A program without a tile would access other memory where rows fill their tiles."""
     assert planned(8, 64, (2, 64), splits=1, programs=9).programs == 4
     # A row of one tile has no parts.
     assert planned(8, 64, (2, 64), splits=2, programs=9).programs == 4
@@ -109,7 +108,7 @@ def test_no_program_is_idle() -> None:
 
 
 @pytest.mark.parametrize("rows", [1, 2])
-def test_more_programs_than_tiles(rows: int) -> None:
+def test_more_programs_than_tiles_change_no_result(rows: int) -> None:
     x = torch.randn(2, 128)
     how: dict[str, Any] = {"tile": (rows, 128), "programs": 5}
     images = x.view(2, 4, 32)
@@ -130,7 +129,7 @@ def test_more_programs_than_tiles(rows: int) -> None:
         torch.testing.assert_close(launch.run()[0], want)
 
 
-def test_warps_by_the_bytes_of_a_tile() -> None:
+def test_warps_follow_the_bytes_of_a_tile() -> None:
     warps = [planned(4096, cols, (1, cols)).num_warps for cols in (16, 1024, 2048, 2**20)]
     assert warps == [1, 1, 2, rowwise.MOST_WARPS]
 
@@ -152,8 +151,8 @@ def test_warps_by_the_bytes_of_a_tile() -> None:
         ({"tile": (4.0, 4)}, ArgumentTypeError),
     ],
 )
-def test_numbers_that_cannot_be(how: dict[str, Any], error: type[Exception]) -> None:
-    """The message names the argument, from both invokers."""
+def test_invalid_plans_are_refused(how: dict[str, Any], error: type[Exception]) -> None:
+    """The argument is named by both invokers."""
     (name,) = how
     x = torch.zeros(8, 64)
     with pytest.raises(error, match=name):
@@ -162,7 +161,7 @@ def test_numbers_that_cannot_be(how: dict[str, Any], error: type[Exception]) -> 
         normalization.launch("layer_norm", x, 1, epsilon=1e-5, **how)
 
 
-# Of each of the issue's shapes, how its rows are taken on 132 compute units: whole, in tiles, or split.
+# Measured shape -> how its rows are shared on 132 compute units: whole, in tiles, or split.
 SHAPES: dict[tuple[int, int], str] = {
     (4096, 256): "whole",
     (4096, 1024): "whole",
@@ -190,7 +189,7 @@ def assert_planned(one: Launch, shape: tuple[int, int], way: str) -> None:
         assert (meta["SPLITS"] - 1) * span < cols
         assert tiles < FEW
         assert {step.grid for step in one.steps} == {(tiles * meta["SPLITS"],)}
-        assert tiles * meta["SPLITS"] >= rowwise.SPLIT_PER_UNIT * UNITS * 0.8  # ragged ends cost some
+        assert tiles * meta["SPLITS"] >= rowwise.SPLIT_PER_UNIT * UNITS * 0.8  # ragged ends lose some
     else:
         assert tiles >= FEW
         assert one.steps[0].grid == (min(tiles, MANY),)
@@ -199,7 +198,7 @@ def assert_planned(one: Launch, shape: tuple[int, int], way: str) -> None:
 
 @pytest.mark.parametrize(("shape", "way"), SHAPES.items(), ids=str)
 @pytest.mark.parametrize("operator", [*softmax.OPERATORS, *normalization.NORMS])
-def test_plans_of_shapes_that_are_measured(operator: str, shape: tuple[int, int], way: str) -> None:
+def test_measured_shapes_get_their_plans(operator: str, shape: tuple[int, int], way: str) -> None:
     x = torch.empty(shape, dtype=torch.float16, device="meta")
     if operator in normalization.NORMS:
         one = normalization.launch(operator, x, 1, epsilon=1e-5, compute_units=UNITS)
@@ -213,20 +212,20 @@ def test_plans_of_shapes_that_are_measured(operator: str, shape: tuple[int, int]
         most, fewest = softmax.MOST_WHOLE, tuning.fewest_elements
     assert (shape[1] <= most) == (way == "whole")
     assert_planned(one, shape, way)
-    if way == "whole":  # short rows fill a tile together
+    if way == "whole":  # several short rows fill a tile
         meta = one.steps[0].meta
         if operator in normalization.NORMS and shape == (4096, 1024):
-            assert meta["ROWS"] == 2  # with more there are too few tiles
+            assert meta["ROWS"] == 2  # with more rows there are too few tiles
             assert meta["num_warps"] == normalization.HALVED_WARPS
         elif operator.endswith("backward") and shape == (4096, 256):
-            assert meta["ROWS"] == 4  # likewise
+            assert meta["ROWS"] == 4  # for the same reason
         else:
             assert meta["ROWS"] == max(fewest // meta["COLS"], 1)
 
 
 @pytest.mark.parametrize("norm", normalization.NORMS)
-def test_norms_of_rows_that_are_neighbors(norm: str) -> None:
-    """A tile is wide along what lies together, forward and backward."""
+def test_norms_across_contiguous_rows_get_wide_tiles(norm: str) -> None:
+    """Tiles are wide along contiguous elements, forward and backward."""
     x = torch.empty(8192, 4096, dtype=torch.float16, device="meta").t()
     forward = normalization.launch(norm, x, 1, epsilon=1e-5, compute_units=UNITS)
     results = normalization.statistics(norm, x, 4096)
@@ -236,8 +235,8 @@ def test_norms_of_rows_that_are_neighbors(norm: str) -> None:
     assert "norm_backward_kernel" not in {step.name for step in backward.steps}
 
 
-def test_softmax_across_rows_that_are_neighbors() -> None:
-    """8192 x 8192 along dim 0: a tile is widest along what lies together, and columns are split."""
+def test_softmax_across_contiguous_rows_is_split() -> None:
+    """Tiles of 8192 x 8192 along dim 0 are wide along contiguous elements, and columns are split."""
     x = torch.empty(8192, 8192, dtype=torch.float16, device="meta")
     for one, tuning in (
         (softmax.launch("softmax", x, dim=0, compute_units=UNITS), softmax.FORWARD),
@@ -263,7 +262,7 @@ def test_softmax_across_rows_that_are_neighbors() -> None:
     ],
     ids=str,
 )
-def test_plans_of_gradients(norm: str, shape: tuple[int, int], is_fused: bool) -> None:
+def test_gradients_are_fused_where_rows_fit(norm: str, shape: tuple[int, int], is_fused: bool) -> None:
     x, weight = (torch.empty(s, dtype=torch.float16, device="meta") for s in (shape, shape[1:]))
     results = normalization.statistics(norm, x, shape[0])
     one = normalization.launch_backward(norm, x, x, 1, weight, results, compute_units=UNITS)
@@ -286,7 +285,7 @@ def test_plans_of_gradients(norm: str, shape: tuple[int, int], is_fused: bool) -
     assert {step.name for step in alone.steps} <= {name for names in KERNELS.values() for name in names}
 
 
-# How rows of 19 elements are shared, and the kernels that this takes. 7 rows: no tile is full at the end.
+# How 7 rows of 19 elements are shared, and the kernels of the plan. The last tile of rows is ragged.
 WAYS: dict[str, tuple[dict[str, Any], list[str]]] = {
     "a row in a tile": ({"tile": (1, 32), "splits": 1}, KERNELS["whole"]),
     "several rows in a tile": ({"tile": (4, 32), "splits": 1}, KERNELS["whole"]),
@@ -310,13 +309,13 @@ def numbers(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> t
 
 
 def poison_states(one: Launch) -> list[torch.Tensor]:
-    """Fill with NaN where states are left between two steps, and return these tensors."""
+    """Fill the states between two steps with NaN, and return these tensors."""
     states: Sequence[torch.Tensor] = one.steps[0].arguments().get("states", ())
     return [state.fill_(NAN) for state in states]
 
 
 def assert_right(one: Launch, kernels: list[str], wanted: Sequence[torch.Tensor]) -> None:
-    """In order and shuffled, with the same bits; all of the outputs is written, and nothing else."""
+    """Assert the same bits for programs in order and shuffled, and that exactly the outputs are written."""
     assert [step.name for step in one.steps] == kernels
     states = poison_states(one)
     seed = random.randrange(2**32)
@@ -328,13 +327,13 @@ def assert_right(one: Launch, kernels: list[str], wanted: Sequence[torch.Tensor]
 
 
 def guarded(like: torch.Tensor) -> torch.Tensor:
-    """Where an output goes, with memory before, behind and between its rows that is not its own."""
+    """Return an output with foreign memory before, behind and between its rows."""
     return torch.full((like.shape[0] + 4, like.shape[1] + 9), NAN, dtype=like.dtype)[2:-2, 3:-6]
 
 
 @ways
 @pytest.mark.parametrize("operator", ["softmax", "log_softmax"])
-def test_softmax(operator: str, way: dict[str, Any], kernels: list[str]) -> None:
+def test_softmax_agrees_with_torch(operator: str, way: dict[str, Any], kernels: list[str]) -> None:
     x = numbers(ROWS, COLS) * 5
     one = softmax.launch(operator, x, output=guarded(x), **way)
     assert_right(one, kernels, [getattr(torch, operator)(x, 1)])
@@ -342,7 +341,9 @@ def test_softmax(operator: str, way: dict[str, Any], kernels: list[str]) -> None
 
 @ways
 @pytest.mark.parametrize("operator", ["softmax", "log_softmax"])
-def test_gradients_of_softmax(operator: str, way: dict[str, Any], kernels: list[str]) -> None:
+def test_gradients_of_softmax_agree_with_autograd(
+    operator: str, way: dict[str, Any], kernels: list[str]
+) -> None:
     x, direction = numbers(ROWS, COLS).requires_grad_(), numbers(COLS, ROWS, seed=1).t()
     y = getattr(torch, operator)(x, 1)
     (want,) = torch.autograd.grad(y, x, direction)
@@ -352,8 +353,10 @@ def test_gradients_of_softmax(operator: str, way: dict[str, Any], kernels: list[
 
 @ways
 @pytest.mark.parametrize("operator", ["softmax", "log_softmax"])
-def test_rows_of_softmax_with_infinity(operator: str, way: dict[str, Any], kernels: list[str]) -> None:
-    """Whole tiles of -inf, rows of it, NaN and infinity: as torch, however rows are shared."""
+def test_softmax_of_infinity_and_nan_agrees_with_torch(
+    operator: str, way: dict[str, Any], kernels: list[str]
+) -> None:
+    """There are rows and whole tiles of -inf, NaN, infinity and very large numbers."""
     x = numbers(ROWS, COLS)
     x[0], x[1, :12], x[2, 12:] = -float("inf"), -float("inf"), -float("inf")
     x[3, 4], x[4, 18], x[5, 0] = float("inf"), NAN, 1e300
@@ -374,7 +377,7 @@ def normalized(norm: str, x: torch.Tensor, columns: Sequence[torch.Tensor]) -> t
 
 @ways
 @pytest.mark.parametrize("norm", normalization.NORMS)
-def test_normalization(norm: str, way: dict[str, Any], kernels: list[str]) -> None:
+def test_norms_agree_with_torch(norm: str, way: dict[str, Any], kernels: list[str]) -> None:
     x = numbers(ROWS, COLS) + 3
     columns = [numbers(COLS, seed=1 + i) for i in range(normalization.STATISTICS[norm])]
     one = normalization.launch(
@@ -392,7 +395,7 @@ LAYOUTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 @pytest.mark.parametrize("name", ["several rows in a tile", "rows of several tiles", "rows split"])
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_strides(layout: str, name: str) -> None:
+def test_rows_of_any_strides_agree_with_torch(layout: str, name: str) -> None:
     x = LAYOUTS[layout](numbers(ROWS, COLS) + 3)
     way, kernels = WAYS[name]
     assert_right(softmax.launch("softmax", x, output=guarded(x), **way), kernels, [torch.softmax(x, 1)])
@@ -402,7 +405,7 @@ def test_strides(layout: str, name: str) -> None:
 
 @ways
 @pytest.mark.parametrize("norm", normalization.NORMS)
-def test_gradient_of_what_is_normalized(norm: str, way: dict[str, Any], kernels: list[str]) -> None:
+def test_gradients_of_norms_agree_with_autograd(norm: str, way: dict[str, Any], kernels: list[str]) -> None:
     x, direction, weight = numbers(ROWS, COLS), numbers(COLS, ROWS, seed=1).t(), numbers(COLS, seed=2)
     leaf = x.clone().requires_grad_()
     (want,) = torch.autograd.grad(normalized(norm, leaf, [weight]), leaf, direction)
@@ -425,10 +428,10 @@ def test_gradient_of_what_is_normalized(norm: str, way: dict[str, Any], kernels:
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize(("rows", "cols"), [(1, 1), (7, 19), (37, 200), (17, 257)])
 @pytest.mark.parametrize("norm", normalization.NORMS)
-def test_gradients_of_weight_and_bias(
+def test_gradients_of_weight_and_bias_agree_with_autograd(
     norm: str, rows: int, cols: int, weighted: bool, vectors: int, fused: bool
 ) -> None:
-    """On one compute unit, whose programs take several tiles each."""
+    """Programs on one compute unit take several tiles each."""
     x, direction = numbers(rows, cols), numbers(cols, rows, seed=1).t()
     leaf, weight = x.clone().requires_grad_(), numbers(cols, seed=2)
     columns = [weight] if weighted else []
@@ -449,8 +452,8 @@ def test_gradients_of_weight_and_bias(
 
 @pytest.mark.parametrize("norm", normalization.NORMS)
 @pytest.mark.parametrize(("rows", "cols"), [(3, 9001), (1, 20000), (66, 4097), (4, 8192)])
-def test_gradients_of_split_rows(norm: str, rows: int, cols: int) -> None:
-    """Rows whose sums several programs leave in parts, and whose columns end within a tile; or at its end."""
+def test_gradients_of_split_rows_agree_with_autograd(norm: str, rows: int, cols: int) -> None:
+    """Several programs sum parts of a row; the columns end within a tile, or with it."""
     x, direction, weight = numbers(rows, cols), numbers(rows, cols, seed=1), numbers(cols, seed=2)
     leaf = x.clone().requires_grad_()
     (of_x,) = torch.autograd.grad(normalized(norm, leaf, [weight]), leaf, direction)
@@ -478,7 +481,7 @@ def test_gradients_of_split_rows(norm: str, rows: int, cols: int) -> None:
         ({"fused": "x"}, ArgumentTypeError, "fused"),
     ],
 )
-def test_gradients_of_what_does_not_fit_are_refused(
+def test_invalid_statistics_and_vectors_are_refused(
     change: dict[str, Any], error: type[Exception], says: str
 ) -> None:
     x = numbers(3, 8)
@@ -489,13 +492,13 @@ def test_gradients_of_what_does_not_fit_are_refused(
 
 
 @pytest.mark.parametrize("output", [5, "x", torch.empty(3, 8, dtype=torch.long), torch.empty(3, 8).bool()])
-def test_results_of_norms_go_to_floats_alone(output: Any) -> None:
+def test_norms_refuse_outputs_that_are_no_floats(output: Any) -> None:
     with pytest.raises((ArgumentTypeError, TensorMismatchError), match="output"):
         normalization.launch("layer_norm", numbers(3, 8), 1, epsilon=1e-5, output=output)
 
 
 @pytest.mark.parametrize("fused", [False, True])
-def test_gradients_in_any_order(fused: bool) -> None:
+def test_gradients_are_the_same_bits_in_any_order_of_programs(fused: bool) -> None:
     x, direction = numbers(37, 200), numbers(37, 200, seed=1)
     one = normalization.launch_backward(
         "layer_norm", direction, x, 1, numbers(200, seed=2), statistics_of("layer_norm", x, 1e-5),
@@ -523,8 +526,8 @@ def test_every_way_is_exact_to_a_rounding(dtype: torch.dtype, way: tuple[dict[st
         torch.testing.assert_close(launch.run()[0].double(), want, rtol=rounding, atol=rounding)
 
 
-def test_gradients_of_what_many_programs_found() -> None:
-    """More of them than a tile of their sums has rows."""
+def test_gradients_from_many_programs_are_summed() -> None:
+    """There are more programs than a tile of their sums has rows."""
     x, direction = numbers(300, 900), numbers(300, 900, seed=1)
     results = statistics_of("rms_norm", x, 1e-5)
     one = normalization.launch_backward(
@@ -539,7 +542,7 @@ def test_gradients_of_what_many_programs_found() -> None:
 
 
 @pytest.mark.parametrize("norm", normalization.NORMS)
-def test_of_no_elements_nothing_is_launched(norm: str) -> None:
+def test_empty_rows_launch_nothing(norm: str) -> None:
     for shape in ((0, 5), (5, 0)):
         x = torch.zeros(shape)
         results = normalization.statistics(norm, x, shape[0])
@@ -561,25 +564,25 @@ BOTH = torch.stack((MEAN, SCALE), 1)
         ({"norm": "layernorm"}, UnknownNameError, "layer_norm"),
         ({"x": [1.0]}, ArgumentTypeError, "x"),
         ({"x": X.long()}, TensorMismatchError, "int64"),
-        ({"rank": 3}, DimensionError, "rank"),  # which would be counted from the end
+        ({"rank": 3}, DimensionError, "rank"),  # a negative dimension would count from the end
         ({"rank": 0}, InvalidArgumentError, "rank"),
         ({"rank": "1"}, ArgumentTypeError, "rank"),
         ({"epsilon": "1"}, ArgumentTypeError, "epsilon"),
         ({"weight": torch.ones(3)}, TensorMismatchError, "weight"),
         ({"weight": torch.ones(8)[::2]}, TensorMismatchError, "weight"),
         ({"weight": torch.ones(4, device="meta")}, TensorMismatchError, "meta"),
-        ({"bias": torch.ones(4)}, TensorMismatchError, "bias"),  # without a weight
+        ({"bias": torch.ones(4)}, TensorMismatchError, "bias"),  # a bias needs a weight
         ({"output": torch.zeros(4, 3)}, TensorMismatchError, "output"),
         ({"output": torch.zeros(1, 4).expand(3, 4)}, TensorMismatchError, "output"),
     ],
 )
-def test_errors_of_normalization(change: dict[str, Any], error: type[Exception], says: str) -> None:
+def test_norms_refuse_invalid_arguments(change: dict[str, Any], error: type[Exception], says: str) -> None:
     arguments: dict[str, Any] = {"norm": "layer_norm", "x": X, "rank": 1, "epsilon": 1e-5} | change
     with pytest.raises(error, match=says):
         normalization.launch(**arguments)
 
 
-def test_rms_norm_has_no_bias() -> None:
+def test_rms_norm_refuses_a_bias() -> None:
     with pytest.raises(TensorMismatchError, match="bias"):
         normalization.launch("rms_norm", X, 1, torch.ones(4), torch.ones(4), epsilon=1e-5)
 
@@ -596,15 +599,17 @@ def test_rms_norm_has_no_bias() -> None:
         ({"weight": torch.ones(3)}, TensorMismatchError, "weight"),
         ({"results": (MEAN,)}, TensorMismatchError, "results"),
         ({"results": (MEAN, SCALE[:2])}, TensorMismatchError, r"results\[1\]"),
-        # read as if contiguous, each would be taken for the other
+        # read as contiguous, each would be mixed with the other
         ({"results": (BOTH[:, 0], BOTH[:, 1])}, TensorMismatchError, r"results\[0\]"),
-        ({"norm": "rms_norm"}, TensorMismatchError, "results"),  # whose only result is the scale
+        ({"norm": "rms_norm"}, TensorMismatchError, "results"),  # rms_norm has the scale alone
         ({"vectors": 3}, InvalidArgumentError, "vectors"),
         ({"vectors": -1}, InvalidArgumentError, "vectors"),
         ({"compute_units": 0}, InvalidArgumentError, "compute_units"),
     ],
 )
-def test_errors_of_its_gradient(change: dict[str, Any], error: type[Exception], says: str) -> None:
+def test_gradients_of_norms_refuse_invalid_arguments(
+    change: dict[str, Any], error: type[Exception], says: str
+) -> None:
     arguments: dict[str, Any] = {
         "norm": "layer_norm", "gradient": X, "x": X, "rank": 1, "weight": None, "results": (MEAN, SCALE),
     } | change  # fmt: skip
@@ -613,7 +618,7 @@ def test_errors_of_its_gradient(change: dict[str, Any], error: type[Exception], 
 
 
 @pytest.mark.parametrize("target", ["sm_90", "gfx942"])
-def test_compiles(target: str) -> None:
+def test_whole_and_split_norms_compile(target: str) -> None:
     x, weight = torch.empty(64, 4096, dtype=torch.float16), torch.empty(4096, dtype=torch.float16)
     for way, steps in (({"tile": (1, 4096)}, 1), ({"tile": (1, 512), "splits": 4}, 2)):
         one = normalization.launch("layer_norm", x, 1, weight, weight, epsilon=1e-5, **way)
@@ -622,13 +627,13 @@ def test_compiles(target: str) -> None:
 
 @pytest.mark.parametrize("target", ["sm_80", "sm_90", "gfx942"])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)
-def test_loads_that_run_ahead_fit(target: str, dtype: torch.dtype) -> None:
-    """Of the gradients, at the widest rows of either way and where loads run ahead."""
+def test_prefetched_loads_of_gradients_fit(target: str, dtype: torch.dtype) -> None:
+    """Rows are the widest of each plan, and rows whose loads are prefetched."""
     for norm, cols in (("rms_norm", 4096), ("layer_norm", 8192), ("rms_norm", 16384), ("rms_norm", 32768)):
         x, weight = torch.empty(4096, cols, dtype=dtype), torch.empty(cols, dtype=dtype)
         saved = [torch.empty(4096)] * (2 if norm == "layer_norm" else 1)
         one = normalization.launch_backward(norm, x, x, 1, weight, saved, vectors=1, compute_units=132)
         for compiled in compile(one, target):
-            # Whole rows of 16384 spill a little on NVIDIA, and are faster than two passes.
+            # Whole rows of 16384 spill a little on NVIDIA GPUs, and are faster than two passes.
             assert compiled.spills == 0 or cols == 16384
             assert compiled.shared_bytes <= {"sm_80": 163, "sm_90": 227, "gfx942": 64}[target] * 1024

@@ -1,4 +1,4 @@
-"""Descriptors given to the templates that reduce: the 2-D reduction, and the row operators."""
+"""Views in the templates that reduce: the 2-D reduction and the row operators."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 import torch
 
+from tests.kernels.inputs import windows
 from workbench import lens
-from workbench.coords import Descriptor, naive, packed, symbol, transform
-from workbench.coords.transforms import embed, merge, pad, pass_through
+from workbench.coords import naive, packed, symbol, transform
+from workbench.coords.transforms import merge, pass_through
 from workbench.errors import ArgumentTypeError, TensorMismatchError
 from workbench.kernels import channels, views
 from workbench.kernels.convolution import pooling
@@ -22,20 +23,13 @@ from workbench.kernels.rows.rowwise import Plan
 from workbench.kernels.views import Described, View, access_of_tile, layouts_of_each, placed
 
 
-def windows(length: int, taps: int, margin: int) -> Descriptor:
-    """[place, tap] of a row that is padded."""
-    row = transform(packed((length,)), [pad(length, margin, margin)], [(0,)], [(0,)])
-    places = length + 2 * margin - taps + 1
-    return transform(row, [embed((places, taps), (1, 1))], [(0,)], [(0, 1)], names=("row", "col"))
-
-
 @pytest.mark.parametrize("name", ["sum", "amax", "amin", "prod", "max", "min"])
 @pytest.mark.parametrize(
     "how",
     [{}, {"tile": (4, 2)}, {"tile": (16, 8)}, {"tile": (4, 1), "splits": 3}, {"are_cols_neighbors": False}],
 )
-def test_reductions_of_windows(name: str, how: dict[str, Any]) -> None:
-    """Whatever the neutral element: padding changes no result."""
+def test_padding_changes_no_reduction_of_windows(name: str, how: dict[str, Any]) -> None:
+    """Padding is filled with the neutral element of each reduction."""
     x = torch.randint(-4, 0, (40,), generator=torch.Generator().manual_seed(0)).float()
     chosen = REDUCTIONS[name]
     outputs = [torch.full((38,), 77.0), torch.full((38,), 77)][: len(chosen.gives)]
@@ -46,14 +40,12 @@ def test_reductions_of_windows(name: str, how: dict[str, Any]) -> None:
         found = [getattr(torch, name)(window, 0) for window in seen]
         assert torch.equal(outputs[0], torch.stack([value for value, _ in found]))
         first = torch.tensor([int(index) + (i == 0) for i, (_, index) in enumerate(found)])
-        assert torch.equal(
-            outputs[1], first
-        )  # of the window's columns, of which the first one's first is padding
+        assert torch.equal(outputs[1], first)  # column 0 of the first window is padding
     else:
         assert torch.equal(outputs[0], torch.stack([getattr(torch, name)(window) for window in seen]))
 
 
-def test_what_a_view_is_reduced_into() -> None:
+def test_reductions_of_views_refuse_invalid_arguments() -> None:
     view = View(torch.zeros(40), windows(40, 5, 1), {})
     with pytest.raises(TensorMismatchError, match=r"outputs\[0\]: 39 elements for 38 rows"):
         reduction.launch_view(view, (torch.zeros(39),), REDUCTIONS["sum"])
@@ -64,21 +56,21 @@ def test_what_a_view_is_reduced_into() -> None:
         reduction.launch_view(complex_view, (torch.zeros(38),), REDUCTIONS["sum"])
 
 
-def test_ends_over_which_no_tile_hangs_are_not_checked() -> None:
+def test_ends_that_tiles_divide_are_not_checked() -> None:
     n = symbol("n", least=1)
     images = transform(packed((n, 4, 6)), [merge((n, 4)), pass_through(6)], [(0, 1), (2,)], [(0,), (1,)])
     described = Described(View(torch.zeros(3, 4, 6), images, {"n": 3}))
     assert described.are_whole(4, 2)
     assert not described.are_whole(8, 2)
     assert not described.are_whole(4, 4)
-    assert access_of_tile(images, (4, 2)).params({"n": 3}) == ()  # another number of images changes nothing
+    assert access_of_tile(images, (4, 2)).params({"n": 3}) == ()  # the number of images is no parameter
     assert access_of_tile(images, (8, 2)).params({"n": 3}) == (3,)
     assert "valid = True" in access_of_tile(images, (4, 2)).source
     assert not Described(View(torch.zeros(40), windows(40, 5, 1), {})).are_whole(1, 1)
 
 
-def test_vectors_are_loaded_once_for_all_rows_or_columns() -> None:
-    """Of a norm, where weights are values by row and biases by column, behind one access function."""
+def test_norms_take_vectors_by_row_and_by_column() -> None:
+    """A norm has weights by row and biases by column."""
     x, by_row, by_col = torch.randn(6, 40), torch.randn(6), torch.randn(40)
     of_x = View(x, naive((6, 40), (40, 1), names=("row", "col")), {})
     vectors = [
@@ -100,7 +92,7 @@ def test_vectors_are_loaded_once_for_all_rows_or_columns() -> None:
         output.fill_(float("nan"))
 
 
-def test_one_function_stands_for_those_that_are_alike() -> None:
+def test_equal_layouts_share_one_access_function() -> None:
     (rows,) = rows_of((6, 40), ((40, 1),), frozenset((1,)))
     view = View(torch.zeros(6, 40), naive((6, 40), (40, 1), names=("row", "col")), {})
     other = View(torch.zeros(6, 40), naive((6, 40), (0, 1), names=("row", "col")), {})
@@ -110,8 +102,8 @@ def test_one_function_stands_for_those_that_are_alike() -> None:
     assert rows.access(2, 8)[1] == rows.layout
 
 
-def test_the_compiler_tells_them_apart() -> None:
-    """Triton 3.6 does not see empty tuples in an argument: it took the first one's access for all."""
+def test_kernels_with_and_without_a_weight_are_compiled_apart() -> None:
+    """Triton 3.6 ignores empty tuples in an argument: it took the first kernel's access function for both."""
     x, weight = torch.empty(2, 6, 5, 5), torch.empty(6)
     with_weight, without = (
         lens.compile(group_norm.launch(x, 3, *vectors, epsilon=1e-5, compute_units=132), "sm_90")[0]
@@ -121,8 +113,8 @@ def test_the_compiler_tells_them_apart() -> None:
     assert "arith.divsi" not in without.stages["ttir"]
 
 
-def test_no_kernel_is_written_for_them() -> None:
-    """Pools and norms of images are descriptors and tile operators; what has a grid is where it was."""
+def test_pools_and_image_norms_have_no_kernels_of_their_own() -> None:
+    """Descriptors and tile operators run in the kernels of `rowwise` and `reduction`."""
     folders = [Path(str(each.__file__)).parent for each in (batch_norm, group_norm, pooling)]
     files = [file for folder in folders for file in folder.glob("*.py")]
     for file in (*files, *(Path(str(each.__file__)) for each in (channels, views))):
@@ -144,8 +136,8 @@ def test_no_kernel_is_written_for_them() -> None:
     assert kernels <= known
 
 
-def test_what_is_loaded_and_stored() -> None:
-    """The lenses see these launches as all others: each image once, a weight for each pixel."""
+def test_the_trace_counts_the_bytes_of_a_group_norm() -> None:
+    """Images are loaded once, and a weight and a bias for each pixel."""
     x, weight = torch.randn(2, 4, 4, 4), torch.ones(4)
     launch = group_norm.launch(x, 2, weight, weight.clone(), epsilon=1e-5, tile=(1, 32))
     (step,) = lens.trace(launch)
@@ -161,12 +153,12 @@ def test_what_is_loaded_and_stored() -> None:
         ((torch.ones(4), naive((4, 1), (1, 1)), None), "symbols: got None"),
     ],
 )
-def test_views_of_something_else(arguments: tuple[Any, ...], words: str) -> None:
+def test_views_of_wrong_types_are_refused(arguments: tuple[Any, ...], words: str) -> None:
     with pytest.raises(ArgumentTypeError, match=words):
         View(*arguments)
 
 
-def test_what_is_expanded_is_one_element() -> None:
+def test_expanded_dimensions_count_as_one_element() -> None:
     assert distinct_elements(torch.zeros(3, 1).expand(3, 5)) == 3
     assert distinct_elements(torch.zeros(1, 5).expand(3, 5)) == 5
     assert distinct_elements(torch.zeros(3, 5)) == 15

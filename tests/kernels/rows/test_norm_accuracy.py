@@ -1,4 +1,4 @@
-"""Mean, scale and result of every norm are at most as far from float64 as torch's, however large the mean."""
+"""Mean, scale and result of every norm are as accurate as torch's, however large the mean is."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.usefixtures("pretended")
 
 FLOATS = [torch.float32, torch.float16, torch.bfloat16]
 
-# How programs share rows: in registers, in tiles, and split over programs, with parts that differ.
+# How programs share rows: in registers, in tiles, and split over programs in parts of different lengths.
 WAYS: dict[str, dict[str, Any]] = {
     "whole": {"tile": (2, 2048)},
     "tiles": {"tile": (2, 128), "splits": 1},
@@ -69,15 +69,15 @@ def batch_norm_of(**way: Any) -> Norm:
 
 @pytest.mark.parametrize("ratio", RATIOS)
 @pytest.mark.parametrize("way", WAYS)
-def test_layer_norm(way: str, ratio: float) -> None:
+def test_layer_norm_is_as_accurate_as_torchs(way: str, ratio: float) -> None:
     inputs = [rows(4, 1023, ratio, seed, torch.float32) for seed in SEEDS]
     assert_as_near_as_torch(layer_norm(**WAYS[way]), [layer_norm_of_torch], inputs)
 
 
 @pytest.mark.parametrize("norm", [layer_norm, group_norm_of, batch_norm_of])
 @pytest.mark.parametrize("way", WAYS)
-def test_the_scale_of_rows_whose_mean_is_large(way: str, norm: Callable[..., Norm]) -> None:
-    """Within four steps, where torch's Welford is off by hundreds: no step is one of the mean."""
+def test_the_scale_is_accurate_where_the_mean_is_large(way: str, norm: Callable[..., Norm]) -> None:
+    """The error is at most four roundings of the scale, where torch's Welford has hundreds."""
     for seed in SEEDS:
         x = rows(2, 1023, 1e4, seed, torch.float32)
         found, right = norm(**WAYS[way])(x).scale, exact(x).scale
@@ -85,14 +85,14 @@ def test_the_scale_of_rows_whose_mean_is_large(way: str, norm: Callable[..., Nor
 
 
 @pytest.mark.parametrize("length", [1, 2, 15, 239, 4096])
-def test_layer_norm_of_other_lengths(length: int) -> None:
+def test_layer_norm_of_other_lengths_is_as_accurate_as_torchs(length: int) -> None:
     inputs = [rows(3, length, 1e4, seed, torch.float32) for seed in SEEDS]
     assert_as_near_as_torch(layer_norm(), [layer_norm_of_torch], inputs)
 
 
 @pytest.mark.parametrize("ratio", [100.0, -1e4])
 @pytest.mark.parametrize("dtype", FLOATS[1:], ids=str)
-def test_layer_norm_of_narrow_numbers(dtype: torch.dtype, ratio: float) -> None:
+def test_layer_norm_of_16_bits_is_as_accurate_as_torchs(dtype: torch.dtype, ratio: float) -> None:
     inputs = [rows(4, 1023, ratio, seed, dtype) for seed in SEEDS]
     for way in ("whole", "split"):
         assert_as_near_as_torch(layer_norm(**WAYS[way]), [layer_norm_of_torch], inputs)
@@ -100,22 +100,22 @@ def test_layer_norm_of_narrow_numbers(dtype: torch.dtype, ratio: float) -> None:
 
 @pytest.mark.parametrize("ratio", [0.0, 1e4])
 @pytest.mark.parametrize("way", WAYS)
-def test_group_norm(way: str, ratio: float) -> None:
+def test_group_norm_is_as_accurate_as_torchs(way: str, ratio: float) -> None:
     inputs = [rows(4, 1023, ratio, seed, torch.float32) for seed in SEEDS]
     assert_as_near_as_torch(group_norm_of(**WAYS[way]), [group_norm_of_torch], inputs)
 
 
 @pytest.mark.parametrize("ratio", [0.0, 1e4])
 @pytest.mark.parametrize("way", WAYS)
-def test_batch_norm(way: str, ratio: float) -> None:
+def test_batch_norm_is_as_accurate_as_torchs(way: str, ratio: float) -> None:
     inputs = [rows(4, 1023, ratio, seed, torch.float32) for seed in SEEDS]
     assert_as_near_as_torch(batch_norm_of(**WAYS[way]), [batch_norm_of_torch], inputs)
 
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("value", [5.0, 0.1, -1 / 3, 1e4 + 0.1, -1e6 / 7, 1e10])
-def test_of_equal_numbers_the_variance_is_0(way: str, value: float) -> None:
-    """Whatever the number of elements is divided by: a rounding of their sum is no deviation."""
+def test_equal_numbers_have_zero_variance(way: str, value: float) -> None:
+    """The rounding of their sum is no deviation, for any number of elements."""
     for length in (3, 701, 1023):
         x = torch.full((2, length), value)
         mean, scale, result = layer_norm(**WAYS[way])(x)
@@ -125,7 +125,7 @@ def test_of_equal_numbers_the_variance_is_0(way: str, value: float) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_one_of_equal_numbers_is_off_by_a_step(way: str) -> None:
+def test_the_scale_shows_one_deviating_element(way: str) -> None:
     x = torch.full((1, 701), 1e6)
     x[0, 300] += 0.0625
     _, scale, _ = layer_norm(**WAYS[way])(x)
@@ -133,13 +133,13 @@ def test_one_of_equal_numbers_is_off_by_a_step(way: str) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_the_first_element_is_unlike_all_others(way: str) -> None:
+def test_layer_norm_is_accurate_after_a_deviating_element(way: str) -> None:
     assert_near_where_the_first_are_unlike(way, 1)
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_the_first_tile_is_unlike_all_others(way: str) -> None:
-    """Lanes are shifted by their first numbers: of all numbers the worst to shift by."""
+def test_layer_norm_is_accurate_after_a_deviating_tile(way: str) -> None:
+    """Lanes are shifted by their first numbers, which are the worst shifts here."""
     assert_near_where_the_first_are_unlike(way, 128)
 
 
@@ -153,8 +153,8 @@ def assert_near_where_the_first_are_unlike(way: str, many: int) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_parts_with_other_means(way: str) -> None:
-    """Such as channels of an image: dark ones, and bright ones."""
+def test_layer_norm_is_accurate_where_parts_have_other_means(way: str) -> None:
+    """An image has such parts: dark channels and bright ones."""
     inputs = [rows(3, 1023, 0.0, seed, torch.float32) * 0.01 for seed in SEEDS]
     for x in inputs:
         x[:, 130:] += 5
@@ -165,7 +165,7 @@ def test_parts_with_other_means(way: str) -> None:
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("place", [0, 3, 1000])
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_rows_with_what_is_no_number(way: str, place: int, value: float) -> None:
+def test_nan_and_infinity_stay_in_their_row(way: str, place: int, value: float) -> None:
     x = rows(3, 1023, 1.0, 0, torch.float32)
     x[1, place] = value
     result = layer_norm(**WAYS[way])(x).result
@@ -175,8 +175,8 @@ def test_rows_with_what_is_no_number(way: str, place: int, value: float) -> None
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("value", [1e20, -1e30, 1e34])
-def test_squares_that_overflow(way: str, value: float) -> None:
-    """An infinite variance, and so a scale of 0; not NaN, as of infinity less infinity."""
+def test_overflowing_squares_give_a_scale_of_zero(way: str, value: float) -> None:
+    """The variance is infinite, so the scale is 0, and not NaN as for infinity minus infinity."""
     x = value * rows(3, 1023, 1.0, 0, torch.float32)
     mean, scale, result = layer_norm(**WAYS[way])(x)
     assert not scale.any()
@@ -186,15 +186,15 @@ def test_squares_that_overflow(way: str, value: float) -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("value", [3e38, -7.7e37])
-def test_sums_that_overflow(way: str, value: float) -> None:
-    """The mean does not, nor does what is left of equal numbers."""
+def test_overflowing_sums_leave_the_mean_finite(way: str, value: float) -> None:
+    """Neither the mean overflows nor the differences from it."""
     mean, _, result = layer_norm(**WAYS[way])(torch.full((2, 1023), value))
     torch.testing.assert_close(mean, torch.full((2,), value), rtol=2e-7, atol=0)
     assert not result.any()
 
 
-def test_running_statistics_of_a_batch() -> None:
-    """The variance is the unbiased one, and a momentum of 1 keeps nothing of what was."""
+def test_running_statistics_are_accurate_and_unbiased() -> None:
+    """A momentum of 1 keeps nothing of the old statistics."""
     x = rows(6, 1023, 1e4, 0, torch.float32).reshape(6, 3, 341).transpose(0, 1).contiguous()
     mean, variance = torch.zeros(6), torch.ones(6)
     ops.batch_norm(x, mean, variance, training=True, momentum=1.0)
@@ -204,8 +204,8 @@ def test_running_statistics_of_a_batch() -> None:
 
 
 @pytest.mark.parametrize("tile", [(16, 64, 32), (16, 192, 32), (16, 32, 32)])
-def test_rows_of_a_product(tile: tuple[int, int, int]) -> None:
-    """Whole in a tile, in the two parts of one, and in several; of a product that is exact."""
+def test_layer_norm_of_a_product_is_as_accurate_as_torchs(tile: tuple[int, int, int]) -> None:
+    """Rows are in one tile, in a tile of two parts, or in several tiles; the product is exact."""
     inputs = [rows(9, 60 if tile[1] < 192 else 180, 1e4, seed, torch.float32) for seed in SEEDS]
 
     def found(x: torch.Tensor) -> Found:
@@ -218,8 +218,8 @@ def test_rows_of_a_product(tile: tuple[int, int, int]) -> None:
 
 @pytest.mark.parametrize("ratio", RATIOS)
 @pytest.mark.parametrize("way", ["whole", "tiles"])
-def test_gradient_of_the_input(way: str, ratio: float) -> None:
-    """Of saved statistics: those of the rows that torch has are no nearer."""
+def test_the_gradient_of_the_input_is_as_accurate_as_torchs(way: str, ratio: float) -> None:
+    """The gradient is computed from saved statistics, as torch does."""
     off, theirs = [], []
     for seed in SEEDS:
         x, gradient = (
@@ -242,8 +242,8 @@ def test_gradient_of_the_input(way: str, ratio: float) -> None:
 
 
 @pytest.mark.parametrize("target", ["sm_90", "gfx942"])
-def test_shifted_rows_compile(target: str) -> None:
-    """Of images, whose access functions are those of a tile's shape: a row's first element has its own."""
+def test_norms_of_images_compile_without_spills(target: str) -> None:
+    """Access functions depend on a tile's shape; a row's first element, its shift, needs one of its own."""
     for format in (torch.contiguous_format, torch.channels_last):
         images = torch.empty(32, 64, 32, 32, dtype=torch.float16).contiguous(memory_format=format)
         for splits, steps in ((1, 1), (4, 2)):
@@ -259,7 +259,7 @@ def test_shifted_rows_compile(target: str) -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_lanes_of_a_row_find_the_same_sums(way: str) -> None:
-    """No compiler makes a product and a sum with what another lane sent one instruction."""
+    """No compiler contracts a product and the sum with a number from another lane."""
     x, weight = torch.empty(64, 2048), torch.empty(2048)
     for step in compile(
         normalization.launch("layer_norm", x, 1, weight, epsilon=EPSILON, **WAYS[way]), "sm_90"
@@ -268,8 +268,8 @@ def test_lanes_of_a_row_find_the_same_sums(way: str) -> None:
         assert sums_of_other_lanes(step.stages["sass"]) == []
 
 
-def test_gradient_times_weight_is_one_number() -> None:
-    """In a row of one it is also the mean: a rest would be divided by a deviation of 0."""
+def test_the_gradient_times_weight_is_rounded_once() -> None:
+    """The product is also the mean of a row of one element: a difference would be divided by 0."""
     x, weight = torch.empty(64, 2048), torch.empty(2048)
     results = (torch.empty(64), torch.empty(64))
     launch = normalization.launch_backward("layer_norm", x, x, 1, weight, results)
@@ -278,8 +278,8 @@ def test_gradient_times_weight_is_one_number() -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_product_is_one_number(way: str) -> None:
-    """What is near a mean was subtracted as it is and added rounded: the mean was off by up to a step."""
+def test_products_with_the_mean_are_rounded_once(way: str) -> None:
+    """A product subtracted unrounded and added rounded makes the mean wrong by up to a rounding."""
     x = torch.empty(64, 2048)
     for launch in (
         normalization.launch("layer_norm", x, 1, epsilon=EPSILON, **WAYS[way]),

@@ -1,4 +1,4 @@
-"""Instances of the matrix product: which one a product gets, and that all of them compile as they should."""
+"""The instances of the matrix product: which one a product gets, and how all of them compile."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def chosen(
         ((2048, 3072, 4096), (128, 128, 64), "ping-pong", 1),  # one and a half waves of 128 x 256
         ((3072, 3072, 3072), (128, 192, 64), "ping-pong", 1),  # three waves, but five of 128 x 128
         ((2304, 2304, 768), (128, 128, 64), "ping-pong", 1),
-        ((1536, 1536, 1536), (64, 128, 64), "simple", 1),  # of which a unit has three at a time
+        ((1536, 1536, 1536), (64, 128, 64), "simple", 1),  # three of these run on a unit at a time
         ((3072, 3072, 128), (128, 128, 64), "persistent", 1),
         ((2048, 2048, 2048), (128, 128, 64), "ping-pong", 1),
         ((1024, 1024, 1024), (64, 128, 128), "simple", 1),
@@ -44,17 +44,17 @@ def chosen(
         ((64, 4096, 4096), (64, 32, 128), "simple", 1),
     ],
 )
-def test_what_was_measured_best_is_chosen(
+def test_the_configuration_measured_fastest_is_chosen(
     shape: tuple[int, int, int], tile: tuple[int, int, int], template: str, splits: int
 ) -> None:
-    """On the H200, in fp16."""
+    """Measured on an H200 in fp16."""
     found = chosen(*shape)
     assert (found.tile, found.template, found.splits) == (tile, template, splits)
     assert found.descriptors
 
 
 @given(data=st.data())
-def test_any_product_gets_one_that_fits(data: st.DataObject) -> None:
+def test_any_product_gets_a_configuration_that_fits(data: st.DataObject) -> None:
     m, n, k = (data.draw(st.integers(1, 20000), label=name) for name in "mnk")
     here = data.draw(st.sampled_from([H200, A100, MI300X]), label="device")
     dtype = data.draw(
@@ -70,8 +70,8 @@ def test_any_product_gets_one_that_fits(data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("shape", [(3072, 2112, 128), (3200, 4032, 64)], ids=str)
-def test_short_products_get_no_tile_that_wants_more_steps(shape: tuple[int, int, int]) -> None:
-    """By its times it would be one of 192 columns."""
+def test_products_with_short_k_get_no_tile_that_needs_more_steps(shape: tuple[int, int, int]) -> None:
+    """Predicted times alone would choose tiles of 192 columns."""
     m, n, k = shape
     a, b = torch.empty(m, k, dtype=torch.float16), torch.empty(k, n, dtype=torch.float16)
     gemm.launch(a, b, compute_units=H200.compute_units, **chosen(m, n, k).keywords)
@@ -84,8 +84,8 @@ def test_short_products_get_no_tile_that_wants_more_steps(shape: tuple[int, int,
 
 
 @given(data=st.data())
-def test_what_is_chosen_on_hopper_can_be_launched(data: st.DataObject) -> None:
-    """Rows that begin at lines or not: templates have sizes that they do not take."""
+def test_configurations_chosen_on_hopper_can_be_launched(data: st.DataObject) -> None:
+    """Templates refuse some sizes; rows begin at cache lines or elsewhere."""
     step = data.draw(st.sampled_from([1, 8, 64]), label="step")
     m, n, k = (step * data.draw(st.integers(1, 4096 // step), label=name) for name in "mnk")
     a, b = torch.empty(m, k, dtype=torch.float16), torch.empty(k, n, dtype=torch.float16)
@@ -94,7 +94,7 @@ def test_what_is_chosen_on_hopper_can_be_launched(data: st.DataObject) -> None:
 
 @pytest.mark.parametrize("here", [H200, A100, MI300X], ids=lambda each: each.architecture)
 @pytest.mark.parametrize("sizes", [(0, 5, 6), (5, 0, 6), (0, 0, 6), (5, 6, 0), (0, 0, 0)], ids=str)
-def test_a_product_of_nothing_gets_one_too(sizes: tuple[int, int, int], here: device.Device) -> None:
+def test_empty_products_get_a_configuration(sizes: tuple[int, int, int], here: device.Device) -> None:
     for dtype in (torch.float16, torch.float32):
         assert chosen(*sizes, dtype=dtype, here=here).splits == 1
     m, n, k = sizes
@@ -104,7 +104,7 @@ def test_a_product_of_nothing_gets_one_too(sizes: tuple[int, int, int], here: de
             assert torch.equal(one.launch().run()[0], a @ b)
 
 
-def test_rows_that_begin_beside_lines_count_twice() -> None:
+def test_unaligned_rows_are_predicted_slower() -> None:
     a, b, c = (torch.empty(1000, 1000, dtype=torch.float16, device="meta") for _ in range(3))
     asked = choosing.asked_of(a, b, c, here=H200)
     straight = dataclasses.replace(asked, a=choosing.Laid())
@@ -119,8 +119,8 @@ def test_rows_that_begin_beside_lines_count_twice() -> None:
     assert times[0] != times[1]
 
 
-def test_rows_that_fill_no_wave_are_made_apart() -> None:
-    """Of 24 x 12 tiles 264 fill two waves of 132 units; what is left over does not wait for a third."""
+def test_rows_beyond_whole_waves_get_a_launch_of_their_own() -> None:
+    """264 of 24 x 12 tiles fill two waves of 132 units; the others need no third wave of such tiles."""
     found = chosen(3000, 3000, 3000)
     assert (found.rows, found.tile) == ((0, 22 * 128), (128, 256, 64))
     assert found.rest is not None
@@ -140,13 +140,15 @@ def test_rows_that_fill_no_wave_are_made_apart() -> None:
     [
         (4096, torch.float16, "ieee", ()),
         (1000, torch.float16, "ieee", ("a", "b")),
-        (3000, torch.float16, "ieee", ("b",)),  # of which a tile has more; copying both takes too long
+        (3000, torch.float16, "ieee", ("b",)),  # a tile has more of B than of A; copying both takes too long
         (2999, torch.float16, "ieee", ("a", "b")),
-        (4096, torch.float32, "tf32", ("b",)),  # B's neighbors are not along K
+        (4096, torch.float32, "tf32", ("b",)),  # B is not contiguous along K
         (4096, torch.float32, "ieee", ()),  # no matrix units
     ],
 )
-def test_what_is_packed_first(size: int, dtype: torch.dtype, precision: str, packed: tuple[str, ...]) -> None:
+def test_operands_are_packed_where_that_is_faster(
+    size: int, dtype: torch.dtype, precision: str, packed: tuple[str, ...]
+) -> None:
     a, b, c = (torch.empty(size, size, dtype=dtype, device="meta") for _ in range(3))
     found = choosing.choose(choosing.asked_of(a, b, c, precision, H200))
     assert found.pack == packed
@@ -164,7 +166,9 @@ def test_what_is_packed_first(size: int, dtype: torch.dtype, precision: str, pac
         for each in many
     ],
 )
-def test_each_compiles_without_spills_and_fits(here: device.Device, instance: instances.Instance) -> None:
+def test_each_instance_compiles_without_spills_and_fits(
+    here: device.Device, instance: instances.Instance
+) -> None:
     a, b = (torch.empty(4096, 4096, dtype=torch.float16) for _ in range(2))
     asked = choosing.asked_of(a, b, a, here=here)
     way = choosing.configured(instance, asked, 1)
@@ -177,8 +181,8 @@ def test_each_compiles_without_spills_and_fits(here: device.Device, instance: in
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.int8], ids=str)
-def test_a_last_step_that_is_masked_has_room_of_its_own(dtype: torch.dtype) -> None:
-    """It is no part of the pipelined loop: its tiles of A and B come on top of the stages'."""
+def test_a_masked_last_step_fits_beside_the_stages(dtype: torch.dtype) -> None:
+    """The step is outside the pipelined loop: its tiles of A and B need room beside those of the stages."""
     a, b = (torch.empty(1001, 1001, dtype=dtype) for _ in range(2))
     output = torch.empty(1001, 1001, dtype=gemm.result_dtype(dtype))
     asked = choosing.asked_of(a, b, output, here=H200)
@@ -193,7 +197,9 @@ def test_a_last_step_that_is_masked_has_room_of_its_own(dtype: torch.dtype) -> N
 
 @pytest.mark.parametrize("shape", [(512, 5120, 12288), (2000, 3000, 4096), (1536, 1536, 1536)], ids=str)
 @pytest.mark.parametrize("batch", [(), (1,), (1, 1), (2,)], ids=str)
-def test_what_is_chosen_for_a_batch_is_taken(shape: tuple[int, int, int], batch: tuple[int, ...]) -> None:
+def test_configurations_chosen_for_batches_can_be_launched(
+    shape: tuple[int, int, int], batch: tuple[int, ...]
+) -> None:
     m, n, k = shape
     sizes = ((m, k), (k, n), (m, n))
     a, b, output = (torch.empty((), dtype=torch.float16).expand(*batch, *size) for size in sizes)
@@ -203,8 +209,8 @@ def test_what_is_chosen_for_a_batch_is_taken(shape: tuple[int, int, int], batch:
     assert (way.rest is not None) <= (not batch)
 
 
-def test_an_address_that_descriptors_do_not_take_is_no_trouble() -> None:
-    """Launches are kept by layout; of one layout there are tensors at odd addresses too."""
+def test_kept_launches_take_unaligned_addresses() -> None:
+    """Launches are kept by layout, and tensors of one layout may lie at odd addresses."""
     memory = torch.randn(64 * 64 + 1).half()
     for start in (0, 1, 0):
         a = memory[start : start + 64 * 64].view(64, 64)

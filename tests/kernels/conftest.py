@@ -1,0 +1,16 @@
+"""Fixtures of the tests of kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+
+@pytest.fixture(scope="module")
+def wide_memory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[torch.Tensor]:
+    """Eight gigabytes of a sparse file, which take no memory and no disk until they are touched."""
+    file = tmp_path_factory.mktemp("wide") / "sparse"
+    yield torch.from_file(str(file), shared=True, size=2**33, dtype=torch.uint8)
+    file.unlink()
