@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from tests.test_compiler_repairs import of_pixels
+from tests.compat.test_compiler_repairs import of_pixels
 from workbench import ops
 
 pytestmark = pytest.mark.gpu

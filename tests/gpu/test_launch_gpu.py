@@ -13,7 +13,7 @@ import torch
 import triton
 import triton.language as tl
 
-from tests import narrow_floats
+from tests.compat import narrow_floats
 from workbench import device
 from workbench.errors import KernelError, OutOfBoundsError, TensorMismatchError
 from workbench.interpreter import Access

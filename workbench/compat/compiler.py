@@ -3,7 +3,7 @@
 Triton's and LLVM's were seen on 3.6.0 and 3.7.1, those of ptxas on 3.6.0. Whether AMD's compiler picks wrong
 bytes was not tried: it is mended too, since both have the conversion from the same code.
 
-Tests that fail once a repair is no longer needed, in `tests/test_compiler_repairs.py`:
+Tests that fail once a repair is no longer needed, in `tests/compat/test_compiler_repairs.py`:
 `test_triton_keeps_bytes_that_it_sends` for `with_wide_shuffles` and
 `test_the_assembler_is_the_one_that_adds_to_other_registers` for `with_descriptors_of_halves`. LLVM's fault
 ends the process, so no test shows that `thawed` is still needed: it is not once

@@ -10,7 +10,7 @@ Seen on 3.6.0, 3.7.1 and 3.9.0:
   one only if the function branches. And it and `tl.associative_scan` call the function as Python has it, with
   Python's `min`. Repaired: as kernels call it.
 
-Tests that fail once Triton does the same, in `tests/test_compat.py`: `test_repair_is_still_needed` and
+Tests that fail once Triton does the same, in `tests/compat/test_compat.py`: `test_repair_is_still_needed` and
 `test_reductions_one_by_one_still_need_repair`.
 """
 

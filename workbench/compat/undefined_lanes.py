@@ -12,8 +12,8 @@ though they were not asked to, `tl.argmax` and `tl.argmin` give the first one. R
 `PropagateNan.NONE` says, and by Triton's own comparisons, in which NaN is chosen or lost depending on where
 it stands.
 
-Seen on 3.6.0, 3.7.1 and 3.9.0. `tests/test_compat.py::test_nan_and_undefined_lanes_still_need_repair` fails
-once Triton does the same (docs/decisions/008).
+Seen on 3.6.0, 3.7.1 and 3.9.0. `tests/compat/test_compat.py::test_nan_and_undefined_lanes_still_need_repair`
+fails once Triton does the same (docs/decisions/008).
 """
 
 from __future__ import annotations

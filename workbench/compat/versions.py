@@ -2,8 +2,8 @@
 
 Code outside this package asks these functions, and never for Triton's own name or version. A function is no
 longer needed when all supported versions have what it returns under one public name.
-`tests/test_compat.py::test_what_is_a_kernel`, `test_signature_and_definition` and `test_launch_options` hold
-it on each version (`make test-matrix`).
+`tests/compat/test_compat.py::test_what_is_a_kernel`, `test_signature_and_definition` and
+`test_launch_options` hold it on each version (`make test-matrix`).
 """
 
 from __future__ import annotations
