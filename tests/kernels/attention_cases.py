@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -73,7 +74,7 @@ def tensors(
     return query, key, value
 
 
-def agree(
+def assert_by_rule(
     found: torch.Tensor,
     exact: torch.Tensor,
     plainly: torch.Tensor,
@@ -127,19 +128,22 @@ def sizes_of_terms(given: Tensors, gradient: torch.Tensor, **known: Any) -> tupl
     return of_query, of_key, of_value
 
 
-def rule(
-    found: tuple[torch.Tensor, ...], exact: Tensors, plainly: tuple[torch.Tensor, ...], times: float = 2.0
+def assert_gradients_by_rule(
+    found: Sequence[torch.Tensor],
+    exact: Sequence[torch.Tensor],
+    plainly: Sequence[torch.Tensor],
+    times: float = 2.0,
 ) -> None:
-    """:func:`agree` of gradients, with the rounding step of the largest of all of them.
+    """:func:`assert_by_rule` of gradients, with the rounding step of the largest of all of them.
 
     With one key those of queries and keys are 0, the difference of equal sums that are formed in two ways.
     """
     largest = max((float(each.abs().max()) for each in exact if each.numel()), default=0.0)
     for one, other, third in zip(found, exact, plainly, strict=True):
-        agree(one, other, third, times, largest)
+        assert_by_rule(one, other, third, times, largest)
 
 
-def gradients_agree(
+def assert_gradients_right(
     found: tuple[torch.Tensor, ...], given: Tensors, gradient: torch.Tensor, **known: Any
 ) -> None:
     """Of 16 bits by FlashAttention's rule; of more, within a few rounding steps of the terms."""
@@ -148,7 +152,7 @@ def gradients_agree(
     if dtype.itemsize == 2:
         # Of queries that share keys the rule allows three times the error.
         times = 2.0 if given[0].shape[1] == given[1].shape[1] else 3.0
-        rule(found, exact, gradients(given, gradient, dtype, **known), times)
+        assert_gradients_by_rule(found, exact, gradients(given, gradient, dtype, **known), times)
         return
     for one, other, terms in zip(found, exact, sizes_of_terms(given, gradient, **known), strict=True):
         assert one.shape == other.shape
