@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch.nn import functional
 
-from workbench import device
 from workbench.kernels import gemm
 from workbench.kernels.epilogues import (
     add,
@@ -30,14 +29,7 @@ from workbench.kernels.gemm import hopper as gemm_hopper
 from workbench.kernels.gemm import hopper_pairs as gemm_hopper_pairs
 from workbench.kernels.gemm import hopper_wide as gemm_hopper_wide
 
-pytestmark = pytest.mark.gpu
-
-
-@pytest.fixture(autouse=True)
-def on_hopper() -> None:
-    if device.current().architecture != "sm_90":
-        pytest.skip("it is a kernel for Hopper")
-
+pytestmark = pytest.mark.gpu(architecture="sm_90")
 
 HALVES = [torch.float16, torch.bfloat16]
 # Whole tiles; fewer than a tile; ragged in every direction; more tiles than programs; short and long along K.
