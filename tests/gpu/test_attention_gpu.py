@@ -1,4 +1,4 @@
-"""Attention on a GPU: FlashAttention's rule over its grid, what only a GPU has room for, and determinism."""
+"""Attention on a GPU: FlashAttention's rule over its grid, long sequences, and determinism."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ def test_an_operand_may_have_an_odd_pitch_or_address(where: str, operand: int, d
 @pytest.mark.parametrize("dtype", HALVES, ids=str)
 @pytest.mark.parametrize("sizes", [(159, 31), (130, 15), (64, 48)], ids=str)
 def test_values_may_be_narrower_than_keys_at_an_odd_pitch(sizes: tuple[int, int], dtype: torch.dtype) -> None:
-    """Both go through registers to shared memory, where their layouts differ."""
+    """Keys and values go through registers to shared memory, where their layouts differ."""
     query, key, value = (
         torch.randn(1, 2, 300, size | 1, device="cuda").to(dtype)[..., :size] for size in (sizes[0], *sizes)
     )

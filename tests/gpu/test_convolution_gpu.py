@@ -1,4 +1,4 @@
-"""Convolutions on a GPU: torch's samples, what a network asks for, and what only a GPU has room for."""
+"""Convolutions on a GPU: torch's samples, layers of networks, and large images."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ LAYERS = [
     (4, 96, 14, 192, 3, 2, 1, 12),
 ]
 
-# Input, features, taps, stride, padding, dilation, groups. No count is a multiple of a tile: pixels
-# of a gradient that splits share unevenly, more splits than tiles, channels that are padded, a single column.
+# Input, features, taps, stride, padding, dilation, groups. No count is a multiple of a tile: splits share the
+# pixels of a gradient unevenly, there are more splits than tiles, padded channels, a single column.
 RAGGED: list[tuple[tuple[int, ...], int, tuple[int, ...], int, int, int, int]] = [
     ((2, 16, 33, 33), 16, (3, 3), 1, 1, 1, 1),
     ((2, 3, 33, 129), 16, (3, 3), 1, 1, 1, 1),
@@ -75,7 +75,7 @@ def assert_call_close_as_torchs(ours: Any, torchs: Any, *operands: torch.Tensor)
 @pytest.mark.filterwarnings("ignore:Using padding='same'")
 @pytest.mark.parametrize("op", on_cpu.OPERATORS, ids=lambda op: op.name)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
-def test_torchs_samples(op: Any, dtype: torch.dtype) -> None:
+def test_torchs_samples_are_right(op: Any, dtype: torch.dtype) -> None:
     torch.manual_seed(0)
     mine = getattr(ops, op.name.split(".")[-1])
     with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
@@ -90,8 +90,9 @@ def test_torchs_samples(op: Any, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("last", [True, False], ids=["channels_last", "contiguous"])
 @pytest.mark.parametrize("layer", LAYERS, ids=str)
-def test_layers_of_networks(layer: tuple[int, ...], last: bool, dtype: torch.dtype) -> None:
-    """Forward and both gradients, and the same bits in a second run."""
+def test_layers_of_networks_are_right_and_repeatable(
+    layer: tuple[int, ...], last: bool, dtype: torch.dtype
+) -> None:
     n, c, size, k, taps, stride, dilation, groups = layer
     torch.manual_seed(0)
     format = torch.channels_last if last else torch.contiguous_format
@@ -119,8 +120,8 @@ def test_layers_of_networks(layer: tuple[int, ...], last: bool, dtype: torch.dty
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
 @pytest.mark.parametrize("last", [True, False], ids=["channels_last", "contiguous"])
 @pytest.mark.parametrize("layer", RAGGED, ids=str)
-def test_sizes_that_no_tile_divides(layer: Any, last: bool, dtype: torch.dtype) -> None:
-    """Forward and both gradients; what programs without work add shows in the weight's."""
+def test_sizes_that_no_tile_divides_are_right(layer: Any, last: bool, dtype: torch.dtype) -> None:
+    """The gradient of the weight shows it if programs without work add anything."""
     shape, k, taps, stride, padding, dilation, groups = layer
     torch.manual_seed(0)
     name = f"conv{len(taps)}d"
@@ -134,13 +135,13 @@ def test_sizes_that_no_tile_divides(layer: Any, last: bool, dtype: torch.dtype) 
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)
-def test_a_transposed_convolution_whose_pixels_no_tile_divides(dtype: torch.dtype) -> None:
+def test_a_transposed_convolution_of_ragged_size_is_right(dtype: torch.dtype) -> None:
     torch.manual_seed(0)
     x, w = torch.randn(2, 8, 39, 35, device=DEVICE), torch.randn(8, 4, 3, 3, device=DEVICE)
     assert_call_close_as_torchs(ops.conv_transpose2d, F.conv_transpose2d, x.to(dtype), w.to(dtype))
 
 
-def test_tf32_by_torchs_own_switch() -> None:
+def test_tf32_follows_torchs_switch() -> None:
     torch.manual_seed(0)
     x, w = torch.randn(2, 64, 14, 14, device=DEVICE), torch.randn(64, 64, 3, 3, device=DEVICE)
     exact = F.conv2d(x.double(), w.double())
@@ -153,7 +154,7 @@ def test_tf32_by_torchs_own_switch() -> None:
 
 @pytest.mark.parametrize("groups", [1, 4])
 def test_another_batch_compiles_nothing(groups: int) -> None:
-    """Of 49 pixels each: batches whose rows 16 divides, and others; few images and many; all gradients."""
+    """Images have 49 pixels, so that 16 divides the rows of some batches only; all gradients are computed."""
     w = torch.randn(64, 32 // groups, 3, 3, device=DEVICE, dtype=torch.float16)
     w = w.to(memory_format=torch.channels_last).requires_grad_()
 
@@ -177,7 +178,7 @@ def test_another_batch_compiles_nothing(groups: int) -> None:
     assert compiled() == before
 
 
-def test_more_elements_than_31_bits_count() -> None:
+def test_more_than_two_to_the_31_elements() -> None:
     x = torch.zeros(1, 16384, 16500, 8, device=DEVICE, dtype=torch.float16).permute(0, 3, 1, 2)
     x[..., -40:, -40:].normal_()
     w = torch.randn(8, 8, 3, 3, device=DEVICE, dtype=torch.float16).to(memory_format=torch.channels_last)

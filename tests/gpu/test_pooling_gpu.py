@@ -1,4 +1,4 @@
-"""Pools and norms of images on a GPU: torch's samples, what networks ask for, and what is compiled anew."""
+"""Pools and norms of images on a GPU: torch's samples, shapes of networks, and the number of compilations."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def assert_close_as_torchs(
 
 @pytest.mark.parametrize("op", pools.OPERATORS, ids=lambda op: op.name)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_torchs_samples_of_pools(op: Any, dtype: torch.dtype) -> None:
+def test_torchs_samples_of_pools_are_right(op: Any, dtype: torch.dtype) -> None:
     torch.manual_seed(0)
     mine = getattr(ops, op.name.split(".")[-1])
     for sample in pools.samples_of(op, DEVICE, dtype):
@@ -50,8 +50,8 @@ def test_torchs_samples_of_pools(op: Any, dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("op", norms.OPERATORS, ids=lambda op: op.name)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_torchs_samples_of_norms(op: Any, dtype: torch.dtype) -> None:
-    """Results, gradients, and the running statistics."""
+def test_torchs_samples_of_norms_are_right(op: Any, dtype: torch.dtype) -> None:
+    """The running statistics are compared too."""
     torch.manual_seed(0)
     mine = getattr(ops, op.name.split(".")[-1])
     for sample in op.sample_inputs(DEVICE, dtype, requires_grad=True):
@@ -76,7 +76,7 @@ def images(shape: tuple[int, ...], dtype: torch.dtype, format: torch.memory_form
 @pytest.mark.parametrize(
     ("shape", "groups"),
     [
-        ((2, 320, 64, 64), 32),  # ten channels a group: rows split, and of channels_last 20 bytes together
+        ((2, 320, 64, 64), 32),  # ten channels a group: rows split; 20 contiguous bytes in channels_last
         ((8, 256, 128, 128), 32),  # eight: 16 bytes
         ((32, 512, 16, 16), 32),  # rows in one tile
         ((2, 1280, 8, 8), 32),
@@ -86,10 +86,9 @@ def images(shape: tuple[int, ...], dtype: torch.dtype, format: torch.memory_form
     ],
     ids=str,
 )
-def test_group_norms_of_networks(
+def test_group_norms_of_networks_are_right_and_repeatable(
     shape: tuple[int, ...], groups: int, format: torch.memory_format, dtype: torch.dtype
 ) -> None:
-    """Forward and all gradients, and the same bits in a second run."""
     torch.manual_seed(0)
     x = images(shape, dtype, format).requires_grad_()
     weight, bias = (torch.randn(shape[1], device=DEVICE, dtype=dtype, requires_grad=True) for _ in range(2))
@@ -115,10 +114,10 @@ def test_group_norms_of_networks(
 @pytest.mark.parametrize("format", FORMATS, ids=str)
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("shape", [(32, 64, 56, 56), (16, 2048, 7, 7), (3, 5, 1000, 999)], ids=str)
-def test_batch_norms_of_networks(
+def test_batch_norms_of_networks_are_right(
     shape: tuple[int, ...], training: bool, format: torch.memory_format, dtype: torch.dtype
 ) -> None:
-    """Weights and running statistics in fp32, as under mixed precision."""
+    """Weights and running statistics are fp32, as in mixed precision."""
     torch.manual_seed(0)
     x = images(shape, dtype, format).requires_grad_()
     weight, bias = (torch.randn(shape[1], device=DEVICE, requires_grad=True) for _ in range(2))
@@ -145,8 +144,8 @@ def test_batch_norms_of_networks(
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("format", FORMATS, ids=str)
-def test_pools_of_networks(format: torch.memory_format, dtype: torch.dtype) -> None:
-    """3 x 3 with stride 2, as ResNet-50's; and of a whole plane."""
+def test_pools_of_networks_are_right(format: torch.memory_format, dtype: torch.dtype) -> None:
+    """Windows of 3 x 3 with stride 2, as in ResNet-50, of 2 x 2, and of a whole plane."""
     torch.manual_seed(0)
     x = images((32, 64, 112, 112), dtype, format)
     got = ops.max_pool2d(x, 3, 2, 1, return_indices=True)
@@ -160,7 +159,7 @@ def test_pools_of_networks(format: torch.memory_format, dtype: torch.dtype) -> N
 
 
 @pytest.mark.parametrize("format", FORMATS, ids=str)
-def test_gradients_of_pools(format: torch.memory_format) -> None:
+def test_gradients_of_pools_are_torchs(format: torch.memory_format) -> None:
     torch.manual_seed(0)
     x = images((4, 16, 33, 30), torch.float32, format).requires_grad_()
     calls: list[tuple[Callable[[torch.Tensor], torch.Tensor], Callable[[torch.Tensor], torch.Tensor]]] = [
@@ -168,14 +167,15 @@ def test_gradients_of_pools(format: torch.memory_format) -> None:
         (lambda x: ops.max_pool2d(x, 3, 2, 1), lambda x: F.max_pool2d(x, 3, 2, 1)),
     ]
     for mine, torchs in calls:
-        # Not of channels_last, which torch's gradient of padded averages gets wrong on CUDA (pytorch#188344).
+        # torch gets contiguous images: with channels_last its gradient of padded averages is wrong on CUDA
+        # (pytorch#188344).
         ours, theirs = mine(x), torchs(x.contiguous())
         grad = torch.randn_like(ours)
         torch.testing.assert_close(*(torch.autograd.grad(result, x, grad)[0] for result in (ours, theirs)))
 
 
 def compiled() -> int:
-    """How many times the kernels of reductions and row operators were compiled."""
+    """Return how many times the kernels of reductions and row operators were compiled."""
     kernels = (
         reduction.reduction_kernel, rowwise.rowwise_kernel, rowwise.rowwise_tiles_kernel,
         rowwise.row_states_kernel, rowwise.apply_states_kernel,
@@ -201,7 +201,7 @@ def test_another_number_of_images_compiles_nothing(format: torch.memory_format) 
 
 
 @pytest.mark.usefixtures("much_memory")
-def test_more_elements_than_31_bits_count() -> None:
+def test_more_than_two_to_the_31_elements() -> None:
     # The tensors and their references take 50 GB; a GPU with less free memory gets a smaller image.
     height = 16384 if device.free_memory_bytes() >= 50 * 10**9 else 128
     x = torch.zeros(1, 8, height, 16500, device=DEVICE, dtype=torch.float16)
