@@ -31,6 +31,9 @@ settings.load_profile("workbench")
 
 ROOT = Path(__file__).resolve().parent.parent
 
+# Length at which the name of a case is cut off; pytest numbers cases of one name.
+LONGEST_ID = 80
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add `--daily`, with which `make test` leaves out cases of tests that take long."""
@@ -47,10 +50,17 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_make_parametrize_id(val: object) -> str | None:
-    """Name a changed argument by tensors' shapes, not numbers: every process has to find the same name."""
-    return (
-        ",".join(f"{name}={_short(value)}" for name, value in val.items()) if isinstance(val, dict) else None
-    )
+    """Name dicts, sequences, tensors and dtypes by what they hold, tensors by their shapes.
+
+    Every process has to find the same name, so a name has no address and no random number.
+    """
+    if isinstance(val, dict):
+        name = ",".join(f"{key}={_short(value)}" for key, value in val.items())
+    elif isinstance(val, (torch.Tensor, torch.dtype, tuple, list)):
+        name = _short(val)[:LONGEST_ID]
+    else:
+        return None
+    return None if " at 0x" in name else name
 
 
 def _short(value: object) -> str:
@@ -58,6 +68,8 @@ def _short(value: object) -> str:
         return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
     if isinstance(value, (list, tuple)):
         return f"({', '.join(map(_short, value))})"
+    if isinstance(value, torch.dtype):
+        return str(value).removeprefix("torch.")
     return getattr(value, "__name__", str(value))  # a function as text says where it lies
 
 
