@@ -31,6 +31,9 @@ settings.load_profile("workbench")
 
 ROOT = Path(__file__).resolve().parent.parent
 
+# Length at which the name of a case is cut off; pytest numbers cases of one name.
+LONGEST_ID = 80
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add `--daily`, with which `make test` leaves out cases of tests that take long."""
@@ -63,6 +66,8 @@ def _short(value: object) -> str:
         return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
     if isinstance(value, (list, tuple)):
         return f"({', '.join(map(_short, value))})"
+    if isinstance(value, torch.dtype):
+        return str(value).removeprefix("torch.")
     return getattr(value, "__name__", str(value))  # a function as text says where it lies
 
 
@@ -77,13 +82,29 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=left_out)
         gone = set(left_out)
         items[:] = [item for item in items if item not in gone]
-    # Whoever began a long file last would be waited for.
+    # If a long file began last, everything else would wait for it.
     seconds = seconds_of_files(times, map(_name, items))
     items.sort(key=lambda item: -seconds[_name(item).partition("::")[0]])
     reason = device.gpu_absence() or ("run them with pytest -m gpu" if device.is_interpreter() else "")
     for item in items:
-        if reason and item.get_closest_marker("gpu"):
-            item.add_marker(pytest.mark.skip(reason=f"no GPU: {reason}"))
+        mark = item.get_closest_marker("gpu")
+        if mark and (absence := reason or _other_gpu(**mark.kwargs)):
+            item.add_marker(pytest.mark.skip(reason=f"no GPU: {absence}"))
+
+
+def _other_gpu(*, architecture: str = "", name: str = "") -> str:
+    """Return why this GPU is not the one that a mark names, "" if it is.
+
+    Args:
+        architecture: the device's architecture, such as "sm_90".
+        name: a part of the device's name, such as "H200".
+    """
+    from workbench import device  # not above: it would be imported before the mode is set
+
+    here = device.current()
+    if architecture in ("", here.architecture) and name in here.name:
+        return ""
+    return f"the test needs {architecture or name}, this is {here.name} ({here.architecture})"
 
 
 def _name(item: pytest.Item) -> str:
@@ -154,7 +175,7 @@ def pretended(request: pytest.FixtureRequest) -> Iterator[Device]:
 
 @pytest.fixture
 def interrupts() -> Iterator[None]:
-    """SIGINT raises KeyboardInterrupt, also where pytest runs in the background, with SIGINT ignored."""
+    """Let SIGINT raise KeyboardInterrupt, also where pytest runs in the background, with SIGINT ignored."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)

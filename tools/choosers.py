@@ -22,7 +22,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "build" / "choosers"
 DATA = FOLDER / "coverage"
-TESTS = ("tests/kernels", "tests/operators", "tests/ops", "tests/profiler", "tests/test_tune.py")
+TESTS = ("tests/kernels", "tests/operators", "tests/ops", "tests/profiler", "tests/tune/test_tune.py")
 
 # Functions that plan, by their names: default_tile, default_splits, _plan, planned, enough_tiles, units_of.
 PLANNING = re.compile(r"(default_\w+|_?plan(ned|_\w+)?|enough_tiles|units_of|why_not\w*)")

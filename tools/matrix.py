@@ -26,9 +26,9 @@ TESTS = (
     # These compile kernels that no other test compiles.
     "tests/ops/test_cross_entropy.py",
     "tests/ops/test_softmax.py",
-    "tests/test_compat.py",
-    "tests/test_compiler_repairs.py",
-    "tests/test_interpreter.py",
+    "tests/compat/test_compat.py",
+    "tests/compat/test_compiler_repairs.py",
+    "tests/interpreter/test_watching.py",
     "tests/viz/test_layout_map.py",
     "tests/viz/test_source_lens.py",
     "tests/viz/test_strips.py",

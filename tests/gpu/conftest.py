@@ -1,4 +1,4 @@
-"""What the tests on a GPU share."""
+"""Fixtures of the tests on a GPU."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from filelock import FileLock
 
 from workbench import device
 
-# What a process may keep from one test for the next, of memory that others on this GPU may need.
+# GPU memory that a process may keep between tests; other processes on this GPU need the rest.
 KEPT_BYTES = 2**28
 
-# For a test that waits until others of many GB have ended.
+# Time limit of a test that may have to wait for other tests that use many GB.
 WAIT_SECONDS = 1800
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give tests that wait for memory more time: a test's limit counts what its fixtures wait for."""
+    """Give tests that wait for memory more time: a test's limit includes the wait of its fixtures."""
     for item in items:
         if "much_memory" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.timeout(WAIT_SECONDS))
@@ -29,7 +29,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def autograd_has_a_context() -> None:
-    """In the thread that computes gradients, the first call of cuBLAS warns that it makes a context."""
+    """Make cuBLAS's context in the thread that computes gradients: its first call there warns of that."""
     if device.current().is_gpu:
         matrix = torch.ones(16, 16, device=device.current().torch_device, requires_grad=True)
         with warnings.catch_warnings():
@@ -39,7 +39,7 @@ def autograd_has_a_context() -> None:
 
 @pytest.fixture(autouse=True)
 def _memory_is_given_back() -> Iterator[None]:
-    """torch keeps what was freed; a dozen processes on one GPU would run out of memory together."""
+    """Give freed memory back to the GPU: torch keeps it, and a dozen processes would run out of memory."""
     yield
     if torch.cuda.is_initialized() and torch.cuda.memory_reserved() > KEPT_BYTES:
         torch.cuda.empty_cache()
@@ -47,7 +47,7 @@ def _memory_is_given_back() -> Iterator[None]:
 
 @pytest.fixture
 def much_memory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """One process at a time: tensors of many GB, and something to check them with."""
+    """Let one process at a time use many GB of GPU memory."""
     folder = tmp_path_factory.getbasetemp()
     with FileLock((folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / "much_memory.lock"):
         gc.collect()
@@ -59,5 +59,5 @@ def much_memory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture
 def many(much_memory: None) -> int:
-    """2^31; less on a GPU without space for three tensors of over 4 GB and something to check them with."""
+    """Return 2^31, or less on a GPU without space for three tensors of over 4 GB and their reference."""
     return 2**31 if device.free_memory_bytes() >= 24 * 2**30 else 2**22

@@ -1,4 +1,4 @@
-"""Kernels that do a part of a fused product's work: what they finish is right."""
+"""Kernels that do a part of a fused product's work (`tools/ablation.py`) store right results."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ import pytest
 import torch
 
 from tools import ablation
-from workbench import device
 
-pytestmark = pytest.mark.gpu
+pytestmark = pytest.mark.gpu(architecture="sm_90")
 
 
 @pytest.fixture(scope="module", params=ablation.PROBLEMS, ids=str)
@@ -21,13 +20,11 @@ def problem(request: pytest.FixtureRequest) -> tuple[int, int, int]:
 
 @pytest.fixture(scope="module")
 def given(problem: tuple[int, int, int]) -> ablation.Tensors:
-    if device.current().architecture != "sm_90":
-        pytest.skip("it is a kernel for Hopper")
     return ablation.tensors(problem)
 
 
 def every_part(problem: tuple[int, int, int]) -> Iterator[ablation.Part]:
-    """Of each tile all that is done of it, and all ways to bring what is added."""
+    """Yield every part of the work on a tile, with each way to load the addends."""
     for same in ablation.parts_by_tile(problem).values():
         yield from ablation.steps_between(
             ablation.with_copies_and_products(same[0]), ablation.with_all_work(same[0])
@@ -37,17 +34,22 @@ def every_part(problem: tuple[int, int, int]) -> Iterator[ablation.Part]:
             yield ablation.with_all_work(part)
 
 
-def test_what_parts_store_is_right(problem: tuple[int, int, int], given: ablation.Tensors) -> None:
+def assert_verified(part: ablation.Part, given: ablation.Tensors) -> None:
+    """Run a part and let the tool itself compare its output."""
+    ablation.verified(part, given)
+    torch.cuda.synchronize()
+
+
+def test_every_part_stores_right_results(problem: tuple[int, int, int], given: ablation.Tensors) -> None:
     for part in every_part(problem):
-        ablation.verified(part, given)
-        torch.cuda.synchronize()
+        assert_verified(part, given)
 
 
-def test_wrong_results_are_refused(
+def test_wrong_results_of_a_part_are_refused(
     problem: tuple[int, int, int], given: ablation.Tensors, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     part = next(part for part in every_part(problem) if part.last == 2)
     right = ablation.expected(part, given)
     monkeypatch.setattr(ablation, "expected", lambda *_: right + 0.1)
     with pytest.raises(AssertionError):
-        ablation.verified(part, given)
+        assert_verified(part, given)

@@ -1,4 +1,4 @@
-"""Kernels that compilers make wrong if they are not mended, on a GPU."""
+"""Kernels that compilers miscompile without the repairs of `workbench/compat`, on a GPU."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from tests.test_compiler_repairs import of_pixels
+from tests.compat.test_compiler_repairs import of_pixels
 from workbench import ops
 
 pytestmark = pytest.mark.gpu
@@ -18,7 +18,7 @@ DEVICE = "cuda"
 
 @pytest.mark.parametrize("kind", ["plain", "mask"])
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int16])
-def test_lanes_exchange_narrow_elements(kind: str, dtype: torch.dtype) -> None:
+def test_transposed_narrow_elements_are_right(kind: str, dtype: torch.dtype) -> None:
     for images, pixels in itertools.product((1, 3, 4), (1, 2, 9, 15, 16)):
         x = torch.randint(0, 2 if kind == "mask" else 100, (images, pixels, 4), device=DEVICE).to(dtype)
         (output,) = of_pixels(x, kind).run()
@@ -27,7 +27,7 @@ def test_lanes_exchange_narrow_elements(kind: str, dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.bool, torch.int16])
 @pytest.mark.parametrize("factor", [2, 3, 4])
-def test_few_pixels_of_bytes(dtype: torch.dtype, factor: int) -> None:
+def test_pixel_shuffle_of_few_narrow_elements_is_exact(dtype: torch.dtype, factor: int) -> None:
     for images, channels, height, width in itertools.product((1, 3, 4), (1, 2, 3), (1, 2, 9, 11), (1, 2, 5)):
         shape = images, channels * factor**2, height, width
         x = torch.randint(0, 2 if dtype == torch.bool else 100, shape, device=DEVICE).to(dtype)
@@ -36,7 +36,7 @@ def test_few_pixels_of_bytes(dtype: torch.dtype, factor: int) -> None:
         assert torch.equal(ops.pixel_unshuffle(apart, factor), x), shape
 
 
-def test_permuted_bytes() -> None:
+def test_permuted_bytes_are_exact() -> None:
     for lengths in itertools.product((1, 2, 4, 5, 16), repeat=3):
         x = torch.randint(0, 100, lengths, device=DEVICE, dtype=torch.uint8)
         for order in itertools.permutations(range(3)):
@@ -45,8 +45,8 @@ def test_permuted_bytes() -> None:
 
 @pytest.mark.parametrize("keys", [1, 11, 64, 70])
 @pytest.mark.parametrize("queries", [1, 511, 512])
-def test_attention_of_heads_that_lie_next_to_each_other(queries: int, keys: int) -> None:
-    """The assembler made a product that read beyond shared memory."""
+def test_attention_of_interleaved_heads_reads_inside_shared_memory(queries: int, keys: int) -> None:
+    """The assembler, unrepaired, makes a product that reads beyond shared memory."""
     torch.manual_seed(0)
     query = torch.randn(queries, 24, 4, 2, device=DEVICE, dtype=torch.bfloat16).permute(3, 2, 0, 1)
     key = torch.randn(2 * keys * 24 * 4 + 1, device=DEVICE, dtype=torch.bfloat16)[1:]
@@ -60,6 +60,6 @@ def test_attention_of_heads_that_lie_next_to_each_other(queries: int, keys: int)
     found = [result, *torch.autograd.grad(result, given, direction)]
     wanted = [expected, *torch.autograd.grad(expected, exact, direction.double())]
     for one, other in zip(found, wanted, strict=True):
-        # Of one key the gradient of queries is 0; of ours what is left of two sums that are alike.
+        # With one key the gradient of queries is 0; ours is the rounding of a difference of equal sums.
         atol = max(2e-2 * float(other.detach().abs().max()), 1e-3)
         torch.testing.assert_close(one.double(), other, rtol=2e-2, atol=atol)

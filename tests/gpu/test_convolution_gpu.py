@@ -1,4 +1,4 @@
-"""Convolutions on a GPU: torch's samples, what a network asks for, and what only a GPU has room for."""
+"""Convolutions on a GPU: torch's samples, layers of networks, and large images."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ LAYERS = [
     (4, 96, 14, 192, 3, 2, 1, 12),
 ]
 
-# Input, features, taps, stride, padding, dilation, groups. No count is a multiple of a tile: pixels
-# of a gradient that splits share unevenly, more splits than tiles, channels that are padded, a single column.
+# Input, features, taps, stride, padding, dilation, groups. No count is a multiple of a tile: splits share the
+# pixels of a gradient unevenly, there are more splits than tiles, padded channels, a single column.
 RAGGED: list[tuple[tuple[int, ...], int, tuple[int, ...], int, int, int, int]] = [
     ((2, 16, 33, 33), 16, (3, 3), 1, 1, 1, 1),
     ((2, 3, 33, 129), 16, (3, 3), 1, 1, 1, 1),
@@ -52,14 +52,14 @@ RAGGED: list[tuple[tuple[int, ...], int, tuple[int, ...], int, int, int, int]] =
 ]
 
 
-def close_as_torchs(ours: torch.Tensor, torchs: torch.Tensor, exact: torch.Tensor) -> None:
-    """The accuracy rule: at most twice torch's error, and a rounding of the largest value."""
+def assert_close_as_torchs(ours: torch.Tensor, torchs: torch.Tensor, exact: torch.Tensor) -> None:
+    """Check the accuracy rule: at most twice torch's error, plus a rounding of the largest value."""
     rounding = torch.finfo(ours.dtype).eps * exact.abs().max()
     assert (ours - exact).abs().max() <= 2 * (torchs - exact).abs().max() + rounding
 
 
-def judged(ours: Any, torchs: Any, *operands: torch.Tensor) -> None:
-    """Result and gradients by the rule."""
+def assert_call_close_as_torchs(ours: Any, torchs: Any, *operands: torch.Tensor) -> None:
+    """Check result and gradients by the accuracy rule."""
     found: list[tuple[torch.Tensor, ...]] = []
     with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
         for call, dtype in ((ours, None), (torchs, None), (torchs, torch.float64)):
@@ -69,13 +69,13 @@ def judged(ours: Any, torchs: Any, *operands: torch.Tensor) -> None:
                 gradient = torch.randn_like(result)
             found.append((result, *torch.autograd.grad(result, given, gradient.to(result.dtype))))
     for mine, theirs, exact in zip(*found, strict=True):
-        close_as_torchs(mine, theirs, exact)
+        assert_close_as_torchs(mine, theirs, exact)
 
 
 @pytest.mark.filterwarnings("ignore:Using padding='same'")
 @pytest.mark.parametrize("op", on_cpu.OPERATORS, ids=lambda op: op.name)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
-def test_torchs_samples(op: Any, dtype: torch.dtype) -> None:
+def test_torchs_samples_are_right(op: Any, dtype: torch.dtype) -> None:
     torch.manual_seed(0)
     mine = getattr(ops, op.name.split(".")[-1])
     with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
@@ -90,8 +90,9 @@ def test_torchs_samples(op: Any, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("last", [True, False], ids=["channels_last", "contiguous"])
 @pytest.mark.parametrize("layer", LAYERS, ids=str)
-def test_layers_of_networks(layer: tuple[int, ...], last: bool, dtype: torch.dtype) -> None:
-    """Forward and both gradients, and the same bits in a second run."""
+def test_layers_of_networks_are_right_and_repeatable(
+    layer: tuple[int, ...], last: bool, dtype: torch.dtype
+) -> None:
     n, c, size, k, taps, stride, dilation, groups = layer
     torch.manual_seed(0)
     format = torch.channels_last if last else torch.contiguous_format
@@ -103,13 +104,13 @@ def test_layers_of_networks(layer: tuple[int, ...], last: bool, dtype: torch.dty
     torchs = F.conv2d(x, w, groups=groups, **options)
     exact = F.conv2d(x.double(), w.double(), groups=groups, **options)
     assert ours.is_contiguous(memory_format=format)
-    close_as_torchs(ours, torchs, exact)
+    assert_close_as_torchs(ours, torchs, exact)
     grad = torch.randn_like(ours)
     all_three = [
         torch.autograd.grad(result, (x, w), grad.to(result.dtype)) for result in (ours, torchs, exact)
     ]
     for mine, theirs, right in zip(*all_three, strict=True):
-        close_as_torchs(mine, theirs, right)
+        assert_close_as_torchs(mine, theirs, right)
     again = ops.conv2d(x, w, groups=groups, **options)
     assert torch.equal(ours, again)
     for mine, repeated in zip(all_three[0], torch.autograd.grad(again, (x, w), grad), strict=True):
@@ -119,8 +120,8 @@ def test_layers_of_networks(layer: tuple[int, ...], last: bool, dtype: torch.dty
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
 @pytest.mark.parametrize("last", [True, False], ids=["channels_last", "contiguous"])
 @pytest.mark.parametrize("layer", RAGGED, ids=str)
-def test_sizes_that_no_tile_divides(layer: Any, last: bool, dtype: torch.dtype) -> None:
-    """Forward and both gradients; what programs without work add shows in the weight's."""
+def test_sizes_that_no_tile_divides_are_right(layer: Any, last: bool, dtype: torch.dtype) -> None:
+    """The gradient of the weight shows it if programs without work add anything."""
     shape, k, taps, stride, padding, dilation, groups = layer
     torch.manual_seed(0)
     name = f"conv{len(taps)}d"
@@ -129,17 +130,18 @@ def test_sizes_that_no_tile_divides(layer: Any, last: bool, dtype: torch.dtype) 
     x = torch.randn(shape, device=DEVICE).to(dtype).to(memory_format=format)
     w = torch.randn(k, shape[1] // groups, *taps, device=DEVICE).to(dtype)
     options = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
-    judged(partial(getattr(ops, name), **options), partial(getattr(F, name), **options), x, w)
+    ours, torchs = (partial(getattr(module, name), **options) for module in (ops, F))
+    assert_call_close_as_torchs(ours, torchs, x, w)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)
-def test_a_transposed_convolution_whose_pixels_no_tile_divides(dtype: torch.dtype) -> None:
+def test_a_transposed_convolution_of_ragged_size_is_right(dtype: torch.dtype) -> None:
     torch.manual_seed(0)
     x, w = torch.randn(2, 8, 39, 35, device=DEVICE), torch.randn(8, 4, 3, 3, device=DEVICE)
-    judged(ops.conv_transpose2d, F.conv_transpose2d, x.to(dtype), w.to(dtype))
+    assert_call_close_as_torchs(ops.conv_transpose2d, F.conv_transpose2d, x.to(dtype), w.to(dtype))
 
 
-def test_tf32_by_torchs_own_switch() -> None:
+def test_tf32_follows_torchs_switch() -> None:
     torch.manual_seed(0)
     x, w = torch.randn(2, 64, 14, 14, device=DEVICE), torch.randn(64, 64, 3, 3, device=DEVICE)
     exact = F.conv2d(x.double(), w.double())
@@ -152,7 +154,7 @@ def test_tf32_by_torchs_own_switch() -> None:
 
 @pytest.mark.parametrize("groups", [1, 4])
 def test_another_batch_compiles_nothing(groups: int) -> None:
-    """Of 49 pixels each: batches whose rows 16 divides, and others; few images and many; all gradients."""
+    """Images have 49 pixels, so that 16 divides the rows of some batches only; all gradients are computed."""
     w = torch.randn(64, 32 // groups, 3, 3, device=DEVICE, dtype=torch.float16)
     w = w.to(memory_format=torch.channels_last).requires_grad_()
 
@@ -176,7 +178,7 @@ def test_another_batch_compiles_nothing(groups: int) -> None:
     assert compiled() == before
 
 
-def test_more_elements_than_31_bits_count() -> None:
+def test_more_than_two_to_the_31_elements() -> None:
     x = torch.zeros(1, 16384, 16500, 8, device=DEVICE, dtype=torch.float16).permute(0, 3, 1, 2)
     x[..., -40:, -40:].normal_()
     w = torch.randn(8, 8, 3, 3, device=DEVICE, dtype=torch.float16).to(memory_format=torch.channels_last)

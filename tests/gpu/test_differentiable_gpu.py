@@ -1,4 +1,4 @@
-"""What every differentiable operator has in common, on a GPU, where calls are kept ready."""
+"""Properties of every differentiable operator on a GPU, where launches are kept."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ def tensors_on_the_gpu() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_batched_gradients(name: str) -> None:
-    """A batch of gradients equals the gradients one by one."""
+def test_batched_gradients_equal_single_ones(name: str) -> None:
     case = CASES[name]
     tensors = followed(case, (True,) * case.followed + (False,) * case.fixed)
     leaves = [t for t in tensors if t.requires_grad]
@@ -36,8 +35,8 @@ def test_batched_gradients(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_negated_views(name: str) -> None:
-    """As what they stand for, behind calls that keep all of theirs ready."""
+def test_negated_views_give_the_results_of_their_values(name: str) -> None:
+    """Plain tensors come first, so that the negated views find kept launches."""
     case = CASES[name]
     chosen = (True,) * case.followed + (False,) * case.fixed
     tensors = followed(case, chosen)
@@ -62,6 +61,6 @@ def test_negated_views(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_vmaps(name: str) -> None:
-    """Gradients are computed in another thread here."""
-    on_cpu.test_vmaps(name)
+def test_vmaps_are_as_torchs(name: str) -> None:
+    """Unlike on the CPU, autograd computes gradients in another thread."""
+    on_cpu.test_vmaps_are_as_torchs(name)

@@ -1,6 +1,6 @@
-"""Problems drawn at random, other ones in each run: ragged sizes, any layout, forward and gradients.
+"""Random problems, new ones in each run: ragged sizes, any layout, forward and gradients.
 
-What fails says its family and seed: `tests.drawn.check(family, seed, "cuda")` draws it again.
+A failure names its family and seed: `tests.drawn.check(family, seed, "cuda")` draws it again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tests.everything import examples
 
 pytestmark = pytest.mark.gpu
 
-# Problems of a test, and tests of a family, which may run side by side: a problem takes seconds to compile.
+# Problems of a test, and tests of a family. Tests may run in parallel: a problem takes seconds to compile.
 DRAWS = examples(20)
 TESTS = {
     "convolution": 20, "attention": 12, "product": 10, "rows": 10, "channels": 10, "moved": 2, "grouped": 2,
@@ -38,7 +38,7 @@ def test_every_family_is_drawn() -> None:
 @pytest.mark.parametrize(
     ("family", "number"), [(family, number) for family, count in TESTS.items() for number in range(count)]
 )
-def test_as_torch(family: str, number: int) -> None:
+def test_random_problems_are_as_torchs(family: str, number: int) -> None:
     wrong = []
     for seed in random.SystemRandom().sample(range(2**31), DRAWS):
         try:

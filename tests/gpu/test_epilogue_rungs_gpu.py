@@ -13,7 +13,7 @@ from workbench.teach.rungs import gemm_ladder
 
 pytestmark = pytest.mark.gpu
 
-# Multiples of every tile; of no access; few rows.
+# Multiples of every tile; multiples of no access width; few rows.
 SIZES = [(512, 512, 256), (777, 131, 99), (16, 1024, 64)]
 
 
@@ -23,7 +23,7 @@ def half(*shape: int, seed: int = 0) -> torch.Tensor:
 
 
 @pytest.mark.parametrize(("m", "n", "k"), SIZES)
-def test_one_chain_by_the_rung_by_the_package_and_in_several_kernels(m: int, n: int, k: int) -> None:
+def test_rung_plan_operator_and_separate_kernels_agree_on_a_chain(m: int, n: int, k: int) -> None:
     a, b = half(m, k) / k**0.5, half(k, n, seed=1)
     first, row = half(m, n, seed=2), half(n, seed=3)
     exact = functional.gelu(a.double() @ b.double() + first + row, approximate="tanh")
@@ -43,7 +43,7 @@ def test_one_chain_by_the_rung_by_the_package_and_in_several_kernels(m: int, n: 
 
 
 @pytest.mark.parametrize(("m", "n", "k"), [(512, 256, 256), (777, 131, 99)])
-def test_the_norm_of_a_product_whose_rows_fit(m: int, n: int, k: int) -> None:
+def test_rms_norm_of_a_product_is_right(m: int, n: int, k: int) -> None:
     a, b, weight = half(m, k), half(k, n, seed=1), half(n, seed=2)
     (got,) = gemm_ladder.product_rms_norm(a, b, weight, torch.empty(m, n, device="cuda").half()).run()
     exact = functional.rms_norm(a.double() @ b.double(), (n,), weight.double(), 1e-5)

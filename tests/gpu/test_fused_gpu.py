@@ -1,4 +1,4 @@
-"""Fused products on a GPU: the instances that large products get, narrow results, graphs with other seeds."""
+"""Fused products on a GPU: instances of large products, narrow results, graphs with other seeds."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ def numbers(*shape: int, dtype: torch.dtype = torch.float16, seed: int = 0) -> t
 
 
 def assert_near(got: torch.Tensor, torchs: torch.Tensor, exact: torch.Tensor, roundings: int = 1) -> None:
-    """At most twice as far from float64 as torch, and one rounding of the largest value."""
+    """Check that the error from float64 is at most twice torch's plus roundings of the largest value."""
     assert (got.shape, got.dtype) == (torchs.shape, torchs.dtype)
     off, theirs = ((t.double() - exact).abs().max().item() for t in (got, torchs))
     assert off <= 2 * theirs + roundings * exact.abs().max().item() * torch.finfo(got.dtype).eps
 
 
 @pytest.mark.parametrize("case", suites.get("fused").cases, ids=str)
-def test_the_products_that_are_measured(case: suites.Case) -> None:
-    """All of the suite, whatever template and tile they get; addends of fp16 and of fp32."""
+def test_the_products_of_the_suite_are_right(case: suites.Case) -> None:
+    """Every template and tile that the suite's sizes choose, with addends of fp16 and of fp32."""
     m, n, k = (case.case[key] for key in "mnk")
     a, b, v = numbers(m, k), numbers(k, n, seed=1), numbers(n, seed=4)
     rows = slice(0, min(m, 256))
@@ -75,7 +75,7 @@ CHAINS: dict[str, tuple[Callable[..., Epilogue], Callable[..., torch.Tensor]]] =
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("chain", CHAINS.values(), ids=CHAINS)
-def test_chains(
+def test_chains_are_right_at_first_and_when_kept(
     chain: tuple[Callable[..., Epilogue], Callable[..., torch.Tensor]], dtype: torch.dtype
 ) -> None:
     make, meaning = chain
@@ -91,7 +91,7 @@ def test_chains(
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)
 @pytest.mark.parametrize("dims", [(0, 2, 1, 3), (2, 1, 0, 3), (3, 1, 2, 0)], ids=str)
-def test_a_batch_may_be_stored_permuted(dims: tuple[int, ...], dtype: torch.dtype) -> None:
+def test_a_batch_is_stored_permuted(dims: tuple[int, ...], dtype: torch.dtype) -> None:
     a, b = numbers(6, 200, 96, dtype=dtype), numbers(6, 96, 256, dtype=dtype, seed=1)
     for second in (b, b[0]):
         got = ops.fused_matmul(a, second, epilogue=relu() | permuted((6, 200, 4, 64), dims))
@@ -112,8 +112,8 @@ EXPONENTIALS: dict[str, tuple[Callable[[], Epilogue], Callable[..., torch.Tensor
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("name", EXPONENTIALS)
-def test_exponentials_of_numbers_that_are_alike(name: str, dtype: torch.dtype) -> None:
-    """Among others their rounding steps, which are as many as the exponent is large, would not show."""
+def test_activations_are_right_around_many_values(name: str, dtype: torch.dtype) -> None:
+    """Values of one magnitude each: the rounding of the exponent grows with it, and larger values hide it."""
     make, torchs = EXPONENTIALS[name]
     wide = torch.promote_types(dtype, torch.float32)
     identity = torch.eye(256, device="cuda", dtype=dtype)
@@ -122,7 +122,7 @@ def test_exponentials_of_numbers_that_are_alike(name: str, dtype: torch.dtype) -
         got, theirs = ops.fused_matmul(a, identity, epilogue=make(), out_dtype=wide), torchs(a.to(wide))
         x = a.double()
         exact = torchs(x)
-        if name == "fast_gelu":  # 1 + tanh of torch's own is mostly rounding steps
+        if name == "fast_gelu":  # the 1 + tanh of torch's formula is mostly rounding
             exact = x * torch.sigmoid(2 * math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))
         if around == -88.5 and wide == torch.float32:  # torch's exponential is infinite below -88.7
             got, theirs, exact = (each[a > -88.7] for each in (got, theirs, exact))
@@ -143,7 +143,7 @@ LINKS: list[tuple[Callable[[torch.Tensor], Epilogue], Callable[..., torch.Tensor
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
 @pytest.mark.parametrize("seed", range(8))
-def test_any_chain_is_the_chain_of_torchs(seed: int, dtype: torch.dtype) -> None:
+def test_any_chain_is_as_torchs_functions_in_turn(seed: int, dtype: torch.dtype) -> None:
     drawn = random.Random(seed)
     a, b, d = numbers(200, 40, dtype=dtype), numbers(40, 160, dtype=dtype), numbers(200, 160, dtype=dtype)
     chain, exact, theirs = Epilogue(), a.double() @ b.double(), a.float() @ b.float()
@@ -153,7 +153,7 @@ def test_any_chain_is_the_chain_of_torchs(seed: int, dtype: torch.dtype) -> None
     assert_near(ops.fused_matmul(a, b, epilogue=chain), theirs.to(dtype), exact)
 
 
-def test_int8_with_scales_into_int8_and_fp8_into_fp8() -> None:
+def test_int8_and_fp8_are_scaled_and_stored_narrow() -> None:
     a, b = (numbers(512, 512, seed=seed).mul(20).round().clamp(-127, 127).to(torch.int8) for seed in (0, 1))
     rows, cols = (numbers(512, dtype=torch.float32, seed=seed).abs() for seed in (2, 3))
     got = ops.fused_matmul(
@@ -168,7 +168,7 @@ def test_int8_with_scales_into_int8_and_fp8_into_fp8() -> None:
     torch.testing.assert_close(got.double(), exact, rtol=2**-3, atol=2**-6)
 
 
-def test_dropout_in_a_graph_takes_another_seed_and_is_the_meaning() -> None:
+def test_dropout_in_a_graph_follows_the_seed() -> None:
     a, b = numbers(640, 256), numbers(256, 512, seed=1)
     seed = torch.tensor([5], device="cuda")
     chain = dropout(0.25, seed)
@@ -186,7 +186,7 @@ def test_dropout_in_a_graph_takes_another_seed_and_is_the_meaning() -> None:
     assert not torch.equal(*dropped)
 
 
-def test_groups_and_images() -> None:
+def test_fused_grouped_products_and_convolutions_are_right() -> None:
     a, w, v = numbers(300, 128), numbers(4, 128, 256, seed=1), numbers(4, 256, seed=2)
     offs = torch.tensor([100, 100, 230, 300], dtype=torch.int32, device="cuda")
     group = torch.searchsorted(offs, torch.arange(300, device="cuda"), right=True)
@@ -201,7 +201,7 @@ def test_groups_and_images() -> None:
     assert_near(got, (functional.conv2d(x, taps, v[0, :64], padding=1) + d).relu(), exact)
 
 
-def test_gradients_as_torchs() -> None:
+def test_gradients_are_as_torchs() -> None:
     a, b, v = numbers(300, 200), numbers(200, 120, seed=1), numbers(120, seed=2)
     found = []
     for make, dtype in (

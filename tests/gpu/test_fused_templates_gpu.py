@@ -1,4 +1,4 @@
-"""Fused templates on a GPU: right at any size, layout and instance, as torch's, the same in every run."""
+"""Fused templates on a GPU: right at any size, layout and instance, and the same in every run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from workbench.launch import Launch
 pytestmark = pytest.mark.gpu
 
 names = pytest.mark.parametrize("name", SHAPES)
-# m, n, k and l: multiples of every tile; of no access; rows that no tile has; one row; k in one tile.
+# m, n, k and l: multiples of every tile; multiples of no access width; rows of no tile's length; one row; K
+# in one tile.
 SIZES = [
     (1024, 512, 256, 128),
     (777, 131, 99, 57),
@@ -33,7 +34,7 @@ SIZES = [
 def given(
     name: str, sizes: tuple[int, int, int, int], dtype: torch.dtype, layout: str = "nn"
 ) -> list[torch.Tensor]:
-    """Its tensors: products are standard normal."""
+    """Return the operator's tensors, scaled so that products are standard normal."""
     lengths = dict(zip("mnkl", sizes, strict=True))
     tensors = []
     for i, shape in enumerate((("m", "k"), *SHAPES[name])):
@@ -47,7 +48,7 @@ def given(
 
 
 def assert_near(got: torch.Tensor, name: str, tensors: list[torch.Tensor], *options: Any) -> None:
-    """At most twice as far from float64 as torch's composition, and a few roundings of the largest value."""
+    """Check the error: at most twice torch's composition's, plus a few roundings of the largest value."""
     exact = getattr(reference, name)(*[t.double() for t in tensors], *options)
     torchs = getattr(reference, name)(*tensors, *options)
     assert (got.shape, got.dtype) == (torchs.shape, torchs.dtype)
@@ -59,7 +60,9 @@ def assert_near(got: torch.Tensor, name: str, tensors: list[torch.Tensor], *opti
 @names
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
-def test_as_torchs_composition(name: str, sizes: tuple[int, int, int, int], dtype: torch.dtype) -> None:
+def test_results_are_as_near_as_torchs_composition(
+    name: str, sizes: tuple[int, int, int, int], dtype: torch.dtype
+) -> None:
     for layout in ("nn", "nt", "tn"):
         tensors = given(name, sizes, dtype, layout)
         assert_near(getattr(ops, name)(*tensors), name, tensors)
@@ -68,15 +71,17 @@ def test_as_torchs_composition(name: str, sizes: tuple[int, int, int, int], dtyp
 @pytest.mark.parametrize("layout", ["ntn", "nnt"])
 @pytest.mark.parametrize("sizes", [(239, 2, 787, 31), (100, 57, 131, 99)], ids=str)
 @pytest.mark.parametrize("name", ["swiglu", "matmul_matmul"])
-def test_weights_of_other_layouts(name: str, sizes: tuple[int, int, int, int], layout: str) -> None:
-    """One along K and one along N, at odd pitches, both of which take one place in shared memory."""
+def test_weights_of_two_layouts_share_a_place_in_shared_memory(
+    name: str, sizes: tuple[int, int, int, int], layout: str
+) -> None:
+    """The first weight is contiguous along K and the other along N, or conversely, at odd pitches."""
     for dtype in (torch.float16, torch.bfloat16):
         tensors = given(name, sizes, dtype, layout)
         assert_near(getattr(ops, name)(*tensors), name, tensors)
 
 
 @names
-def test_in_tf32(name: str) -> None:
+def test_tf32_is_used_where_torch_allows_it(name: str) -> None:
     tensors = given(name, (777, 300, 200, 100), torch.float32)
     settings = torch.backends.cuda.matmul
     before = settings.fp32_precision
@@ -91,7 +96,7 @@ def test_in_tf32(name: str) -> None:
 
 @names
 @pytest.mark.parametrize("batch", [(), (1,)], ids=str)
-def test_one_input_for_a_batch_of_weights(name: str, batch: tuple[int, ...]) -> None:
+def test_one_input_serves_a_batch_of_weights(name: str, batch: tuple[int, ...]) -> None:
     first, *others = given(name, (130, 100, 64, 40), torch.float16)
     tensors = [
         first.expand(*batch, *first.shape),
@@ -101,7 +106,7 @@ def test_one_input_for_a_batch_of_weights(name: str, batch: tuple[int, ...]) -> 
 
 
 @names
-def test_batches_and_gradients(name: str) -> None:
+def test_gradients_of_batches_are_as_torchs(name: str) -> None:
     tensors = given(name, (96, 70, 40, 24), torch.float32)
     tensors[0] = tensors[0].view(2, 48, 40)
     leaves = [t.clone().requires_grad_() for t in tensors]
@@ -131,7 +136,7 @@ def every_template(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, **options:
 
 @pytest.mark.parametrize("depth", [32, 128, 200], ids=str)
 @pytest.mark.parametrize("is_turned", [False, True], ids=["B along n", "B along k"])
-def test_descriptors_bring_what_pointers_do(depth: int, is_turned: bool) -> None:
+def test_descriptors_give_the_results_of_pointers(depth: int, is_turned: bool) -> None:
     generator = torch.Generator("cuda").manual_seed(0)
     shapes = ((300, depth), (depth, 192), (192, 64))
     a, b, c = (torch.randint(-3, 4, shape, generator=generator, device="cuda").half() / 8 for shape in shapes)
@@ -163,7 +168,7 @@ def test_kept_launches_take_other_tensors_and_addresses(name: str) -> None:
 
 
 @names
-def test_in_a_cuda_graph(name: str) -> None:
+def test_a_cuda_graph_follows_new_values(name: str) -> None:
     tensors = given(name, (200, 96, 64, 48), torch.float16)
     function = getattr(ops, name)
     function(*tensors)
@@ -179,7 +184,7 @@ def test_in_a_cuda_graph(name: str) -> None:
 
 
 @pytest.mark.parametrize("activation", gemm_gated.ACTIVATIONS)
-def test_activations(activation: str) -> None:
+def test_every_activation_is_right(activation: str) -> None:
     a, b, c = (torch.randn(shape, device="cuda") for shape in ((100, 64), (64, 80), (80, 64)))
     got = gemm_pair.launch(a, b, c, activation=activation).run()[0]
     want = reference.matmul_matmul(a.double(), b.double(), c.double(), activation)
@@ -192,8 +197,8 @@ def test_activations(activation: str) -> None:
 
 
 @pytest.mark.usefixtures("much_memory")
-def test_offsets_of_64_bits() -> None:
-    """A product whose last rows lie behind 2^31 elements of the output."""
+def test_more_than_two_to_the_31_elements() -> None:
+    """The last rows of the output begin beyond 2^31 elements."""
     m, n = 2**24 + 40, 128
     a, b = torch.ones(1, 16, device="cuda").half().expand(m, 16), torch.ones(16, n, device="cuda").half()
     output = torch.empty(m, n, dtype=torch.float16, device="cuda")

@@ -1,4 +1,4 @@
-"""Matrix products on a GPU: each template right at any size and layout, as torch's, the same in every run."""
+"""Matrix products on a GPU: each template is right at any size and layout, and the same in every run."""
 
 from __future__ import annotations
 
@@ -62,7 +62,11 @@ LAYOUTS = ["nn", "nt", "tn", "tt"]
 def matrices(
     shape: Sequence[int], layout: str, dtype: torch.dtype, *, whole: bool = False
 ) -> list[torch.Tensor]:
-    """A [m, k] and B [k, n] in a layout; whole: of small integers, whose products and sums are exact."""
+    """Return A [m, k] and B [k, n] in a layout.
+
+    Args:
+        whole: make them of small integers, whose products and sums are exact.
+    """
     m, n, k = shape
     given = []
     for seed, (letter, size) in enumerate(zip(layout, ((m, k), (k, n)), strict=True)):
@@ -93,7 +97,7 @@ def test_integers_are_multiplied_exactly(
 
 @pytest.mark.parametrize("dtype", [torch.int8, *gemm.FP8], ids=str)
 @pytest.mark.parametrize("way", ["as chosen", "one program a tile", "K split"])
-def test_narrow_types(dtype: torch.dtype, way: str) -> None:
+def test_int8_and_fp8_are_multiplied_exactly(dtype: torch.dtype, way: str) -> None:
     for shape in ((495, 533, 71), (512, 768, 256)):
         a, b = matrices(shape, "nt", dtype, whole=True)
         got = gemm.launch(a, b, **WAYS[way]).run()[0]
@@ -102,10 +106,10 @@ def test_narrow_types(dtype: torch.dtype, way: str) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_accuracy(shape: Sequence[int], dtype: torch.dtype) -> None:
-    """At most twice as far from float64 as torch's, and one rounding of the largest value.
+def test_the_error_is_at_most_twice_torchs(shape: Sequence[int], dtype: torch.dtype) -> None:
+    """The reference is float64, and one rounding of the largest value is added.
 
-    Of float64 itself there is nothing more exact: two orders of summing differ by some sqrt(k) roundings.
+    For float64 itself there is no better reference: two orders of summing differ by about sqrt(k) roundings.
     """
     a, b = matrices(shape, "nn", dtype)
     exact = a.double() @ b.double()
@@ -114,7 +118,7 @@ def test_accuracy(shape: Sequence[int], dtype: torch.dtype) -> None:
     assert off <= 2 * theirs + roundings * exact.abs().max().item() * torch.finfo(dtype).eps
 
 
-def test_tf32_by_torchs_switch() -> None:
+def test_tf32_follows_torchs_switch() -> None:
     a, b = matrices((256, 256, 256), "nn", torch.float32)
     exact = a.double() @ b.double()
     errors = []
@@ -130,7 +134,7 @@ def test_tf32_by_torchs_switch() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
 @pytest.mark.parametrize("op", OPERATORS, ids=lambda op: op.formatted_name)
-def test_torchs_samples(op: Any, dtype: torch.dtype) -> None:
+def test_torchs_samples_are_as_torchs(op: Any, dtype: torch.dtype) -> None:
     assert_samples_as_torch(op, "cuda", dtype)
 
 
@@ -143,8 +147,8 @@ def test_the_same_bits_in_every_run() -> None:
 
 
 @pytest.mark.usefixtures("much_memory")
-def test_more_than_2_to_the_31_elements() -> None:
-    """The last rows of A lie beyond, and so does the end of the output in the second product."""
+def test_more_than_two_to_the_31_elements() -> None:
+    """The last rows of A and, in the second product, the end of the output lie beyond 2^31 elements."""
     a = torch.zeros(70000, 32768, dtype=torch.float16, device="cuda")
     a[-1] = 1
     b = torch.ones(32768, 16, dtype=torch.float16, device="cuda")

@@ -1,4 +1,4 @@
-"""The ping-pong template: right for every layout, length, tile and epilogue, each time anew."""
+"""The ping-pong template is right for every layout, length, tile and epilogue, on every run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch.nn import functional
 
-from workbench import device
 from workbench.kernels import gemm
 from workbench.kernels.epilogues import (
     add,
@@ -30,14 +29,7 @@ from workbench.kernels.gemm import hopper as gemm_hopper
 from workbench.kernels.gemm import hopper_pairs as gemm_hopper_pairs
 from workbench.kernels.gemm import hopper_wide as gemm_hopper_wide
 
-pytestmark = pytest.mark.gpu
-
-
-@pytest.fixture(autouse=True)
-def on_hopper() -> None:
-    if device.current().architecture != "sm_90":
-        pytest.skip("it is a kernel for Hopper")
-
+pytestmark = pytest.mark.gpu(architecture="sm_90")
 
 HALVES = [torch.float16, torch.bfloat16]
 # Whole tiles; fewer than a tile; ragged in every direction; more tiles than programs; short and long along K.
@@ -52,9 +44,18 @@ TILES = [
 
 
 def whole(*shape: int, dtype: torch.dtype = torch.float16, seed: int = 0) -> torch.Tensor:
-    """Numbers of which every product and sum here is exact in fp32."""
+    """Return whole numbers, so that every product and sum here is exact in fp32."""
     generator = torch.Generator("cuda").manual_seed(seed)
     return torch.randint(-3, 4, shape, generator=generator, device="cuda").to(dtype)
+
+
+def laid(
+    layout: str, m: int, n: int, k: int, dtype: torch.dtype = torch.float16
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return A [m, k] and B [k, n] of whole numbers, in a layout such as "nt"."""
+    a = whole(m, k, dtype=dtype) if layout[0] == "n" else whole(k, m, dtype=dtype).t()
+    b = whole(k, n, dtype=dtype, seed=1) if layout[1] == "n" else whole(n, k, dtype=dtype, seed=1).t()
+    return a, b
 
 
 def half(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -70,7 +71,7 @@ def poisoned(m: int, n: int, dtype: torch.dtype = torch.float32) -> torch.Tensor
 @pytest.mark.parametrize(("m", "n", "k"), SIZES)
 @pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
 def test_integers_are_multiplied_exactly(m: int, n: int, k: int, layout: str, dtype: torch.dtype) -> None:
-    # Pitches are multiples of 16 bytes, as TMA wants them, be the length what it is.
+    # Pitches are multiples of 16 bytes for every length, as TMA requires.
     rows, cols = -(-m // 8) * 8, -(-n // 8) * 8
     a = whole(m, k, dtype=dtype) if layout[0] == "n" else whole(k, rows, dtype=dtype)[:, :m].t()
     b = whole(k, cols, dtype=dtype, seed=1)[:, :n] if layout[1] == "n" else whole(n, k, dtype=dtype).t()
@@ -82,7 +83,7 @@ def test_integers_are_multiplied_exactly(m: int, n: int, k: int, layout: str, dt
 
 @pytest.mark.parametrize(("tile", "stages"), TILES, ids=str)
 @pytest.mark.parametrize("programs", [1, 3, None])
-def test_every_tile_and_number_of_programs(
+def test_every_tile_and_number_of_programs_is_exact(
     tile: tuple[int, int, int], stages: int, programs: int | None
 ) -> None:
     a, b, addend = whole(1000, 328), whole(328, 776, seed=1), whole(1000, 776, seed=2)
@@ -102,10 +103,10 @@ def test_every_tile_and_number_of_programs(
     "tile", [(128, 128, 64), (64, 256, 64), (256, 64, 64), (64, 64, 64), (128, 128, 32)], ids=str
 )
 @pytest.mark.parametrize("tiles_of_each", [1, 2, 1.5, 3])
-def test_products_that_begin_as_what_is_added(
+def test_accumulators_may_begin_as_the_addend(
     tiles_of_each: float, tile: tuple[int, int, int], dtype: torch.dtype
 ) -> None:
-    """As they do where a program has two tiles; into rows that are part of longer ones."""
+    """Programs with two tiles begin that way. The output's rows are parts of longer ones."""
     m, n, k = 1000, 520, 1096
     a, b = whole(m, k, dtype=dtype), whole(k, n, dtype=dtype, seed=1)
     first, second = whole(m, n, dtype=dtype, seed=2), whole(m, 1024, dtype=dtype, seed=3)[:, :n]
@@ -130,11 +131,10 @@ def test_products_that_begin_as_what_is_added(
 @pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
 @pytest.mark.parametrize("programs", [24, 30])
 @pytest.mark.parametrize("stages", [5, 6])
-def test_tiles_that_end_by_halves(stages: int, layout: str, programs: int) -> None:
-    """Of two tiles for each program, or one for some; however A and B lie."""
+def test_tiles_that_end_by_halves_are_exact(stages: int, layout: str, programs: int) -> None:
+    """Programs have two tiles, or some have one; A and B have any layout."""
     m, n, k = 1000, 712, 1096
-    a = whole(m, k) if layout[0] == "n" else whole(k, m).t()
-    b = whole(k, n, seed=1) if layout[1] == "n" else whole(n, k, seed=1).t()
+    a, b = laid(layout, m, n, k)
     first, second = whole(m, n, seed=2), whole(m, n, seed=3)
     output = poisoned(m, n, torch.float16)
     launch = gemm.launch(
@@ -150,8 +150,8 @@ def test_tiles_that_end_by_halves(stages: int, layout: str, programs: int) -> No
 
 
 @pytest.mark.parametrize("k", [1024, 1088, 2048])
-def test_halves_are_handed_over_before_the_first_tile_is_finished(k: int) -> None:
-    """Both, where a chain takes long to compute and products are short: the other group finds them later."""
+def test_long_epilogues_of_short_products_are_right(k: int) -> None:
+    """Two halves are handed over before the first tile is finished; the other group finds them later."""
     a, b, first = half(2048, k), half(k, 2048, seed=1), half(2048, 2048, seed=2)
     chain, wanted = add(first), a.double() @ b.double() + first
     for _ in range(8):
@@ -167,11 +167,10 @@ def test_halves_are_handed_over_before_the_first_tile_is_finished(k: int) -> Non
 @pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
 @pytest.mark.parametrize("programs", [12, 5, 1])
 @pytest.mark.parametrize("k", [968, 4096])
-def test_pairs_of_tiles(k: int, programs: int, layout: str) -> None:
-    """That lie side by side, one or more for each program, as many or not; however A and B lie."""
+def test_pairs_of_tiles_are_exact(k: int, programs: int, layout: str) -> None:
+    """Pairs are neighbors. Programs have one or more, some one more than others; A and B have any layout."""
     m, n = 1000, 712
-    a = whole(m, k) if layout[0] == "n" else whole(k, m).t()
-    b = whole(k, n, seed=1) if layout[1] == "n" else whole(n, k, seed=1).t()
+    a, b = laid(layout, m, n, k)
     first, second = whole(m, n, seed=2), whole(m, 1024, seed=3)[:, :n]
     exact = a.float() @ b.float()
     for chain, wanted in (
@@ -192,8 +191,7 @@ def test_pairs_of_tiles(k: int, programs: int, layout: str) -> None:
         assert launch.steps[0].kernel is gemm_hopper_pairs.gemm_pairs_kernel
 
 
-def test_pairs_of_bf16() -> None:
-    """With nothing to be added first."""
+def test_pairs_of_bf16_tiles_are_exact() -> None:
     a, b = whole(1000, 2048, dtype=torch.bfloat16), whole(2048, 712, dtype=torch.bfloat16, seed=1)
     row = whole(712, dtype=torch.bfloat16, seed=2)
     launch = gemm.launch(
@@ -213,11 +211,10 @@ def test_pairs_of_bf16() -> None:
 @pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
 @pytest.mark.parametrize("programs", [32, 16, 20])
 @pytest.mark.parametrize("k", [136, 200, 1096])
-def test_tiles_of_192_columns(k: int, programs: int, layout: str, dtype: torch.dtype) -> None:
-    """One or two for each program, ragged; what is added comes first, or last, or not at all."""
+def test_tiles_of_192_columns_are_exact(k: int, programs: int, layout: str, dtype: torch.dtype) -> None:
+    """Programs have one or two ragged tiles; an addend comes first, last, or not at all."""
     m, n = 1000, 712
-    a = whole(m, k, dtype=dtype) if layout[0] == "n" else whole(k, m, dtype=dtype).t()
-    b = whole(k, n, dtype=dtype, seed=1) if layout[1] == "n" else whole(n, k, dtype=dtype, seed=1).t()
+    a, b = laid(layout, m, n, k, dtype)
     first, second = whole(m, n, dtype=dtype, seed=2), whole(m, 1024, dtype=dtype, seed=3)[:, :n]
     exact = a.float() @ b.float()
     for chain, wanted, may_begin in (
@@ -243,11 +240,10 @@ def test_tiles_of_192_columns(k: int, programs: int, layout: str, dtype: torch.d
 @pytest.mark.parametrize("layout", ["nn", "tt"])
 @pytest.mark.parametrize("programs", [13, 11, 8, 7, 1])
 @pytest.mark.parametrize("k", [136, 200, 312, 1096])
-def test_many_tiles_of_192_columns(k: int, programs: int, layout: str, dtype: torch.dtype) -> None:
-    """Two to 32 for each program, as many for all or one more for some, where nothing is brought."""
+def test_many_tiles_of_192_columns_are_exact(k: int, programs: int, layout: str, dtype: torch.dtype) -> None:
+    """Programs have two to 32 tiles, some one more than others; the epilogue loads no addend."""
     m, n = 1000, 712
-    a = whole(m, k, dtype=dtype) if layout[0] == "n" else whole(k, m, dtype=dtype).t()
-    b = whole(k, n, dtype=dtype, seed=1) if layout[1] == "n" else whole(n, k, dtype=dtype, seed=1).t()
+    a, b = laid(layout, m, n, k, dtype)
     row = whole(1, n, dtype=dtype, seed=2)[0]
     exact = a.float() @ b.float()
     for chain, wanted in ((bias(row) | relu(), (exact + row).relu()), (None, exact)):
@@ -269,7 +265,7 @@ def test_bare_products_are_the_same_a_hundred_times(
 ) -> None:
     m, n, k = shape
     a, b = half(m, k), half(k, n, seed=1)
-    stages = 5 if tile == gemm_hopper_wide.TILE else 6  # by pairs too, where K is long
+    stages = 5 if tile == gemm_hopper_wide.TILE else 6  # with long K, pairs of tiles too
     launch = gemm.launch(a, b, template="ping-pong", tile=tile, num_stages=stages)
     once = launch.run()[0].clone()
     for _ in range(100):
@@ -299,8 +295,8 @@ def test_tiles_of_192_columns_are_the_same_a_hundred_times(shape: tuple[int, int
 
 
 @pytest.mark.parametrize("tile", [(128, 128, 64), (64, 256, 64), gemm_hopper_wide.TILE], ids=str)
-def test_gelu_of_narrow_results(tile: tuple[int, int, int]) -> None:
-    """Within what rounding to fp16 takes, where it is next to nothing too; of what is infinite, torch's."""
+def test_gelu_into_fp16_is_within_its_rounding(tile: tuple[int, int, int]) -> None:
+    """Tiny results keep that accuracy too; infinities and NaN give torch's results."""
     identity = torch.eye(256, 512, device="cuda", dtype=torch.float16)
     a = torch.linspace(-8, 8, 512 * 256, device="cuda").view(512, 256).half()
     x = a.double()
@@ -318,8 +314,8 @@ def test_gelu_of_narrow_results(tile: tuple[int, int, int]) -> None:
 
 
 @pytest.mark.parametrize(("n", "k"), [(2048, 768), (2048, 1024), (2048, 2048), (4096, 4096)])
-def test_it_is_the_same_a_hundred_times(n: int, k: int) -> None:
-    """So nobody writes where another one still reads: buffers of tiles of A and B, and of what is brought."""
+def test_fused_products_are_the_same_a_hundred_times(n: int, k: int) -> None:
+    """A race in the buffers of A, B or the addends would change a result."""
     a, b, first, second = half(n, k), half(k, n, seed=1), half(n, n, seed=2), half(n, n, seed=3)
     chain = add(first) | add(second) | fast_gelu()
     launch = gemm.launch(a, b, epilogue=chain, template="ping-pong", tile=(128, 128, 64), num_stages=6)
@@ -333,8 +329,8 @@ def test_it_is_the_same_a_hundred_times(n: int, k: int) -> None:
 
 @pytest.mark.parametrize("programs", [16, 4])
 @pytest.mark.parametrize("around", [-80, -16, -5, -1, 0, 3, 20])
-def test_exponentials_of_wide_results(around: int, programs: int) -> None:
-    """To the last bits of fp32 (gelu's exponent is rounded before), one tile after the other and in pairs."""
+def test_activations_into_fp32_are_within_roundings(around: int, programs: int) -> None:
+    """Few roundings of fp32, but 64 for gelu, whose exponent is rounded before; single tiles and pairs."""
     k = 1024
     identity = torch.eye(k, 512, device="cuda", dtype=torch.float16)
     a = (half(512, k) / 8 + around).half()
@@ -359,8 +355,8 @@ def test_exponentials_of_wide_results(around: int, programs: int) -> None:
 
 @pytest.mark.parametrize("dtype", HALVES, ids=str)
 @pytest.mark.parametrize("tile", [(128, 128, 64), gemm_hopper_wide.TILE], ids=str)
-def test_sums(tile: tuple[int, int, int], dtype: torch.dtype) -> None:
-    """alpha * (a @ b) + beta * addend, of one element, a row, a column or all."""
+def test_addends_of_any_shape_are_exact(tile: tuple[int, int, int], dtype: torch.dtype) -> None:
+    """alpha * (a @ b) + beta * addend; the addend is an element, a row, a column or a matrix."""
     m, n, k = 1000, 712, 200
     a, b = whole(m, k, dtype=dtype), whole(k, n, dtype=dtype, seed=1)
     all_of_it = whole(m, n, dtype=dtype, seed=2)
@@ -374,7 +370,7 @@ def test_sums(tile: tuple[int, int, int], dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize(("m", "n"), [(512, 384), (777, 136)])
-def test_epilogues(m: int, n: int) -> None:
+def test_every_epilogue_is_right(m: int, n: int) -> None:
     a, b = half(m, 256) / 16, half(256, n, seed=1)
     exact = a.double() @ b.double()
     first, row, column = half(m, n, seed=2), half(n, seed=3), half(m, 1, seed=4)
@@ -394,7 +390,7 @@ def test_epilogues(m: int, n: int) -> None:
         torch.testing.assert_close(output.double(), wanted.double(), atol=1e-4, rtol=1e-4)
 
 
-def test_what_is_stored_otherwise() -> None:
+def test_permuted_cast_and_transposed_outputs_are_exact() -> None:
     a, b = whole(256, 64), whole(64, 512, seed=1)
     exact = a.float() @ b.float()
     how = {"template": "ping-pong", "tile": (128, 128, 64), "num_stages": 4}
@@ -407,7 +403,7 @@ def test_what_is_stored_otherwise() -> None:
     assert torch.equal(output, exact)
 
 
-def test_dropout_is_that_of_the_portable_kernel() -> None:
+def test_dropout_is_the_portable_kernels() -> None:
     a, b = whole(256, 64), whole(64, 512, seed=1)
     chain = dropout(0.3, seed=5)
     (wanted,) = gemm.launch(a, b, epilogue=chain, tile=(64, 64, 64)).run()
@@ -421,8 +417,8 @@ def test_dropout_is_that_of_the_portable_kernel() -> None:
     ("programs", "cols", "kernel"),
     [(None, 128, "ping"), (8, 128, "ping"), (4, 128, "pairs"), (None, 192, "wide"), (6, 192, "wide")],
 )
-def test_without_products_all_else_is_done(programs: int | None, cols: int, kernel: str) -> None:
-    """Whether the sums begin as what is added, in the middle, or not: the chain of zeros is stored."""
+def test_without_products_all_other_work_is_done(programs: int | None, cols: int, kernel: str) -> None:
+    """The epilogue of zeros is stored, however the kernel adds the addends."""
     a, b = whole(512, 2048), whole(2048, 512, seed=1)
     first, second = whole(512, 512, seed=2), whole(512, 512, seed=3)
     output = poisoned(512, 512, torch.float16)

@@ -33,7 +33,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "few programs": {"tile": (64, 64, 32), "programs": 20},
     "wide tile": {"tile": (64, 128, 32), "num_warps": 8},
 }
-SIZES = [(256, 384), (200, 136), (77, 131)]  # a tile's multiples, of 16 bytes, of one element
+SIZES = [(256, 384), (200, 136), (77, 131)]  # multiples of a tile, of 16 bytes, of one element
 
 
 def ends_of(lengths: Sequence[int]) -> torch.Tensor:
@@ -41,7 +41,7 @@ def ends_of(lengths: Sequence[int]) -> torch.Tensor:
 
 
 def shapes(groups: int, total: int, sizes: Sequence[int]) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """Of a and b, divided along m, n and k."""
+    """Return the shapes of a and b, divided along m, n and k."""
     one, other = sizes
     return [
         ((total, one), (groups, one, other)),
@@ -51,7 +51,7 @@ def shapes(groups: int, total: int, sizes: Sequence[int]) -> list[tuple[tuple[in
 
 
 def whole(shape: Sequence[int], dtype: torch.dtype, seed: int) -> torch.Tensor:
-    """Small integers, whose products and sums are exact."""
+    """Return small integers, whose products and sums are exact."""
     generator = torch.Generator("cuda").manual_seed(seed)
     return torch.randint(-3, 4, tuple(shape), generator=generator, device="cuda").to(dtype)
 
@@ -62,7 +62,7 @@ def whole(shape: Sequence[int], dtype: torch.dtype, seed: int) -> torch.Tensor:
 def test_integers_are_multiplied_exactly(
     dtype: torch.dtype, lengths: Sequence[int], way: dict[str, Any]
 ) -> None:
-    """In any layout, into poisoned memory; 9 belong to no group."""
+    """Any layout, into poisoned memory; 9 rows or columns belong to no group."""
     offs = ends_of(lengths)
     for sizes in SIZES:
         for of_a, of_b in shapes(len(lengths), sum(lengths) + 9, sizes):
@@ -77,8 +77,8 @@ def test_integers_are_multiplied_exactly(
 
 @divisions
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
-def test_accuracy(dtype: torch.dtype, lengths: Sequence[int]) -> None:
-    """At most twice as far from float64 as torch's own products, and one rounding of the largest value."""
+def test_the_error_is_at_most_twice_torchs(dtype: torch.dtype, lengths: Sequence[int]) -> None:
+    """The reference is float64, and one rounding of the largest value is added, 8 for float64 itself."""
     offs = ends_of(lengths)
     for of_a, of_b in shapes(len(lengths), sum(lengths), (200, 136)):
         a, b = numbers(of_a, dtype), numbers(of_b, dtype, 1)
@@ -93,7 +93,7 @@ def test_accuracy(dtype: torch.dtype, lengths: Sequence[int]) -> None:
 
 @contextmanager
 def nothing_waits() -> Iterator[None]:
-    """What waits for the GPU raises."""
+    """Make every call that waits for the GPU raise."""
     try:
         with warnings.catch_warnings():  # torch says that it does not find everything yet
             warnings.simplefilter("ignore")
@@ -104,7 +104,7 @@ def nothing_waits() -> Iterator[None]:
 
 
 def test_offsets_are_not_copied_to_the_cpu() -> None:
-    """Forward and backward: a copy would wait for all that the GPU has to do before."""
+    """A copy, in forward or backward, would wait for all earlier work of the GPU."""
     offs = ends_of(DIVISIONS["uneven"])
     (of_a, of_b), *_ = shapes(7, 512, (256, 384))
     a, b = (numbers(shape, torch.bfloat16, i).requires_grad_() for i, shape in enumerate((of_a, of_b)))
@@ -130,10 +130,10 @@ def test_a_captured_product_follows_its_offsets() -> None:
         assert torch.equal(one.outputs[0], want)
 
 
-def test_as_torchs() -> None:
-    """Where it computes anything: behind the last group it leaves what the memory held.
+def test_results_and_strides_are_torchs() -> None:
+    """Groups cover all rows, since torch writes nothing behind the last group.
 
-    torch asserts, in its kernel, that groups along K are multiples of 16 bytes.
+    Their lengths are multiples of 16 bytes, which torch's kernel asserts for groups along K.
     """
     offs = ends_of((0, 104, 24, 384))
     for of_a, of_b in shapes(4, 512, (256, 384)):
@@ -143,7 +143,7 @@ def test_as_torchs() -> None:
         torch.testing.assert_close(got, want)
 
 
-def test_tf32_by_torchs_switch() -> None:
+def test_tf32_follows_torchs_switch() -> None:
     a, b, offs = (
         numbers((512, 256), torch.float32),
         numbers((4, 256, 384), torch.float32, 1),
@@ -171,8 +171,8 @@ def test_the_same_bits_in_every_run() -> None:
 
 
 @pytest.mark.usefixtures("much_memory")
-def test_more_than_2_to_the_31_elements() -> None:
-    """The last matrix of B lies beyond, and so do the last rows of A."""
+def test_more_than_two_to_the_31_elements() -> None:
+    """The last matrix of B lies beyond 2^31 elements, and so do the last rows of A."""
     b = torch.zeros(3, 32768, 32768, dtype=torch.float16, device="cuda")
     b[2] = 1
     a = torch.ones(48, 32768, dtype=torch.float16, device="cuda")

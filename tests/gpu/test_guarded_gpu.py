@@ -1,4 +1,4 @@
-"""A kernel of Triton's own call in the interpreter, on tensors that lie on a GPU."""
+"""The interpreter runs a kernel that is called as in Triton, on tensors of a GPU."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ except workbench.errors.OutOfBoundsError as error:
 """
 
 
-def test_tensors_of_a_gpu_are_copied_there_and_back_and_guarded() -> None:
+def test_the_interpreter_copies_and_guards_tensors_of_a_gpu() -> None:
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT],
         env={**os.environ, "TRITON_INTERPRET": "1"},

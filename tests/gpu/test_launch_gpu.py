@@ -1,4 +1,4 @@
-"""Launches on a GPU: what runs, whose line an error shows, and the worker beside this process."""
+"""Launches on a GPU: results, the lines that errors show, and the worker process that interprets."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch
 import triton
 import triton.language as tl
 
-from tests import narrow_floats
+from tests.compat import narrow_floats
 from workbench import device
 from workbench.errors import KernelError, OutOfBoundsError, TensorMismatchError
 from workbench.interpreter import Access
@@ -40,7 +40,7 @@ def overrun_kernel(x, output, BLOCK_SIZE: tl.constexpr):
     tl.store(output + i, tl.load(x + i))
 
 
-def test_the_device() -> None:
+def test_the_device_is_described() -> None:
     here = device.current()
     assert here.is_gpu
     assert here.torch_device == "cuda"
@@ -53,7 +53,7 @@ def test_the_device() -> None:
     assert device.gpu_absence() == ""
 
 
-def test_a_learners_kernel() -> None:
+def test_a_learners_kernel_runs_again_and_again() -> None:
     x, output = torch.arange(1000.0, device="cuda"), torch.full((1000,), float("nan"), device="cuda")
     launch = Launch.of(
         scale_kernel,
@@ -83,7 +83,7 @@ def test_steps_run_in_order() -> None:
     assert torch.equal(Launch(steps, (z,)).run()[0], 10 * x)
 
 
-def test_tensors_of_the_cpu_are_refused_when_run() -> None:
+def test_tensors_on_the_cpu_are_refused() -> None:
     x, output = torch.ones(8), torch.zeros(8)
     launch = Launch.of(scale_kernel, 1, x, output, 8, outputs=output)
     with pytest.raises(TensorMismatchError, match=r"tensors on cpu, while kernels run on .*device='cuda'"):
@@ -124,7 +124,7 @@ def helper_kernel(x):
     tl.store(x, broken_helper(tl.load(x)))
 
 
-# Of each kernel the function that fails, and the reason.
+# kernel -> the function that fails, and the reason.
 FAILURES = {
     name_kernel: (name_kernel, "no_such_name is not defined"),
     shape_kernel: (shape_kernel, "incompatible dimensions"),
@@ -164,7 +164,7 @@ def cell_kernel(x):
 
 @pytest.fixture
 def cell_kernel() -> Iterator[Any]:
-    """A kernel as a notebook has it: its source is in `linecache` only."""
+    """Yield a kernel as a notebook defines it: its source is in `linecache` only."""
     name = "<cell 12>"
     linecache.cache[name] = (len(CELL), None, CELL.splitlines(keepends=True), name)
     namespace: dict[str, Any] = {"__name__": "__main__"}
@@ -173,7 +173,7 @@ def cell_kernel() -> Iterator[Any]:
     del linecache.cache[name]
 
 
-def test_a_notebooks_kernel(cell_kernel: Any) -> None:
+def test_an_error_shows_the_line_of_a_notebook_cell(cell_kernel: Any) -> None:
     with pytest.raises(KernelError) as caught:
         Launch.of(cell_kernel, 1, torch.zeros(8, device="cuda"), outputs=()).run()
     assert (caught.value.file, caught.value.line) == ("<cell 12>", 8)
@@ -214,8 +214,8 @@ def pipelined(stages: int) -> tuple[Launch, torch.Tensor]:
     return launch, a.float() @ b.float()
 
 
-def test_more_shared_memory_than_there_is() -> None:
-    """Sixteen stages of 32 KiB; with two the same kernel runs."""
+def test_too_much_shared_memory_is_an_error_with_advice() -> None:
+    """Sixteen stages of 32 KiB are too many; with two stages the same kernel runs."""
     launch, expected = pipelined(stages=2)
     assert torch.equal(launch.run()[0], expected)
     launch, _ = pipelined(stages=16)
@@ -245,7 +245,7 @@ def test_the_worker_takes_tensors_of_the_cpu_too() -> None:
     assert torch.equal(result, 2 * x)
 
 
-def test_what_a_gpu_would_not_notice_is_refused_there() -> None:
+def test_the_worker_refuses_writes_out_of_bounds() -> None:
     x, output = torch.arange(64.0, device="cuda"), torch.zeros(60, device="cuda")
     with pytest.raises(
         OutOfBoundsError, match="writes outside output: element 60 of a tensor with 60"
@@ -267,7 +267,7 @@ def test_the_repaired_interpreter_computes_as_the_gpu(operation: str) -> None:
 
 
 @pytest.mark.parametrize("source", [torch.float32, torch.bfloat16], ids=str)
-def test_it_converts_as_the_gpu(source: torch.dtype) -> None:
+def test_the_repaired_interpreter_converts_as_the_gpu(source: torch.dtype) -> None:
     target = torch.bfloat16 if source == torch.float32 else torch.float32
     x = narrow_floats.patterns(source).cuda()
     output = torch.empty(x.shape, dtype=target, device="cuda")
@@ -277,7 +277,7 @@ def test_it_converts_as_the_gpu(source: torch.dtype) -> None:
     assert narrow_floats.same(interpreted, result.cpu())
 
 
-def test_it_multiplies_as_the_gpu() -> None:
+def test_the_repaired_interpreter_multiplies_as_the_gpu() -> None:
     a, b, c = (narrow_floats.normal(32, 32, seed=seed).mul(2).round().cuda() for seed in range(3))
     output = torch.empty(32, 32, device="cuda")
     launch = Launch.of(narrow_floats.dot_kernel, 1, a, b, c.float(), output, 32, 32, 32, outputs=output)

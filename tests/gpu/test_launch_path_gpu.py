@@ -1,4 +1,4 @@
-"""Warm calls on a GPU: right for whatever torch can be given, on any stream, from threads and in graphs."""
+"""Warm calls on a GPU: right for any tensors, on any stream, from threads and in graphs."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ pytestmark = pytest.mark.gpu
 
 
 def numbers(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    """Whole numbers, of which every sum and product here is exact."""
+    """Return whole numbers, so that every sum and product here is exact."""
     return torch.randint(-3, 4, shape, device="cuda").to(dtype)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.int64], ids=str)
-def test_sums_of_every_size_by_one_kernel(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sums_of_every_size_need_no_new_kernel(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
     for length in (32, 48):
         ops.add(numbers(length, dtype=dtype), numbers(length, dtype=dtype))
     ops.add(numbers(33, dtype=dtype), numbers(33, dtype=dtype))
@@ -37,7 +37,7 @@ def test_sums_of_every_size_by_one_kernel(dtype: torch.dtype, monkeypatch: pytes
         assert torch.equal(ops.add(x, y), x + y), length
 
 
-def test_sums_of_special_tensors() -> None:
+def test_sums_of_unusual_tensors_are_right() -> None:
     x, y = torch.randn(48, device="cuda"), torch.randn(48, device="cuda")
     x[3], y[7] = float("nan"), float("inf")
     special: list[tuple[torch.Tensor, Any]] = [
@@ -55,8 +55,8 @@ def test_sums_of_special_tensors() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # forward mode compiles with it
-def test_products_of_special_tensors() -> None:
-    """Each after a plain product that lies alike was kept, and twice."""
+def test_products_of_unusual_tensors_are_right() -> None:
+    """A plain product of the same layout is kept first; each product is computed twice."""
     a, b = numbers(64, 96), numbers(96, 32)
     unaligned = torch.empty(64 * 96 + 1, device="cuda")[1:].view(64, 96).copy_(a)
     for left, right in [
@@ -85,8 +85,8 @@ def test_products_of_special_tensors() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # forward mode compiles with it
-def test_fused_products_of_special_tensors() -> None:
-    """Each after a plain one that lies alike was kept, and twice."""
+def test_fused_products_of_unusual_tensors_are_right() -> None:
+    """A plain product of the same layout is kept first; each product is computed twice."""
     a, b, d, v = numbers(64, 96), numbers(96, 32), numbers(64, 32), numbers(32)
     unaligned = torch.empty(64 * 96 + 1, device="cuda")[1:].view(64, 96).copy_(a)
     fused = lambda a, b, d, v: ops.fused_matmul(a, b, epilogue=bias(v) | residual(d) | relu())  # noqa: E731
@@ -113,8 +113,7 @@ def test_fused_products_of_special_tensors() -> None:
         assert fused(a, b, d, v).dtype == torch.float32
 
 
-def test_graphs_of_warm_fused_calls() -> None:
-    """Captured once and replayed with other values, seeds of dropout among them."""
+def test_a_graph_of_warm_fused_calls_follows_new_values_and_seeds() -> None:
     x, w, d = numbers(2, 16, 8, 8), numbers(16, 16, 3, 3), numbers(2, 16, 8, 8)
     a, b, v, seed = numbers(64, 96), numbers(96, 32), numbers(32), torch.tensor([3], device="cuda")
 
@@ -146,14 +145,14 @@ def test_graphs_of_warm_fused_calls() -> None:
             assert torch.equal(result, wanted)
 
 
-def test_products_of_other_addresses_and_values() -> None:
-    """Maps of tensor descriptors belong to addresses, which torch gives to one tensor after another."""
+def test_descriptors_follow_addresses() -> None:
+    """A tensor map describes one address, and torch gives an address to one tensor after another."""
     for _ in range(50):
         a, b = numbers(256, 512, dtype=torch.float16), numbers(512, 256, dtype=torch.float16)
         assert torch.equal(ops.matmul(a, b), torch.matmul(a, b))
 
 
-def test_sizes_of_one_tile_compile_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_sizes_of_one_tile_compile_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     kept = LaunchCache()
 
     def make(a: torch.Tensor, b: torch.Tensor, output: torch.Tensor) -> Launch:
@@ -170,8 +169,8 @@ def test_sizes_of_one_tile_compile_once(monkeypatch: pytest.MonkeyPatch) -> None
         product(*sizes)
 
 
-def test_a_graph_of_warm_calls_sees_new_data() -> None:
-    """Captured with the workspaces of a product in splits, replayed with other values."""
+def test_a_graph_of_warm_calls_follows_new_values() -> None:
+    """The graph holds the workspaces of a split product too."""
     x, y = numbers(1000), numbers(1000)
     a, b = numbers(64, 8192), numbers(8192, 64)
     c, d = numbers(256, 256, dtype=torch.float16), numbers(256, 256, dtype=torch.float16)
@@ -218,7 +217,7 @@ def test_warmup_is_all_that_a_graph_needs() -> None:
 
 
 def test_calls_run_on_the_current_stream() -> None:
-    """Behind work that takes long there, whose result they read."""
+    """The calls read the result of long work on that stream."""
     x, a = torch.zeros(1 << 20, device="cuda"), torch.zeros(256, 256, device="cuda")
     ops.add(x, x)
     ops.matmul(a, a)
@@ -234,7 +233,7 @@ def test_calls_run_on_the_current_stream() -> None:
     assert torch.equal(product, torch.full_like(a, 256))
 
 
-def test_threads_with_streams_of_their_own() -> None:
+def test_threads_with_streams_of_their_own_get_right_results() -> None:
     wrong = []
 
     def work(number: int) -> None:
@@ -253,8 +252,8 @@ def test_threads_with_streams_of_their_own() -> None:
     assert wrong == []
 
 
-def test_a_thread_that_has_asked_cuda_for_nothing() -> None:
-    """Its first request is the map of a tensor, for which the driver wants a context."""
+def test_a_thread_without_a_cuda_context_gets_a_right_result() -> None:
+    """Its first request is a tensor map, for which the driver needs a context."""
     a, b, c = (numbers(1024, 1024, dtype=torch.float16) for _ in range(3))
     ops.matmul(a, b)  # kept; the memory of its result is free again
     found = []
@@ -285,7 +284,7 @@ def test_a_profilers_hooks_are_called() -> None:
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
-def test_another_device_than_the_current_one() -> None:
+def test_calls_run_on_the_device_of_their_tensors() -> None:
     for place in ("cuda:1", "cuda:0", "cuda:1"):
         x, a = torch.ones(64, device=place), torch.ones(64, 64, device=place)
         assert torch.equal(ops.add(x, x), 2 * x)

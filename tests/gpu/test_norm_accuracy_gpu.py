@@ -1,4 +1,4 @@
-"""Statistics of norms on a GPU, held to the smaller error of torch's CUDA kernels and torch's CPU."""
+"""Statistics of norms on a GPU: their error is at most the smaller one of torch's CUDA and CPU kernels."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def group_norm_of_rows(x: torch.Tensor) -> Found:
 
 
 def batch_norm_of_rows(x: torch.Tensor) -> Found:
-    """Of channels that are the rows, and lie as they do."""
+    """Return the batch norm of channels that are the rows of x, with their strides."""
     result, mean, scale, _ = batch_norm.launch(x[None], epsilon=EPSILON).run()
     return Found(mean, scale, result[0])
 
@@ -67,7 +67,7 @@ def assert_near(name: str, inputs: list[torch.Tensor], times: float = 1.0) -> No
 
 
 def drawn(shape: tuple[int, int], ratio: float, dtype: torch.dtype = torch.float32) -> list[torch.Tensor]:
-    """Rows of every seed; of large ones fewer seeds do."""
+    """Return rows for every seed; large shapes get two seeds only."""
     seeds = SEEDS if math.prod(shape) < 2**22 else SEEDS[:2]
     return [rows(*shape, ratio, seed, dtype, "cuda") for seed in seeds]
 
@@ -81,28 +81,32 @@ def test_layer_norm(shape: tuple[int, int], ratio: float) -> None:
 @pytest.mark.parametrize("ratio", RATIOS)
 @pytest.mark.parametrize("dtype", FLOATS[1:], ids=str)
 @pytest.mark.parametrize("shape", [(37, 1023), (37, 4096), TILES, SPLIT], ids=str)
-def test_layer_norm_of_narrow_numbers(shape: tuple[int, int], dtype: torch.dtype, ratio: float) -> None:
+def test_layer_norm_of_halves_is_as_near_as_torchs(
+    shape: tuple[int, int], dtype: torch.dtype, ratio: float
+) -> None:
     assert_near("layer", drawn(shape, ratio, dtype))
 
 
 @pytest.mark.parametrize("ratio", RATIOS)
 @pytest.mark.parametrize("shape", [(37, 1023), (37, 4096), TILES, SPLIT, MANY_SPLITS], ids=str)
 @pytest.mark.parametrize("name", ["group", "batch"])
-def test_group_and_batch_norm(name: str, shape: tuple[int, int], ratio: float) -> None:
+def test_group_and_batch_norm_are_as_near_as_torchs(name: str, shape: tuple[int, int], ratio: float) -> None:
     assert_near(name, drawn(shape, ratio))
 
 
 @pytest.mark.parametrize("ratio", [0.0, 1e4])
 @pytest.mark.parametrize("name", ["layer", "batch"])
 @pytest.mark.parametrize("shape", [(48, 6151), (700, 1023)], ids=str)
-def test_rows_that_are_neighbors_in_memory(shape: tuple[int, int], name: str, ratio: float) -> None:
-    """Such as channels that lie together: a tile has many rows, and rows are split."""
+def test_rows_interleaved_in_memory_are_as_near_as_torchs(
+    shape: tuple[int, int], name: str, ratio: float
+) -> None:
+    """The layout is that of channels_last: a tile has many rows, and rows are split."""
     assert_near(name, [x.t().contiguous().t() for x in drawn(shape, ratio)])
 
 
 @pytest.mark.parametrize("shape", [*WHOLE[2:], (37, 16384), TILES, SPLIT], ids=str)
 @pytest.mark.parametrize("value", [5.0, 0.1, -1 / 3, 1e4 + 0.1, -1e6 / 7, 1e10])
-def test_of_equal_numbers_the_variance_is_0(value: float, shape: tuple[int, int]) -> None:
+def test_the_variance_of_equal_numbers_is_0(value: float, shape: tuple[int, int]) -> None:
     x = torch.full(shape, value, device="cuda")
     mean, scale, result = layer_norm(x)
     assert torch.equal(mean, x[:, 0])
@@ -111,10 +115,10 @@ def test_of_equal_numbers_the_variance_is_0(value: float, shape: tuple[int, int]
 
 
 @pytest.mark.parametrize("shape", [(37, 1023), (37, 8192), TILES, SPLIT], ids=str)
-def test_parts_with_other_means(shape: tuple[int, int]) -> None:
-    """Such as channels of an image, dark ones and bright ones; and a first element like no other.
+def test_rows_whose_parts_have_other_means_are_within_twice_torchs_error(shape: tuple[int, int]) -> None:
+    """Parts are like dark and bright channels of an image; then the first element is an outlier too.
 
-    The deviation is that of the parts, so this is held to the rule for any result: twice torch's error.
+    The deviation is mostly that between the parts, so the limit is that of any result: twice torch's error.
     """
     count, length = shape
     inputs = [x * 0.01 for x in drawn(shape, 0.0)]
@@ -129,8 +133,8 @@ def test_parts_with_other_means(shape: tuple[int, int]) -> None:
 
 @pytest.mark.parametrize("shape", [(37, 1023), (37, 4096), TILES, SPLIT], ids=str)
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_rows_with_what_is_no_number(value: float, shape: tuple[int, int]) -> None:
-    """As torch's, wherever it is: first in the row, in its first tile, or in the last one."""
+def test_nan_and_infinities_give_torchs_results(value: float, shape: tuple[int, int]) -> None:
+    """The value is the first of a row, in the first tile, or the last."""
     x = rows(*shape, 1.0, 0, torch.float32, "cuda")
     for row, place in ((1, 0), (3, 3), (5, shape[1] - 1)):
         x[row, place] = value
@@ -141,8 +145,8 @@ def test_rows_with_what_is_no_number(value: float, shape: tuple[int, int]) -> No
 
 @pytest.mark.parametrize("shape", [(37, 1023), (37, 4096), TILES, SPLIT], ids=str)
 @pytest.mark.parametrize("value", [1e20, -1e30])
-def test_squares_that_overflow(value: float, shape: tuple[int, int]) -> None:
-    """An infinite variance, and so a scale of 0, as torch's."""
+def test_squares_that_overflow_give_a_scale_of_0(value: float, shape: tuple[int, int]) -> None:
+    """The variance is infinite, as torch's."""
     x = value * rows(*shape, 1.0, 0, torch.float32, "cuda")
     mean, scale, result = layer_norm(x)
     assert not scale.any()
@@ -152,8 +156,8 @@ def test_squares_that_overflow(value: float, shape: tuple[int, int]) -> None:
 
 @pytest.mark.parametrize("ratio", [100.0, 1e4])
 @pytest.mark.parametrize("length", [192, 256, 768])
-def test_rows_of_a_product(length: int, ratio: float) -> None:
-    """In two parts of a tile, whole in one, and in several tiles; of a product that is exact."""
+def test_layer_norm_of_a_product_is_as_near_as_torchs(length: int, ratio: float) -> None:
+    """A row lies in two parts of a tile, in one tile, or in several; the product is exact."""
     tile = (64, length if length < 768 else 128, 32)
 
     def found(x: torch.Tensor) -> Found:
@@ -173,8 +177,8 @@ def gradient_of(norm: Callable[..., torch.Tensor], x: torch.Tensor, gradient: to
 
 @pytest.mark.parametrize("ratio", RATIOS)
 @pytest.mark.parametrize("shape", [(37, 1023), (37, 4096), TILES, SPLIT], ids=str)
-def test_gradient_of_the_input(shape: tuple[int, int], ratio: float) -> None:
-    """Through the statistics; the gradient of the output has a mean of its own."""
+def test_the_gradient_of_the_input_is_as_near_as_torchs(shape: tuple[int, int], ratio: float) -> None:
+    """The gradient of the output has a mean other than 0, which the statistics pass on."""
     off, theirs, step = [], [], 0.0
     for seed, x in enumerate(drawn(shape, ratio)):
         gradient = rows(*shape, 0.5, seed + 10, torch.float32, "cuda")
@@ -187,8 +191,8 @@ def test_gradient_of_the_input(shape: tuple[int, int], ratio: float) -> None:
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 @pytest.mark.parametrize("shape", [(37, 1023), (37, 4096), TILES, SPLIT], ids=str)
-def test_rms_norm(shape: tuple[int, int], dtype: torch.dtype) -> None:
-    """Nothing is subtracted: two rounding steps, whatever the mean, or torch's error."""
+def test_rms_norm_is_within_two_roundings_or_torchs_error(shape: tuple[int, int], dtype: torch.dtype) -> None:
+    """Nothing is subtracted, so the limit does not depend on the mean."""
     for ratio in RATIOS:
         for x in drawn(shape, ratio, dtype):
             right = functional.rms_norm(x.double(), x.shape[1:], eps=EPSILON)
@@ -199,8 +203,8 @@ def test_rms_norm(shape: tuple[int, int], dtype: torch.dtype) -> None:
             assert off <= max(theirs, 2 * right.abs().max().item() * torch.finfo(dtype).eps)
 
 
-def test_running_statistics_of_a_batch() -> None:
-    """At most as far off as torch's, whose CPU adds up in fp64."""
+def test_running_statistics_of_batch_norm_are_nearly_exact() -> None:
+    """torch's CPU adds up in fp64."""
     for dims in ((8, 48, 37, 41), (2, 5, 300, 301)):
         for format in (torch.contiguous_format, torch.channels_last):
             x = (1e4 + torch.randn(dims, device="cuda")).contiguous(memory_format=format)
@@ -213,7 +217,7 @@ def test_running_statistics_of_a_batch() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.float64], ids=str)
 def test_rows_of_one_element_have_a_gradient_of_zeros(dtype: torch.dtype) -> None:
-    """A rest that rounding left would be divided by the square root of epsilon."""
+    """A remainder left by rounding would be divided by the square root of epsilon."""
     x = torch.randn(1000, 1, device="cuda").to(dtype).requires_grad_()
     weight, grad = (torch.randn(n, device="cuda").to(dtype) for n in (1, 1000))
     (of_rows,) = torch.autograd.grad(ops.layer_norm(x, (1,), weight), x, grad[:, None])

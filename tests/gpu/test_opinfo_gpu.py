@@ -1,6 +1,6 @@
-"""PyTorch's own samples of each operator on a GPU: all of them, and what it refuses.
+"""All of PyTorch's own samples of each operator on a GPU, and the arguments that it refuses.
 
-Most of the time goes to the compiler, some 700 kernels: `-n 8` lets so many processes share them.
+Most of the time goes to compiling some 700 kernels: `-n 8` lets 8 processes share the work.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ CASES = [(op, dtype) for op in OPERATORS for dtype in SUPPORTED if dtype in op.s
 @pytest.mark.parametrize(
     ("op", "dtype"), CASES, ids=[f"{op.formatted_name}-{str(dtype)[6:]}" for op, dtype in CASES]
 )
-def test_samples(op: Any, dtype: torch.dtype) -> None:
+def test_torchs_samples_are_as_torchs(op: Any, dtype: torch.dtype) -> None:
     torch.manual_seed(0)
     rows.assert_samples_as_torch(op, "cuda", dtype)
 
@@ -31,5 +31,5 @@ def test_samples(op: Any, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize(
     "op", [op for op in OPERATORS if op.error_inputs_func is not None], ids=lambda op: op.formatted_name
 )
-def test_what_torch_refuses(op: Any) -> None:
+def test_what_torch_refuses_is_refused(op: Any) -> None:
     rows.assert_refused_as_torch(op, "cuda")

@@ -1,4 +1,4 @@
-"""The operators and their templates on a GPU: right on poisoned and guarded memory, at any size."""
+"""Elementwise operators and copies on a GPU: right at any size, and no write outside the output."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def wide(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def assert_right(input: torch.Tensor, other: torch.Tensor, alpha: float = 1) -> None:
-    """Exact for whole numbers; else at most twice as far from float64 as torch, and one rounding."""
+    """Check that integers are exact and other errors at most twice torch's plus one rounding."""
     got, want = ops.add(input, other, alpha=alpha), torch.add(input, other, alpha=alpha)
     assert (got.dtype, got.shape, got.device) == (want.dtype, want.shape, want.device)
     if not (want.dtype.is_floating_point or want.dtype.is_complex):
@@ -65,7 +65,7 @@ SHAPES = [
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_dtypes_and_shapes(dtype: torch.dtype) -> None:
+def test_sums_of_every_dtype_and_shape_are_right(dtype: torch.dtype) -> None:
     for shape in SHAPES:
         x, y = numbers(shape, dtype), numbers(shape, dtype, 1)
         assert_right(x, y)
@@ -75,13 +75,13 @@ def test_dtypes_and_shapes(dtype: torch.dtype) -> None:
 
 @pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental")  # torch says so once in a process
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_promotion(dtype: torch.dtype) -> None:
+def test_pairs_of_dtypes_are_promoted_as_torchs(dtype: torch.dtype) -> None:
     for i, other in enumerate(DTYPES):
         assert_right(numbers((33, 7), dtype), numbers((33, 7), other, i))
         assert_right(numbers((33, 7), dtype), numbers((), other, i))
 
 
-def test_layouts() -> None:
+def test_sums_of_any_layout_are_right() -> None:
     x, y = numbers((60, 70, 9), torch.float32), numbers((60, 70, 9), torch.float32, 1)
     for a, b in (
         (x.transpose(0, 2), y.transpose(0, 2)),
@@ -97,8 +97,8 @@ def test_layouts() -> None:
 
 @pytest.mark.parametrize("length", [1, 15, 1023, 1024, 1025, 2**20 + 3])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.uint8], ids=str)
-def test_poisoned_and_guarded(length: int, dtype: torch.dtype) -> None:
-    """Every element is written, none beside them; the output does not begin where vectors do, either."""
+def test_sums_write_every_element_and_none_beside(length: int, dtype: torch.dtype) -> None:
+    """The output also begins where vectorized accesses cannot."""
     poison = math.nan if dtype.is_floating_point else 243
     x, y = numbers((length,), dtype), numbers((length,), dtype, 1)
     for offset in (4096, 4097):
@@ -110,15 +110,15 @@ def test_poisoned_and_guarded(length: int, dtype: torch.dtype) -> None:
         assert (memory.isnan() if dtype.is_floating_point else memory == poison).all()
 
 
-def test_special_values() -> None:
+def test_sums_of_special_values_are_torchs() -> None:
     values = torch.tensor([0.0, -0.0, 1.0, math.inf, -math.inf, math.nan, 6e-8, 6e4, 1e-40], device="cuda")
     for dtype in FLOATS:
         x, y = torch.meshgrid(values.to(dtype), values.to(dtype), indexing="ij")
         torch.testing.assert_close(ops.add(x, y), torch.add(x, y), rtol=0, atol=0, equal_nan=True)
 
 
-def test_numbers_and_alphas() -> None:
-    """alpha reaches the kernel as a double, whatever it is; a number rounds like torch's."""
+def test_numbers_and_alphas_are_as_exact_as_torchs() -> None:
+    """alpha reaches the kernel as a double, and a number rounds as in torch."""
     x, y = numbers((1000,), torch.float64), numbers((1000,), torch.float64, 1)
     torch.testing.assert_close(ops.add(x, y, alpha=0.1), x + 0.1 * y, rtol=4e-16, atol=4e-16)
     for dtype, alpha in (
@@ -135,7 +135,7 @@ def test_numbers_and_alphas() -> None:
         assert torch.equal(ops.add(z, 3), torch.add(z, 3))
 
 
-def test_out_and_in_place() -> None:
+def test_out_is_written_even_in_place() -> None:
     x, y = numbers((100, 7), torch.float32), numbers((7,), torch.float32, 1)
     expected = x + y
     out = torch.full((100, 7), math.nan, dtype=torch.float64, device="cuda")
@@ -144,14 +144,14 @@ def test_out_and_in_place() -> None:
     assert torch.equal(ops.add(x, y, out=x), expected)
 
 
-def test_gradients() -> None:
+def test_gradients_of_add_are_right() -> None:
     x = numbers((3, 4), torch.float64).requires_grad_()
     y = numbers((4,), torch.float64, 1).requires_grad_()
     assert torch.autograd.gradcheck(lambda a, b: ops.add(a, b, alpha=-2.5), (x, y))
 
 
-def test_the_current_stream() -> None:
-    """The sum waits for what its stream does before, while the default stream is free."""
+def test_work_waits_on_the_current_stream_only() -> None:
+    """The sum waits for earlier work on its stream, while the default stream is free."""
     x, output = numbers((1000,), torch.float32), torch.empty(1000, device="cuda")
     launch = elementwise.launch(x, x, output)
     launch.run()  # compiled before, so that starting it takes no time
@@ -170,7 +170,7 @@ def test_the_current_stream() -> None:
     assert torch.equal(result, x + 1)
 
 
-def test_a_mix_of_devices() -> None:
+def test_tensors_on_different_devices_are_refused() -> None:
     x = torch.ones(4, device="cuda")
     with pytest.raises(TensorMismatchError, match="input, other"):
         ops.add(x, torch.ones(4))
@@ -182,13 +182,13 @@ def test_a_mix_of_devices() -> None:
         ops.add(x, x, out=torch.ones(4))
     with pytest.raises(TensorMismatchError, match=r"tensors on cpu, while kernels run on .*device='cuda'"):
         ops.add(torch.ones(4), torch.ones(4))
-    # Of no dimensions it joins the other, as torch has it.
+    # A tensor without dimensions moves to the other's device, as in torch.
     assert ops.add(x, torch.tensor(2.0)).tolist() == [3.0] * 4
     assert ops.add(torch.tensor(2.0), x, alpha=3).tolist() == [5.0] * 4
 
 
 def assert_sum(result: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> None:
-    """In pieces, since the comparison needs memory too."""
+    """Compare in pieces, since the comparison needs memory too."""
     for piece in range(0, result.numel(), 2**28):
         part = slice(piece, piece + 2**28)
         assert torch.equal(result[part], torch.add(x[part], y[part]))
@@ -196,7 +196,7 @@ def assert_sum(result: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.float16], ids=str)
 def test_more_than_two_to_the_31_elements(dtype: torch.dtype, many: int) -> None:
-    """Where 32 bits do not count the elements: the ends of 2^31 and what lies beyond."""
+    """Lengths just below 2^31 and beyond it."""
     for length in (many - 1, many + 12345):
         x = (torch.arange(2**20, device="cuda") % 251).to(dtype).repeat(-(-length // 2**20))[:length]
         y = torch.full((length,), 3, dtype=dtype, device="cuda")
@@ -205,15 +205,19 @@ def test_more_than_two_to_the_31_elements(dtype: torch.dtype, many: int) -> None
         torch.cuda.empty_cache()
 
 
-def test_few_elements_far_apart(many: int) -> None:
-    """A view whose rows begin more than 2^31 elements apart."""
+def test_sums_of_few_elements_far_apart(many: int) -> None:
+    """The rows of the view begin more than 2^31 elements apart."""
     memory = torch.zeros(2 * many + 1000, dtype=torch.uint8, device="cuda")
     view = memory.as_strided((3, 1000), (many, 1))
     x, y = numbers((3, 1000), torch.uint8), numbers((3, 1000), torch.uint8, 1)
     elementwise.launch(x, y, view).run()
     assert torch.equal(view, x + y)
     assert torch.equal(ops.add(view, 1), x + y + 1)
-    # In pieces: torch counts in eight bytes an element.
+    assert_nothing_else_is_written(memory, view)
+
+
+def assert_nothing_else_is_written(memory: torch.Tensor, view: torch.Tensor) -> None:
+    """Check that all nonzero elements are in the view, in pieces: torch counts in eight bytes an element."""
     assert sum(int(piece.count_nonzero()) for piece in memory.split(2**26)) == view.count_nonzero()
 
 
@@ -222,7 +226,7 @@ def bits(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def assert_copies(x: torch.Tensor) -> None:
-    """Each copy of `x` has torch's bits and strides."""
+    """Check that each copy of `x` has torch's bits and strides."""
     dims = tuple(reversed(range(x.dim())))
     for got, want in (
         (ops.clone(x), torch.clone(x)),
@@ -234,14 +238,14 @@ def assert_copies(x: torch.Tensor) -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_copies_of_dtypes_and_shapes(dtype: torch.dtype) -> None:
+def test_copies_of_every_dtype_and_shape_are_exact(dtype: torch.dtype) -> None:
     for shape in (*SHAPES, (64, 64), (63, 65), (1, 129), (513, 2), (3, 40, 50), (2, 3, 4, 5, 6), (2,) * 9):
         assert_copies(numbers(shape, dtype))
 
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.float16, torch.float32, torch.complex128], ids=str)
-def test_copies_of_layouts(dtype: torch.dtype) -> None:
-    """Lengths of every divisibility, views that begin anywhere, sliced and expanded ones."""
+def test_copies_of_any_layout_are_exact(dtype: torch.dtype) -> None:
+    """Lengths have every divisibility; views begin anywhere, are sliced or expanded."""
     for length in (31, 32, 36, 40, 48, 64):
         x = numbers((20, length, 70), dtype)
         for view in (
@@ -262,7 +266,7 @@ def test_copies_of_layouts(dtype: torch.dtype) -> None:
 @pytest.mark.parametrize(
     "shape", [(2, 64, 56, 56), (3, 3, 224, 224), (4, 512, 14, 14), (2, 5, 7, 9)], ids=str
 )
-def test_images(shape: tuple[int, ...], dtype: torch.dtype) -> None:
+def test_images_change_between_memory_formats(shape: tuple[int, ...], dtype: torch.dtype) -> None:
     x = numbers(shape, dtype)
     last = ops.clone(x, memory_format=torch.channels_last)
     assert last.is_contiguous(memory_format=torch.channels_last)
@@ -273,8 +277,8 @@ def test_images(shape: tuple[int, ...], dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("tile", [(1,), (16,), (1, 32), (64, 1), (8, 256), (32, 4, 32), (4, 16, 16)], ids=str)
-def test_poisoned_and_guarded_copies(tile: tuple[int, ...]) -> None:
-    """Every element is written, none beside them or between them; whatever the tile."""
+def test_copies_write_every_element_and_none_beside(tile: tuple[int, ...]) -> None:
+    """The output has gaps, which stay unwritten too."""
     x = numbers((33, 50, 70), torch.float32)
     for num_warps in (1, 4):
         for dims, offset in itertools.product(itertools.permutations(range(3)), (64, 65)):
@@ -288,7 +292,7 @@ def test_poisoned_and_guarded_copies(tile: tuple[int, ...]) -> None:
                 assert memory.isnan().all()
 
 
-def test_copies_of_conjugates_and_gradients() -> None:
+def test_copies_of_conjugates_are_exact_and_have_gradients() -> None:
     z = numbers((30, 40), torch.complex64)
     assert_copies(z.conj())
     assert_copies(z.conj().imag)
@@ -307,7 +311,7 @@ def test_a_copy_between_devices_is_refused() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.float16], ids=str)
 def test_copies_of_more_than_two_to_the_31_elements(dtype: torch.dtype, many: int) -> None:
-    """Flat, transposed, and of rows with gaps: offsets of 64 bits in both kernels."""
+    """Copies are flat, transposed, or of rows with gaps; both kernels need 64-bit offsets."""
     rows, columns = 2**12 + 3, many // 2**12
     period = (torch.arange(2**20 - 3, device="cuda") % 251).to(dtype)
     x = period.repeat(rows * columns // len(period) + 1)[: rows * columns].view(rows, columns)
@@ -326,12 +330,11 @@ def test_copies_of_few_elements_far_apart(many: int) -> None:
     transfer.launch(x.t(), view).run()
     assert torch.equal(view, x.t())
     assert torch.equal(ops.transpose_copy(view, 0, 1), x)
-    # In pieces: torch counts in eight bytes an element.
-    assert sum(int(piece.count_nonzero()) for piece in memory.split(2**26)) == view.count_nonzero()
+    assert_nothing_else_is_written(memory, view)
 
 
 def test_calls_on_tensors_that_lie_alike_share_a_launch() -> None:
-    """The kept launch is started on each call's own tensors, with each call's own alpha."""
+    """The kept launch starts with each call's own tensors and alpha."""
     for seed in range(3):
         generator = torch.Generator("cuda").manual_seed(seed)
         x, y = (torch.randn(1000, 30, generator=generator, device="cuda") for _ in range(2))
@@ -367,7 +370,7 @@ ROW_OPERATORS: dict[str, tuple[Callable[..., torch.Tensor], Callable[..., torch.
 
 @pytest.mark.parametrize("name", ROW_OPERATORS)
 def test_kept_row_operators_at_any_address_in_a_graph(name: str) -> None:
-    """The compiled kernel that a kept launch starts is the one for these addresses, on this stream."""
+    """A kept launch starts the kernel compiled for the alignment of its addresses, on the current stream."""
     ours, torchs = ROW_OPERATORS[name]
     torch.manual_seed(0)
     memory = torch.randn(6 * 4096 + 16, device="cuda")

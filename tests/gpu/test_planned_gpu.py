@@ -16,15 +16,15 @@ pytestmark = pytest.mark.gpu
 @pytest.mark.parametrize("target", ["sm_90", "sm_80", "sm_89", "gfx942"])
 @pytest.mark.parametrize("place", ["cuda", "cpu"])
 def test_a_product_for_a_target_is_one_kernel(target: str, place: str) -> None:
-    """As in lesson 13: large enough that no GPU in the table shares its sums."""
+    """The product of lesson 13, so large that no GPU in the table splits its sums."""
     a, b = (torch.empty(4096, 4096, dtype=torch.float16, device=place) for _ in range(2))
     launch = gemm.launch(a, b, tile=(128, 256, 64), num_stages=4, num_warps=8, device=target)
     (step,) = lens.compile(launch, target)
     assert ("shared memory" in step.problem) == (target in ("sm_89", "gfx942"))
 
 
-def test_what_runs_is_planned_for_this_gpu() -> None:
-    """A call inside the block is right, and nothing that belongs to the other device is kept."""
+def test_operators_run_for_this_gpu_inside_planning_for() -> None:
+    """Calls inside the block give the results of this GPU, and keep nothing planned for the other device."""
     a, b = (torch.randn(512, 512, device="cuda", dtype=torch.float16) for _ in range(2))
     rows = torch.randn(64, 5000, device="cuda")
     with device.planning_for("gfx942"):
@@ -37,8 +37,8 @@ def test_what_runs_is_planned_for_this_gpu() -> None:
     assert torch.equal(ops.softmax(rows, 1), weights)
 
 
-def test_python_cannot_call_a_jit_function() -> None:
-    """What lesson 11 did; a kernel that asks the same is told."""
+def test_tiles_are_asked_by_a_kernel_not_by_python() -> None:
+    """Lesson 11 once called the jit function; Triton refuses that, and a kernel that asks gets the answer."""
     with pytest.raises(RuntimeError, match="outside of the scope of a kernel"):
         scores.tiles_of_window.fn(0, 15, 50, 0, 0, 0, 16, False, True)
     query = torch.zeros(1, 1, 50, 16, device="cuda", dtype=torch.float16)

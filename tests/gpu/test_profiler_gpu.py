@@ -1,4 +1,4 @@
-"""What only a GPU shows of the profiler: real times, and a best instance that is kept and found again."""
+"""The profiler on a GPU: real times, and a best instance that is kept and found again."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_every_instance_is_right_or_refused(name: str, sizes: dict[str, int], ho
 
 @pytest.fixture
 def tf32() -> Iterator[None]:
-    """torch's switches let matrix units round fp32. (`monkeypatch` cannot put a module's properties back.)"""
+    """Let matrix units round fp32, by torch's switches; `monkeypatch` cannot restore module properties."""
     switches = (torch.backends.cuda.matmul, torch.backends.cudnn.conv)  # type: ignore[attr-defined]
     before = [switch.fp32_precision for switch in switches]
     for switch in switches:
@@ -74,7 +74,7 @@ def tf32() -> Iterator[None]:
 
 @pytest.mark.usefixtures("tf32")
 @pytest.mark.parametrize("name", ["matmul", "conv2d"])
-def test_fp32_is_held_to_what_torchs_switch_makes_of_it(name: str) -> None:
+def test_fp32_is_held_to_tf32s_accuracy_where_torch_allows_tf32(name: str) -> None:
     sizes = {"c": 64} if name == "conv2d" else {"m": 256, "n": 256, "k": 256}
     found = profiler.profile(name, profiler.arguments_of(name, sizes, dtype="fp32"), progress=False)
     assert found.best is not None

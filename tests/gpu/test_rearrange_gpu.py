@@ -1,4 +1,4 @@
-"""Flips, shifts, padding and windows on a GPU: torch's samples, and what has room only there."""
+"""Flips, shifts, padding and windows on a GPU: torch's samples, any layout, and large tensors."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ DTYPES = [
     torch.bool,
 ]
 
-# Of many dtypes and widths of accesses: lengths that lanes of 16 bytes divide, and such that they do not.
+# Lengths that are multiples of 16 bytes, and others, for many dtypes and access widths.
 SHAPES = [(4, 256, 1024), (3, 61, 1000), (7, 33, 35), (2, 3, 4096)]
 
 
-@pytest.mark.parametrize(("op", "dtype"), on_cpu.CASES)
-def test_torchs_samples(op: Any, dtype: torch.dtype) -> None:
-    """As on the CPU, gradients in bf16 but to what roundings leave."""
-    if dtype not in op.dtypesIfCUDA:
-        pytest.skip("torch has none of that dtype on a GPU")
+@pytest.mark.parametrize(
+    ("op", "dtype"), [case for case in on_cpu.CASES if case.values[1] in case.values[0].dtypesIfCUDA]
+)
+def test_torchs_samples_are_exact(op: Any, dtype: torch.dtype) -> None:
+    """Gradients in bf16 may differ by roundings, as in the test on the CPU."""
     mine: Callable[..., Any] = getattr(ops, op.name.split(".")[-1])
     is_followed = dtype.is_floating_point or dtype.is_complex
     for sample in op.sample_inputs(DEVICE, dtype, requires_grad=is_followed):
@@ -50,7 +50,7 @@ def test_torchs_samples(op: Any, dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_any_order_of_memory(shape: tuple[int, ...], dtype: torch.dtype) -> None:
+def test_any_order_of_memory_is_exact(shape: tuple[int, ...], dtype: torch.dtype) -> None:
     torch.manual_seed(0)
     base = torch.randn(shape, device=DEVICE).mul(9).to(dtype)
     for x in (base, base.transpose(1, 2), base.transpose(0, 2), base[:, ::2, 1:], base[:, :1].expand(shape)):
@@ -69,8 +69,8 @@ def test_any_order_of_memory(shape: tuple[int, ...], dtype: torch.dtype) -> None
 
 @pytest.mark.parametrize("last", [False, True], ids=["contiguous", "channels_last"])
 @pytest.mark.parametrize("channels", [4, 8])
-def test_channels_that_are_added(channels: int, last: bool) -> None:
-    """Images of three, as a convolution copies them where they lie badly."""
+def test_channels_that_are_added_are_zeros(channels: int, last: bool) -> None:
+    """A convolution copies images of three channels in this way where their layout is slow."""
     format = torch.channels_last if last else torch.contiguous_format
     source = torch.randn(5, 3, 97, 61, device=DEVICE).half().to(memory_format=format)
     image = convolution.image_of(source, least=channels)
@@ -81,8 +81,8 @@ def test_channels_that_are_added(channels: int, last: bool) -> None:
     assert not image.tensor[..., 3:].any()
 
 
-def test_kept_launches_take_other_fills_and_addresses() -> None:
-    """The same kernels for another batch and another fill; memory that begins anywhere."""
+def test_kept_launches_follow_other_fills_and_addresses() -> None:
+    """The batch and the fill change, and memory begins anywhere."""
     x = torch.randn(65, 129, device=DEVICE)
     for fill in (0.0, 1.5, -2.0, float("inf")):
         for rows in (65, 64, 1):
@@ -105,8 +105,8 @@ def test_another_batch_and_fill_compile_nothing() -> None:
     assert compiled() == before
 
 
-def test_more_elements_than_32_bits_count(many: int) -> None:
-    """int8, so that source, result and torch's fit; along both dimensions, and a roll of it all."""
+def test_more_than_two_to_the_31_elements(many: int) -> None:
+    """int8, so that the source, the result and torch's result fit into memory."""
     rows = many // 2**14 + 3
     x = torch.empty(rows, 2**14, dtype=torch.int8, device=DEVICE).random_(-128, 128)
     for dims in ((0,), (1,)):

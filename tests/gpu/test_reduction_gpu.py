@@ -1,4 +1,4 @@
-"""Reductions on a GPU: right in each way that programs share the work, at any size, the same in every run."""
+"""Reductions on a GPU: right at any size and however programs share the work, the same in every run."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ pytestmark = pytest.mark.gpu
 NAMES = OF_SEVERAL + OF_ONE
 HALVES_AND_SINGLES = [torch.float32, torch.float16, torch.bfloat16]
 
-# Each new kernel takes the compiler up to a second: the tests share these shapes. Rows of no tile's length.
+# Compiling a kernel takes up to a second, so the tests share this shape. Its rows have no tile's length.
 RAGGED = (1023, 515)
 
-# How programs share the work on 132 compute units, in fp32, by shape, dimension and how the tensor lies.
+# Each way to share the work on 132 compute units in fp32: shape, dimension and layout that lead to it.
 WAYS: dict[str, tuple[tuple[int, ...], int | tuple[int, ...] | None, str]] = {
     "several rows a program": ((200001, 33), 1, "dense"),
     "several tiles a row": ((530, 20001), 1, "dense"),
@@ -43,20 +43,20 @@ WAYS_OF_INDICES = [
 
 
 def laid(x: torch.Tensor, layout: str) -> torch.Tensor:
-    """Such a tensor with these elements; if expanded, with those of its first row."""
+    """Return a tensor of this layout with these elements; if expanded, with those of the first row."""
     if layout == "sliced":
         return torch.stack([x, x + 1], -1).flatten(-2)[..., ::2]
     return x[:1].expand(x.shape) if layout == "expanded" else x
 
 
 def whole_numbers(shape: tuple[int, ...], dtype: torch.dtype, seed: int = 0) -> torch.Tensor:
-    """-3 to 3: sums of them are exact in fp32."""
+    """Return numbers from -3 to 3, whose sums are exact in fp32."""
     generator = torch.Generator("cuda").manual_seed(seed)
     return torch.randint(-3, 4, shape, generator=generator, device="cuda").to(dtype)
 
 
 def sample(name: str, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-    """Elements of which the result says something."""
+    """Return elements for which the result is neither trivial nor out of range."""
     x = numbers(shape, torch.float32)
     if name == "prod":
         x = 1 + x / 300  # the product of 500 normal numbers is 0 in fp32
@@ -68,20 +68,20 @@ def sample(name: str, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tenso
 
 @pytest.mark.parametrize("dtype", HALVES_AND_SINGLES, ids=str)
 @pytest.mark.parametrize("name", NAMES)
-def test_accuracy(name: str, dtype: torch.dtype) -> None:
+def test_results_are_as_near_as_torchs(name: str, dtype: torch.dtype) -> None:
     x = sample(name, RAGGED, dtype)
     assert_as_torch(name, x, dim=1)
     assert_as_torch(name, x, dim=1, keepdim=True)
 
 
 @pytest.mark.parametrize("p", [1, 3, math.inf])
-def test_norms(p: float) -> None:
+def test_norms_of_any_order_are_as_near_as_torchs(p: float) -> None:
     assert_as_torch("norm", numbers(RAGGED, torch.float32), p, dim=1)
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_ways(way: str) -> None:
-    """Sums that round, and sums of whole numbers, from which no element may be missing."""
+def test_every_way_to_share_the_work_is_right(way: str) -> None:
+    """Sums of whole numbers are exact, so that a missing element shows."""
     shape, dim, layout = WAYS[way]
     options: dict[str, Any] = {} if dim is None else {"dim": dim}
     assert_as_torch("sum", laid(numbers(shape, torch.float32), layout), **options)
@@ -89,7 +89,7 @@ def test_ways(way: str) -> None:
 
 
 def first_extreme(x: torch.Tensor, dim: int | None, sign: int) -> torch.Tensor:
-    """The first index of the largest element (sign 1) or the smallest (-1), or of the first NaN."""
+    """Return the first index of the largest (sign 1) or smallest (-1) element, or of the first NaN."""
     rows = x.flatten() if dim is None else x.movedim(dim, -1)
     extreme = (rows * sign).amax(-1, keepdim=True) * sign
     is_it = (rows == extreme) | (rows.isnan() & extreme.isnan())
@@ -99,8 +99,8 @@ def first_extreme(x: torch.Tensor, dim: int | None, sign: int) -> torch.Tensor:
 
 @pytest.mark.parametrize("way", WAYS_OF_INDICES)
 @pytest.mark.parametrize("has_nan", [False, True])
-def test_of_equals_the_first(way: str, has_nan: bool) -> None:
-    """Of a few whole numbers many are the largest, and in a row lie none, one or several NaN."""
+def test_the_first_of_equal_extremes_is_found(way: str, has_nan: bool) -> None:
+    """Many elements are the largest, and a row has none, one or several NaN."""
     shape, dim, layout = WAYS[way]
     assert dim is None or isinstance(dim, int)
     x = whole_numbers(shape, torch.float16)
@@ -122,8 +122,8 @@ def test_of_equals_the_first(way: str, has_nan: bool) -> None:
 @pytest.mark.parametrize(
     ("shape", "dim"), [((3, 14), 0), ((14, 3), 1), ((5, 77), 1), ((1000, 7), 0), ((7, 1000), 0)]
 )
-def test_extremes_of_narrow_integers(dtype: torch.dtype, shape: tuple[int, int], dim: int) -> None:
-    """All far from what lanes that hang over could be filled with by mistake, 0 and -1."""
+def test_extremes_of_narrow_integers_are_exact(dtype: torch.dtype, shape: tuple[int, int], dim: int) -> None:
+    """All elements are far from 0 and -1, with which masked lanes might be filled by mistake."""
     low, high = (-100, -50) if dtype != torch.uint8 else (50, 100)
     x = torch.randint(low, high, shape, device="cuda").to(dtype)
     for name in ("amax", "amin", "argmax", "argmin"):
@@ -137,7 +137,7 @@ def test_extremes_of_narrow_integers(dtype: torch.dtype, shape: tuple[int, int],
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_is_no_number(name: str) -> None:
+def test_nan_and_infinities_give_torchs_results(name: str) -> None:
     x = sample(name, RAGGED, torch.float32)
     for row, specials in enumerate(
         (
@@ -150,7 +150,7 @@ def test_what_is_no_number(name: str) -> None:
 
 
 def assert_repeatable(name: str, x: torch.Tensor, dim: int) -> None:
-    """Bit for bit the same five times, the last time in memory in which whatever is not written is NaN."""
+    """Check for the same bits in five runs, the last one in memory that is filled with NaN."""
 
     def parts() -> list[torch.Tensor]:
         result = getattr(ops, name)(x, dim=dim)
@@ -190,8 +190,7 @@ def test_the_same_bits_of_split_rows_with_indices() -> None:
 
 
 @pytest.mark.parametrize(("name", "shape"), [("sum", RAGGED), ("sum", (8, 300001)), ("amax", RAGGED)])
-def test_poisoned_and_guarded(name: str, shape: tuple[int, ...]) -> None:
-    """Every result is written, and none beside them."""
+def test_every_result_is_written_and_none_beside(name: str, shape: tuple[int, ...]) -> None:
     x = numbers(shape, torch.float32)
     memory = torch.full((shape[0] + 2 * 4096,), math.nan, device="cuda")
     inside = memory[4096 : 4096 + shape[0]]
@@ -203,7 +202,7 @@ def test_poisoned_and_guarded(name: str, shape: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("dtype", HALVES_AND_SINGLES, ids=str)
 @pytest.mark.parametrize("name", ["sum", "mean"])
-def test_gradients_of_sums(name: str, dtype: torch.dtype) -> None:
+def test_gradients_of_sums_are_as_near_as_torchs(name: str, dtype: torch.dtype) -> None:
     x = numbers(RAGGED, dtype).requires_grad_()
     direction = numbers(RAGGED[:1], dtype, 1)
     ours, torchs, exact = (
@@ -220,7 +219,7 @@ def test_gradients_of_sums(name: str, dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("name", WITH_GRADIENTS)
-def test_gradients_that_follow_elements(name: str) -> None:
+def test_gradients_that_follow_elements_are_torchs(name: str) -> None:
     leaf = sample(name, RAGGED, torch.float32).requires_grad_()
     direction = numbers(RAGGED[:1], torch.float32, 1)
     results = (getattr(module, name)(leaf, dim=1) for module in (ops, torch))
@@ -231,7 +230,7 @@ def test_gradients_that_follow_elements(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["max", "min"])
-def test_a_number_on_the_cpu_joins_the_other_on_its_device(name: str) -> None:
+def test_a_tensor_without_dimensions_may_be_on_the_cpu(name: str) -> None:
     x, number = numbers(RAGGED, torch.float32).requires_grad_(), torch.tensor(0.5, requires_grad=True)
     for pair in ((x, number), (number, x)):
         ours, torchs = (getattr(module, name)(*pair) for module in (ops, torch))
@@ -239,8 +238,8 @@ def test_a_number_on_the_cpu_joins_the_other_on_its_device(name: str) -> None:
         assert torch.autograd.grad(ours.sum(), number)[0] == torch.autograd.grad(torchs.sum(), number)[0]
 
 
-def test_a_mix_of_devices() -> None:
-    """As torch refuses it: a RuntimeError."""
+def test_tensors_on_different_devices_are_refused() -> None:
+    """torch raises a RuntimeError, and our error is one."""
     x = numbers(RAGGED, torch.float32)
     on_cpu = x.cpu()
     calls: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
@@ -260,13 +259,13 @@ def test_a_mix_of_devices() -> None:
 
 
 def small_numbers(length: int) -> torch.Tensor:
-    """0 to 6 over and over, as int8, with a period that no tile has."""
+    """Return 0 to 6 over and over, as int8, with a period that no tile has."""
     period = (torch.arange(2**20 - 3, device="cuda") % 7).to(torch.int8)
     return period.repeat(-(-length // len(period)))[:length]
 
 
 def assert_all_counted(length: int) -> None:
-    """The sum of so many elements, and where the largest is first."""
+    """Check the sum of so many elements and the first index of the largest."""
     x = small_numbers(length)
     x[-5], x[-2] = 100, 100
     assert ops.sum(x).item() == sum(part.sum().item() for part in x.split(2**28))
@@ -300,14 +299,14 @@ def test_more_than_two_to_the_31_elements_across(many: int) -> None:
     assert torch.equal(ops.sum(x, 0), torch.stack([part.sum(0) for part in x.split(2**17)]).sum(0))
 
 
-def test_as_many_as_32_bits_can_count(many: int) -> None:
-    """One tile more would go beyond: where their number is rounded up, the sum must not be of 32 bits."""
+def test_one_element_fewer_than_two_to_the_31(many: int) -> None:
+    """Rounded up to tiles, the number of elements does not fit 32 bits."""
     assert_all_counted(many - 1)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
 @pytest.mark.parametrize("name", ["sum", "mean", "prod", "norm", "amax"])
-def test_under_autocast_as_torch(name: str, dtype: torch.dtype) -> None:
+def test_autocast_is_as_torchs(name: str, dtype: torch.dtype) -> None:
     x = numbers((50, 70), dtype)
     with torch.autocast("cuda", dtype=torch.bfloat16):
         got, want = getattr(ops, name)(x, dim=1), getattr(torch, name)(x, dim=1)

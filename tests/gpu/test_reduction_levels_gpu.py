@@ -1,4 +1,4 @@
-"""Rows held by a thread, a warp and a block on a GPU: right against float64, whatever lies between rows."""
+"""Rows held by a thread, a warp and a block on a GPU: right against float64, in any layout."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.gpu
 LEVELS = reduction_levels.LEVELS
 DTYPES = [torch.float16, torch.bfloat16, torch.float32]
 
-# Each new kernel takes the compiler a second: tiles, and what divides a row, are few.
+# Compiling a kernel takes a second, so these shapes need few tiles and few specializations.
 SHAPES = [
     (1, 1),
     (4099, 3),  # rows shorter than any access
@@ -28,7 +28,7 @@ SHAPES = [
 
 
 def laid(x: torch.Tensor, layout: str) -> torch.Tensor:
-    """The same elements, NaN around them."""
+    """Return the same elements in a layout, with NaN around them."""
     rows, cols = x.shape
     if layout == "strided rows":
         around = torch.full((rows, cols + 24), float("nan"), dtype=x.dtype, device="cuda")
@@ -42,7 +42,7 @@ def laid(x: torch.Tensor, layout: str) -> torch.Tensor:
 
 
 def assert_right(result: torch.Tensor, x: torch.Tensor, reduction: str) -> None:
-    """A maximum is exact; a sum within a rounding of the result, and of the terms' sum in fp32."""
+    """Check that a maximum is exact, and a sum within a rounding of the result and of the sum of terms."""
     assert result.dtype == x.dtype
     if reduction == "amax":
         assert torch.equal(result, x.amax(1))
@@ -54,7 +54,7 @@ def assert_right(result: torch.Tensor, x: torch.Tensor, reduction: str) -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("level", LEVELS)
-def test_rows_of_any_length(level: str, dtype: torch.dtype) -> None:
+def test_rows_of_any_length_are_right(level: str, dtype: torch.dtype) -> None:
     for shape in SHAPES:
         x = numbers(shape, torch.float32).to(dtype)
         for reduction in ("sum", "amax"):
@@ -65,7 +65,7 @@ def test_rows_of_any_length(level: str, dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("layout", ["strided rows", "misaligned", "transposed"])
 @pytest.mark.parametrize("level", LEVELS)
-def test_rows_that_lie_in_any_way(level: str, layout: str) -> None:
+def test_rows_in_any_layout_are_right_and_nothing_else_is_written(level: str, layout: str) -> None:
     for dtype in (torch.float16, torch.float32):
         for shape in ((1000, 17), (129, 1000)):
             x = laid(numbers(shape, torch.float32).to(dtype), layout)
@@ -84,7 +84,7 @@ def test_nan_is_the_largest(level: str) -> None:
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_offsets_beyond_32_bits(level: str, many: int) -> None:
+def test_more_than_two_to_the_31_elements(level: str, many: int) -> None:
     x = torch.ones((many // 2**20 + 3, 2**20), dtype=torch.float16, device="cuda")[:, : 2**15]
     assert (ladder.RUNGS["sum"][level](x, dim=-1)() == 2**15).all()
 
@@ -96,8 +96,7 @@ def test_all_levels_and_the_shipped_kernel_agree() -> None:
         assert torch.equal(reduction_levels.launch(whole, level=level).run()[0], expected), level
 
 
-def test_what_runs_is_what_the_lens_shows() -> None:
-    """Shared memory of the kernels that this GPU runs."""
+def test_the_lens_shows_the_shared_memory_of_what_runs() -> None:
     x = numbers((64, 1024), torch.float32)
     shared = {}
     for level in LEVELS:

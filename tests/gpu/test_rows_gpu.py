@@ -1,4 +1,4 @@
-"""Row operators on a GPU: right in each way that programs share rows, at any size, the same in every run."""
+"""Row operators on a GPU: right at any size and however programs share rows, the same in every run."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ TORCHS: dict[str, Callable[..., torch.Tensor]] = {
 ALONG_A_DIMENSION = ["softmax", "log_softmax", "logsumexp"]
 LOGARITHMS = ["log_softmax", "logsumexp", "cross_entropy"]
 
-# Each new kernel takes the compiler up to a second: the tests share these shapes. Rows of no tile's length.
+# Compiling a kernel takes up to a second, so the tests share this shape. Its rows have no tile's length.
 RAGGED = (1023, 515)
 
-# How programs share the work on 132 compute units, by shape, dimension and how the tensor lies.
+# Each way to share the work on 132 compute units: shape, dimension and layout that lead to it.
 WAYS: dict[str, tuple[tuple[int, ...], int, str]] = {
     "rows in one tile": (RAGGED, 1, "dense"),
     "persistent": ((200001, 33), 1, "dense"),
@@ -48,7 +48,7 @@ WAYS: dict[str, tuple[tuple[int, ...], int, str]] = {
 
 
 def laid(shape: tuple[int, ...], layout: str) -> torch.Tensor:
-    """Normal numbers, three times as far from 0, so that a softmax has peaks."""
+    """Return normal numbers of deviation 3, so that a softmax has peaks."""
     x = numbers(shape, torch.float32) * 3
     if layout == "sliced":
         return torch.stack([x, x + 1], -1).flatten(-2)[..., ::2]
@@ -58,7 +58,7 @@ def laid(shape: tuple[int, ...], layout: str) -> torch.Tensor:
 
 
 def given(name: str, x: torch.Tensor) -> list[torch.Tensor]:
-    """`x` and what else the operator takes: weight and bias, or the target classes."""
+    """Return `x` and the operator's other tensors: weight and bias, or the target classes."""
     if name == "cross_entropy":
         generator = torch.Generator("cuda").manual_seed(2)
         return [x, torch.randint(0, x.shape[1], x.shape[:1], generator=generator, device="cuda")]
@@ -82,7 +82,7 @@ def result_and_gradients(
     dim: int,
     rounded_to: torch.dtype,
 ) -> list[torch.Tensor]:
-    """The result, and along a random direction of that dtype the gradients of all that has one."""
+    """Return the result and all gradients, for a random output gradient rounded to that dtype."""
     leaves = [t.detach().requires_grad_(t.is_floating_point()) for t in tensors]
     result = called(function, name, leaves, dim)
     direction = numbers(tuple(result.shape), rounded_to, 7).to(result.dtype)
@@ -95,7 +95,7 @@ def in_float64(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
 
 
 def assert_right(ours: torch.Tensor, torchs: torch.Tensor, exact: torch.Tensor, least: float = 0.0) -> None:
-    """At most twice as far from float64 as torch, and one rounding of the largest value, or of `least`."""
+    """Check that the error is at most twice torch's plus one rounding of the largest value, or of `least`."""
     assert (ours.dtype, ours.shape) == (torchs.dtype, torchs.shape)
     off, theirs = ((t.double() - exact).abs().max().item() for t in (ours, torchs))
     rounding = max(exact.abs().max().item(), least) * torch.finfo(ours.dtype).eps
@@ -112,7 +112,7 @@ def assert_as_exact(name: str, x: torch.Tensor, dim: int) -> None:
             (TORCHS[name], in_float64(tensors)),
         )
     )
-    # A logarithm of a sum that is rounded is off by that step, however small the result.
+    # The rounding of a sum is an absolute error of its logarithm, however small that is.
     assert_right(ours[0], torchs[0], exact[0], least=float(name in LOGARITHMS))
     for gradients in zip(ours[1:], torchs[1:], exact[1:], strict=True):
         assert_right(*gradients)
@@ -120,7 +120,7 @@ def assert_as_exact(name: str, x: torch.Tensor, dim: int) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("name", TORCHS)
-def test_accuracy(name: str, dtype: torch.dtype) -> None:
+def test_results_and_gradients_are_as_near_as_torchs(name: str, dtype: torch.dtype) -> None:
     assert_as_exact(name, laid(RAGGED, "dense").to(dtype), 1)
 
 
@@ -137,14 +137,14 @@ def test_accuracy(name: str, dtype: torch.dtype) -> None:
         ("cross_entropy", "a vocabulary"),
     ],
 )
-def test_ways(name: str, way: str) -> None:
-    """In fp32, which shows one element that is missing in a row of 300001."""
+def test_every_way_to_share_rows_is_right(name: str, way: str) -> None:
+    """fp32 shows one missing element in a row of 300001."""
     shape, dim, layout = WAYS[way]
     assert_as_exact(name, laid(shape, layout), dim)
 
 
 @pytest.mark.parametrize("name", ["softmax", "layer_norm"])
-def test_tiles_that_fit(name: str) -> None:
+def test_halves_in_one_tile_are_right(name: str) -> None:
     shape, dim, layout = WAYS["tiles that fit"]
     assert_as_exact(name, laid(shape, layout).half(), dim)
 
@@ -152,7 +152,7 @@ def test_tiles_that_fit(name: str) -> None:
 @pytest.mark.parametrize("way", ["rows in one tile", "rows split"])
 @pytest.mark.parametrize("name", TORCHS)
 def test_the_same_bits_in_every_run(name: str, way: str) -> None:
-    """Five times, the last time in memory in which whatever is not written is NaN."""
+    """Five runs, the last one in memory that is filled with NaN."""
     shape, dim, layout = WAYS[way]
     tensors = given(name, laid(shape, layout))
     first = result_and_gradients(getattr(ops, name), name, tensors, dim, torch.float32)
@@ -166,7 +166,7 @@ def test_the_same_bits_in_every_run(name: str, way: str) -> None:
 
 
 def with_specials(x: torch.Tensor) -> torch.Tensor:
-    """Rows that end in NaN, infinities or both; rows of nothing else; and a row that exp overflows."""
+    """Make rows end in NaN, infinities or both, or have nothing else; exp overflows in one more row."""
     for row, specials in enumerate(
         (
             [math.nan], [math.inf], [-math.inf], [math.inf, -math.inf], [math.inf, math.nan],
@@ -178,14 +178,14 @@ def with_specials(x: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("name", TORCHS)
-def test_what_is_no_number(name: str) -> None:
+def test_nan_and_infinities_give_torchs_results(name: str) -> None:
     x = with_specials(laid(RAGGED, "dense"))
     if name.endswith("norm"):
-        x[8] = 0  # of numbers whose squares overflow the variance depends on how it is computed
+        x[8] = 0  # the variance of numbers whose squares overflow depends on the algorithm
     tensors = given(name, x)
     how: dict[str, Any] = {"reduction": "none"} if name == "cross_entropy" else {}
     ours = called(lambda *args: getattr(ops, name)(*args, **how), name, tensors, 1)
-    if name == "rms_norm":  # of a row with an infinity, torch 2.11 gives NaN or 0 as its length is divisible
+    if name == "rms_norm":  # for a row with an infinity, torch 2.11 gives NaN or 0, by the row's divisibility
         squares = tensors[0].square().mean(1, keepdim=True) + torch.finfo(torch.float32).eps
         torchs = tensors[0] * squares.rsqrt() * tensors[1]
     else:
@@ -193,8 +193,8 @@ def test_what_is_no_number(name: str) -> None:
     torch.testing.assert_close(ours, torchs, rtol=1e-5, atol=1e-5, equal_nan=True)
 
 
-def test_gradient_of_an_infinite_logsumexp() -> None:
-    """exp(x - result), as torch 2.13; written out, since other versions may give other values."""
+def test_the_gradient_of_an_infinite_logsumexp_is_torchs() -> None:
+    """exp(x - result), as in torch 2.13; the values are written out, since other versions may differ."""
     inf, nan = math.inf, math.nan
     rows = [[inf, 1, 2], [-inf] * 3, [inf, -inf, 1], [nan, 1, 2], [-inf, 0, 0]]
     x = torch.tensor(rows, device="cuda", requires_grad=True)
@@ -205,8 +205,8 @@ def test_gradient_of_an_infinite_logsumexp() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
 @pytest.mark.parametrize("name", TORCHS)
-def test_under_autocast_in_float32(name: str, dtype: torch.dtype) -> None:
-    """Written out, since versions of torch differ in what they widen, and where within cross_entropy."""
+def test_autocast_computes_in_float32(name: str, dtype: torch.dtype) -> None:
+    """The reference widens by hand, since torch's versions differ in what autocast widens."""
     tensors = given(name, laid(RAGGED, "dense").to(dtype))
     widened = [t.float() if t.is_floating_point() else t for t in tensors]
     with torch.autocast("cuda", dtype=torch.bfloat16):
@@ -230,7 +230,7 @@ def test_autocast_leaves_float64(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ALONG_A_DIMENSION)
-def test_autocast_passes_over_what_goes_into_out(name: str) -> None:
+def test_autocast_ignores_out(name: str) -> None:
     x = laid(RAGGED, "dense").half()
     out = torch.empty(0, dtype=torch.float16, device="cuda")
     with torch.autocast("cuda", dtype=torch.bfloat16):
@@ -238,8 +238,8 @@ def test_autocast_passes_over_what_goes_into_out(name: str) -> None:
     torch.testing.assert_close(out, TORCHS[name](x, 1))
 
 
-def test_a_target_that_is_no_class() -> None:
-    """Its loss alone is NaN: where torch ends the process, as to look at targets would wait for the GPU."""
+def test_a_target_that_is_no_class_has_a_loss_of_nan() -> None:
+    """Other losses are right. torch aborts the process; checking targets would wait for the GPU."""
     x, target = given("cross_entropy", laid(RAGGED, "dense"))
     expected = functional.cross_entropy(x, target, reduction="none")
     target[7], target[9], expected[7], expected[9] = 515, -1, math.nan, math.nan
@@ -261,8 +261,7 @@ def launched(name: str, x: torch.Tensor, output: torch.Tensor) -> None:
 
 
 @pytest.mark.parametrize("name", TORCHS)
-def test_poisoned_and_guarded(name: str) -> None:
-    """Every element is written, and none beside them."""
+def test_every_element_is_written_and_none_beside(name: str) -> None:
     x = laid(RAGGED, "dense")
     how: dict[str, Any] = {"reduction": "none"} if name == "cross_entropy" else {}
     how |= {"eps": 1e-5} if name == "rms_norm" else {}
@@ -282,8 +281,8 @@ def test_poisoned_and_guarded(name: str) -> None:
         ("cross_entropy", 0), ("layer_norm", 0),
     ],
 )  # fmt: skip
-def test_a_mix_of_devices(name: str, which: int) -> None:
-    """As torch refuses it: a RuntimeError."""
+def test_tensors_on_different_devices_are_refused(name: str, which: int) -> None:
+    """torch raises a RuntimeError, and our error is one."""
     tensors = given(name, laid(RAGGED, "dense"))
     tensors[which] = tensors[which].cpu()
     with pytest.raises(RuntimeError):
@@ -295,7 +294,7 @@ def test_a_mix_of_devices(name: str, which: int) -> None:
 
 @pytest.mark.parametrize("name", ["softmax", "cross_entropy", "layer_norm"])
 def test_more_than_two_to_the_31_elements(name: str, many: int) -> None:
-    """Results and gradients of the first rows and of the last ones, which begin beyond 2^31."""
+    """Results and gradients of the first and last rows are compared; the last begin beyond 2^31."""
     generator = torch.Generator("cuda").manual_seed(0)
     shape = (many // 1024 + 5, 1024)
     x = torch.randn(shape, generator=generator, dtype=torch.float16, device="cuda").requires_grad_()
@@ -318,8 +317,8 @@ def test_more_than_two_to_the_31_elements(name: str, many: int) -> None:
         assert_right(*parts, least=float(name in LOGARITHMS))
 
 
-def test_rows_of_two_to_the_30(many: int) -> None:
-    """Of three, so that the last one begins at 2^31. Few elements have the weight of all others together."""
+def test_rows_of_two_to_the_30_elements(many: int) -> None:
+    """The last of three rows begins at 2^31. A few elements have as much weight as all others together."""
     cols = many // 2
     period = -20 + (torch.arange(2**20 - 3, device="cuda") % 251).half() / 512
     x = period.repeat(3 * cols // len(period) + 1)[: 3 * cols].view(3, cols)
@@ -340,7 +339,7 @@ def test_rows_of_two_to_the_30(many: int) -> None:
 
 @pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last], ids=str)
 @pytest.mark.parametrize("name", ["layer_norm", "rms_norm"])
-def test_images_lie_as_torchs(name: str, memory_format: torch.memory_format) -> None:
+def test_images_have_torchs_strides(name: str, memory_format: torch.memory_format) -> None:
     x = torch.randn(3, 5, 6, 7, device="cuda").contiguous(memory_format=memory_format)
     ours, torchs = (getattr(module, name)(x, (7,)) for module in (ops, functional))
     assert ours.stride() == torchs.stride()

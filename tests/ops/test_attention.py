@@ -16,7 +16,15 @@ from hypothesis import strategies as st
 from torch.testing._internal.common_methods_invocations import op_db
 
 from tests.everything import examples, some_of
-from tests.kernels.attention.cases import Tensors, agree, gradients, gradients_agree, plain, rule, tensors
+from tests.kernels.attention.cases import (
+    Tensors,
+    assert_by_rule,
+    assert_gradients_by_rule,
+    assert_gradients_right,
+    gradients,
+    plain,
+    tensors,
+)
 from tests.ops.test_opinfo_rows import outcome
 from workbench import ops
 from workbench.errors import (
@@ -233,9 +241,9 @@ def test_windows_and_hooks() -> None:
     inputs: Any = [t.detach().requires_grad_() for t in given]
     output = attention(*inputs, Scoring(window=window, hooks=hooks))
     known: dict[str, Any] = {"window": window, "cap": 1.5}
-    agree(output, plain(*given, **known)[0], plain(*given, **known, dtype=torch.float32)[0])
+    assert_by_rule(output, plain(*given, **known)[0], plain(*given, **known, dtype=torch.float32)[0])
     gradient = torch.randn(output.shape)
-    gradients_agree(torch.autograd.grad(output, inputs, gradient), given, gradient, **known)
+    assert_gradients_right(torch.autograd.grad(output, inputs, gradient), given, gradient, **known)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
@@ -252,12 +260,12 @@ def test_flash_attentions_rule(pair: tuple[int, int], size: int, dtype: torch.dt
         inputs: Any = [t.detach().requires_grad_() for t in given]
         output = sdpa(*inputs, is_causal=is_causal)
         torchs = torchs_own(*inputs, is_causal=is_causal)
-        agree(output, plain(*given, window=window)[0], torchs)
+        assert_by_rule(output, plain(*given, window=window)[0], torchs)
         gradient = torch.randn(output.shape, generator=torch.Generator().manual_seed(1)).to(dtype)
         found = torch.autograd.grad(output, inputs, gradient)
         of_torch = torch.autograd.grad(torchs, inputs, gradient)
         exact = gradients(given, gradient, torch.float64, window=window)
-        rule(found, exact, of_torch)
+        assert_gradients_by_rule(found, exact, of_torch)
 
 
 def test_nothing_and_meta() -> None:

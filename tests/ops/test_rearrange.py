@@ -40,7 +40,7 @@ def test_every_operator_has_samples() -> None:
     }
 
 
-CASES = [
+CASES: list[Any] = [
     pytest.param(op, dtype, id=f"{name_of(op)}-{str(dtype)[6:]}")
     for op in OPERATORS
     for dtype in DTYPES

@@ -7,8 +7,8 @@ Tests that fail once a repair is no longer needed, in `tests/compat/test_compile
 `test_triton_keeps_bytes_that_it_sends` for `with_wide_shuffles` and
 `test_the_assembler_is_the_one_that_adds_to_other_registers` for `with_descriptors_of_halves`. LLVM's fault
 ends the process, so no test shows that `thawed` is still needed. It is no longer needed when
-`tests/kernels/convolution/test_implicit_gemm.py::test_a_product_that_makes_llvm_abort` passes without it
-(docs/decisions/015 to 017).
+`tests/kernels/convolution/test_implicit_gemm.py::test_a_product_that_made_llvm_abort_compiles` passes
+without it (docs/decisions/015 to 017).
 """
 
 from __future__ import annotations

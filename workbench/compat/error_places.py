@@ -1,8 +1,8 @@
 """Errors of Triton's compiler with the jit function, and so the file and line, where they arose.
 
 Triton's `CompilationError` has only the text of the function, and lines counted from its `def` (3.6.0 and
-3.7.1). `tests/test_compat.py::test_errors_of_triton_itself_know_no_function` fails once it has more. The
-errors of the workbench are made in `workbench/launch.py` (docs/decisions/005).
+3.7.1). `tests/compat/test_compat.py::test_errors_of_triton_itself_know_no_function` fails once it has more.
+The errors of the workbench are made in `workbench/launch.py` (docs/decisions/005).
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ rounded once, to nearest even, as on GPUs.
 
 Arithmetic and comparisons of fp8 work on its bits; the compiler refuses them. Repaired: TypeError.
 
-`tests/test_compat.py::test_repair_is_still_needed` fails for each repair that Triton no longer needs; its
-cases are those of `tests/narrow_floats.py`.
+`tests/compat/test_compat.py::test_repair_is_still_needed` fails for each repair that Triton no longer needs;
+its cases are those of `tests/compat/narrow_floats.py`.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ Seen on 3.6.0, 3.7.1 and 3.9.0:
   GPU; one by one only if the function branches. `tl.reduce` and `tl.associative_scan` call the function as
   plain Python, with Python's `min`. Repaired: they call it as kernels do.
 
-Tests that fail once Triton does the same, in `tests/test_compat.py`: `test_repair_is_still_needed` and
+Tests that fail once Triton does the same, in `tests/compat/test_compat.py`: `test_repair_is_still_needed` and
 `test_reductions_one_by_one_still_need_repair`.
 """
 

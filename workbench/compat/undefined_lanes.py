@@ -11,8 +11,8 @@ The interpreter finds NaN where a GPU ignores it: `tl.maximum`, `tl.minimum` and
 unasked, `tl.argmax` and `tl.argmin` give the first one. Repaired: as `PropagateNan.NONE` specifies, and by
 Triton's own comparisons, in which NaN is chosen or lost depending on its position.
 
-Seen on 3.6.0, 3.7.1 and 3.9.0. `tests/test_compat.py::test_nan_and_undefined_lanes_still_need_repair` fails
-once Triton does the same (docs/decisions/008).
+Seen on 3.6.0, 3.7.1 and 3.9.0. `tests/compat/test_compat.py::test_nan_and_undefined_lanes_still_need_repair`
+fails once Triton does the same (docs/decisions/008).
 """
 
 from __future__ import annotations

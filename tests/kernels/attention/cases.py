@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -73,7 +74,7 @@ def tensors(
     return query, key, value
 
 
-def agree(
+def assert_by_rule(
     found: torch.Tensor,
     exact: torch.Tensor,
     plainly: torch.Tensor,
@@ -127,8 +128,11 @@ def sizes_of_terms(given: Tensors, gradient: torch.Tensor, **known: Any) -> tupl
     return of_query, of_key, of_value
 
 
-def rule(
-    found: tuple[torch.Tensor, ...], exact: Tensors, plainly: tuple[torch.Tensor, ...], times: float = 2.0
+def assert_gradients_by_rule(
+    found: Sequence[torch.Tensor],
+    exact: Sequence[torch.Tensor],
+    plainly: Sequence[torch.Tensor],
+    times: float = 2.0,
 ) -> None:
     """Assert that gradients :func:`agree`, with the rounding step of the largest of all three.
 
@@ -137,10 +141,10 @@ def rule(
     """
     largest = max((float(each.abs().max()) for each in exact if each.numel()), default=0.0)
     for one, other, third in zip(found, exact, plainly, strict=True):
-        agree(one, other, third, times, largest)
+        assert_by_rule(one, other, third, times, largest)
 
 
-def gradients_agree(
+def assert_gradients_right(
     found: tuple[torch.Tensor, ...], given: Tensors, gradient: torch.Tensor, **known: Any
 ) -> None:
     """Assert that gradients agree: FlashAttention's rule in 16 bits, else within roundings of the terms."""
@@ -149,7 +153,7 @@ def gradients_agree(
     if dtype.itemsize == 2:
         # Where queries share keys, the rule allows three times the error.
         times = 2.0 if given[0].shape[1] == given[1].shape[1] else 3.0
-        rule(found, exact, gradients(given, gradient, dtype, **known), times)
+        assert_gradients_by_rule(found, exact, gradients(given, gradient, dtype, **known), times)
         return
     for one, other, terms in zip(found, exact, sizes_of_terms(given, gradient, **known), strict=True):
         assert one.shape == other.shape

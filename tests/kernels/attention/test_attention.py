@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.everything import examples
-from tests.kernels.attention.cases import Tensors, agree, plain, seen, tensors
+from tests.kernels.attention.cases import Tensors, assert_by_rule, plain, seen, tensors
 from tests.kernels.compiled_for import torn_sums
 from tests.kernels.places_in_sass import misplaced
 from workbench import device, explore, lens
@@ -47,7 +47,7 @@ def check(given: Tensors, scoring: Scoring = PLAIN, launched: dict[str, Any] = S
     exact, exact_sums = plain(*given, scale=scoring.scale, window=scoring.window, **known)
     dtype = torch.float32 if given[0].element_size() == 1 else given[0].dtype
     plainly, _ = plain(*given, scale=scoring.scale, window=scoring.window, dtype=dtype, **known)
-    agree(result, exact, plainly)
+    assert_by_rule(result, exact, plainly)
     torch.testing.assert_close(log_sums.double(), exact_sums, rtol=1e-5, atol=1e-5)
 
 
@@ -170,7 +170,7 @@ def test_packed_sequences_match_separate_ones(window: Window, splits: int) -> No
         q, k = slice(queries[i], queries[i + 1]), slice(keys[i], keys[i + 1])
         part = query[:, :, q], key[:, :, k], value[:, :, k]
         exact, exact_sums = plain(*part, window=window)
-        agree(found[:, :, q], exact, plain(*part, window=window, dtype=torch.float32)[0])
+        assert_by_rule(found[:, :, q], exact, plain(*part, window=window, dtype=torch.float32)[0])
         torch.testing.assert_close(sums[:, :, q].double(), exact_sums, rtol=1e-5, atol=1e-5)
 
 
@@ -295,7 +295,7 @@ def test_the_output_may_have_any_strides() -> None:
     given = tensors(2, 3, 3, 20, 20, 16)
     output = torch.full((2, 20, 3, 24), math.nan)
     found, _ = attention.launch(*given, output=output.transpose(1, 2)[..., 4:20], **SMALL).run()
-    agree(found, plain(*given)[0], plain(*given, dtype=torch.float32)[0])
+    assert_by_rule(found, plain(*given)[0], plain(*given, dtype=torch.float32)[0])
     assert output[..., :4].isnan().all()
     assert output[..., 20:].isnan().all()
 

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.kernels.attention.cases import Tensors, agree, gradients_agree, plain, tensors
+from tests.kernels.attention.cases import Tensors, assert_by_rule, assert_gradients_right, plain, tensors
 from workbench import lens
 from workbench.errors import ArgumentTypeError, InvalidArgumentError, TensorMismatchError, UnknownNameError
 from workbench.kernels import attention
@@ -54,7 +54,7 @@ def check(
     known = {"scale": scoring.scale, "window": scoring.window, **known}
     for one_pass in (False, True):
         gradient, found = backward(given, scoring, one_pass=one_pass, **(launched or {}))
-        gradients_agree(found, given, gradient, **known)
+        assert_gradients_right(found, given, gradient, **known)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
@@ -199,7 +199,7 @@ def test_the_gradient_of_a_bias_agrees_with_autograd() -> None:
         output, _ = plain(*given, window=CAUSAL, bias=again, dtype=dtype)
         others += torch.autograd.grad(output, again, gradient.to(dtype))
     exact, plainly = others
-    agree(written, exact, plainly)
+    assert_by_rule(written, exact, plainly)
 
 
 def test_document_masks_hide_keys() -> None:
@@ -222,7 +222,7 @@ def test_packed_sequences_match_separate_ones(window: Window, one_pass: bool) ->
         q, k = slice(queries[i], queries[i + 1]), slice(keys[i], keys[i + 1])
         part = query[:, :, q], key[:, :, k], value[:, :, k]
         of_part = tuple(each[:, :, rows] for each, rows in zip(found, (q, k, k), strict=True))
-        gradients_agree(of_part, part, gradient[:, :, q], window=window)
+        assert_gradients_right(of_part, part, gradient[:, :, q], window=window)
 
 
 @pytest.mark.parametrize("ends", [([4, 9, 30], [0, 12, 40]), ([17], [5]), ([0, 40], [3, 3])], ids=str)

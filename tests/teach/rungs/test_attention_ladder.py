@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from tests.kernels.attention.cases import agree, plain, tensors
+from tests.kernels.attention.cases import assert_by_rule, plain, tensors
 from workbench import lens
 from workbench.errors import InvalidArgumentError, TensorMismatchError
 from workbench.kernels.attention import CAUSAL, EVERYTHING, Window
@@ -57,7 +57,7 @@ def test_any_lengths(name: str, from_end: bool, queries: int, keys: int, size: i
     outputs = interpret(launched(name, *given, from_end=from_end), poison=True, seed=3).outputs
     window = window_of(name, from_end)
     exact, sums = plain(*given, window=window)
-    agree(outputs[0], exact, plain(*given, window=window, dtype=torch.float16)[0])
+    assert_by_rule(outputs[0], exact, plain(*given, window=window, dtype=torch.float16)[0])
     if name != "whole_rows":
         torch.testing.assert_close(outputs[1].double(), sums, rtol=1e-5, atol=1e-5)
 
@@ -72,7 +72,7 @@ def test_heads_that_are_not_apart(name: str) -> None:
     (got, *_) = launched(name, query, key, value).run()
     window = window_of(name, False)
     exact, _ = plain(query, key, value, window=window)
-    agree(got, exact, plain(query, key, value, window=window, dtype=torch.bfloat16)[0])
+    assert_by_rule(got, exact, plain(query, key, value, window=window, dtype=torch.bfloat16)[0])
 
 
 @pytest.mark.parametrize(("name", "tiles"), [("online", 64), ("causal", 36), ("grouped_queries", 36)])

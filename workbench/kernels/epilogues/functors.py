@@ -68,7 +68,7 @@ def row_scale(vector: torch.Tensor) -> Epilogue:
 
 
 def column_scale(vector: torch.Tensor) -> Epilogue:
-    """product * vector[column], shaped as for :func:`bias`: the scales by which B's columns were quantized."""
+    """product * vector[column], shaped as for :func:`bias`: the scales of the quantized columns of B."""
     return _of(Functor("column_scale", epilogue.multiply, (_tensor("vector", vector, "columns"),), _multiply))
 
 

@@ -1,6 +1,6 @@
 """Kernels on bf16 and fp8, each with what torch says.
 
-test_compat.py runs them in the repaired interpreter, and as a script, without workbench, in Triton's own:
+`test_compat.py` runs them in the repaired interpreter, and as a script, without workbench, in Triton's own:
 `python narrow_floats.py` prints, for each case, whether Triton as it is gets it right.
 """
 

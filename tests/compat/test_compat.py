@@ -31,14 +31,14 @@ from triton.experimental.gluon.language.nvidia.hopper import tma
 from triton.runtime import cache, interpreter
 from triton.runtime.jit import JITFunction
 
-from tests import narrow_floats
+from tests.compat import narrow_floats
 from workbench import compat
 from workbench.compat import cache_keys, launcher
 from workbench.errors import KernelError
 from workbench.launch import Launch
 from workbench.lens import compile as compile_for
 
-CONSTRAINTS = Path(__file__).parents[1] / "constraints.txt"
+CONSTRAINTS = Path(__file__).parents[2] / "constraints.txt"
 REPAIRED = {name: case for cases in narrow_floats.CASES.values() for name, case in cases.items()}
 
 

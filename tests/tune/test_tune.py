@@ -713,13 +713,13 @@ def test_a_full_disk_leaves_the_old_winner(monkeypatch: pytest.MonkeyPatch) -> N
 def test_several_processes_write_at_once() -> None:
     """Each keeps forty winners of its own, and one with the other; no reader finds a part of one."""
     program = (
-        "import sys; from dataclasses import replace; from tests.test_tune import KEPT, KEY, cache\n"
+        "import sys; from dataclasses import replace; from tests.tune.test_tune import KEPT, KEY, cache\n"
         "for i in range(40):\n"
         "    cache.keep(replace(KEY, problem=f'{sys.argv[1]}-{i}'), {}, replace(KEPT, index=i))\n"
         "    cache.keep(KEY, {}, replace(KEPT, index=i))\n"
         "    assert cache.recall(KEY)[1] == ''\n"
     )
-    root = Path(__file__).parents[1]
+    root = Path(__file__).parents[2]
     environment = {**os.environ, "PYTHONPATH": str(root)}
     processes = [
         subprocess.Popen([sys.executable, "-c", program, name], cwd=root, env=environment)

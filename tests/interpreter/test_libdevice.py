@@ -482,7 +482,7 @@ def test_functions_that_were_imported_before_this_package(tmp_path: Path) -> Non
     """By name, so that the kernel's module has those that Triton left empty."""
     script = tmp_path / "imported_first.py"
     script.write_text(IMPORTED_FIRST)
-    root = str(Path(__file__).parents[1])
+    root = str(Path(__file__).parents[2])
     environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": root}
     done = subprocess.run([sys.executable, str(script)], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
