@@ -43,7 +43,7 @@ def notebook(browser: Browser, lab: Lab) -> Iterator[OpenNotebook]:
         yield notebook
 
 
-def test_the_map_follows_its_controls(notebook: OpenNotebook) -> None:
+def test_the_map_of_tiles_follows_its_controls(notebook: OpenNotebook) -> None:
     tiles = notebook.output(TILES)
     expect(tiles).to_contain_text("64 queries, 64 keys: 10 of 16 tiles of 16 × 16 visited")
     before = notebook.pictures(TILES)

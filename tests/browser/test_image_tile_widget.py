@@ -41,7 +41,7 @@ def notebook(browser: Browser, lab: Lab) -> Iterator[OpenNotebook]:
         yield notebook
 
 
-def test_the_tile_moves_down_the_rows_and_along_k(notebook: OpenNotebook) -> None:
+def test_sliders_move_the_tile_down_the_rows_and_along_k(notebook: OpenNotebook) -> None:
     shown = notebook.output(WIDGET)
     expect(shown).to_contain_text(
         "Rows 0 to 7 of 16, columns 0 to 11 of 36: 8 × 12 = 96 elements, 56 in padding."

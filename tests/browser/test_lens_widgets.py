@@ -154,7 +154,7 @@ def test_sliders_step_through_programs_and_their_accesses(notebook: OpenNotebook
     assert notebook.complaints() == []
 
 
-def test_a_step_of_large_tiles_is_drawn_in_time(notebook: OpenNotebook) -> None:
+def test_a_step_of_large_tiles_is_drawn_within_100_ms(notebook: OpenNotebook) -> None:
     program = slider(shown(notebook, "large"), "program")
     before = drawn(notebook, "large")
     times = [program.evaluate(SET, number) for number in (0, 15, 1, 14, *range(16))]
@@ -163,7 +163,7 @@ def test_a_step_of_large_tiles_is_drawn_in_time(notebook: OpenNotebook) -> None:
 
 
 @pytest.mark.daily
-def test_hovering_and_arrow_keys_say_who_touches_an_element(notebook: OpenNotebook) -> None:
+def test_hovering_and_arrow_keys_show_who_touches_an_element(notebook: OpenNotebook) -> None:
     mixed = shown(notebook, "mixed")
     canvas = mixed.locator("canvas").first
     canvas.hover(position={"x": 48 + 2.5 * 18, "y": 18 + 1.5 * 18})  # row 1, column 2: element 9
@@ -189,7 +189,7 @@ def test_hovering_and_arrow_keys_say_who_touches_an_element(notebook: OpenNotebo
 
 
 @pytest.mark.daily
-def test_keys_work_on_the_controls_and_not_on_the_notebook(notebook: OpenNotebook) -> None:
+def test_keys_act_on_the_controls_and_not_on_the_notebook(notebook: OpenNotebook) -> None:
     small = shown(notebook, "small")
     notebook.page.evaluate(
         """() => {
@@ -206,7 +206,7 @@ def test_keys_work_on_the_controls_and_not_on_the_notebook(notebook: OpenNoteboo
 
 
 @pytest.mark.daily
-def test_play_runs_to_the_end(notebook: OpenNotebook) -> None:
+def test_the_play_buttons_run_to_the_last_step(notebook: OpenNotebook) -> None:
     small = shown(notebook, "small")
     slider(small, "program").evaluate(SET, 2)
     play = small.get_by_role("button", name="play: program by program")
@@ -237,7 +237,7 @@ def test_the_heat_map_follows_its_controls(notebook: OpenNotebook) -> None:
     assert notebook.complaints() == []
 
 
-def test_views_follow_the_theme_of_the_page_and_name_themselves(notebook: OpenNotebook) -> None:
+def test_views_have_a_label_and_follow_the_theme_of_the_page(notebook: OpenNotebook) -> None:
     small = shown(notebook, "small")
     view = small.get_by_role("group").first
     assert "transpose_kernel: program 0" in str(view.get_attribute("aria-label"))

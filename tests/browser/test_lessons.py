@@ -101,7 +101,7 @@ def ran(request: pytest.FixtureRequest, browser: Browser, lab: Lab) -> Iterator[
         yield notebook
 
 
-def test_opened_unrun(unrun: OpenNotebook) -> None:
+def test_an_opened_lesson_shows_every_stored_picture(unrun: OpenNotebook) -> None:
     """Every stored picture is to be seen, nothing is missing, and nobody asks anything."""
     stored = sum(len(pictures(cell)) for _, cell in code_cells(unrun.stored))
     assert stored > 0
@@ -110,7 +110,7 @@ def test_opened_unrun(unrun: OpenNotebook) -> None:
 
 
 @pytest.mark.daily(cases=1)
-def test_runs_whole(ran: OpenNotebook) -> None:
+def test_a_lesson_runs_whole_without_complaints(ran: OpenNotebook) -> None:
     cells = code_cells(ran.stored)
     assert ran.prompts() == [f"[{count}]:" for count in range(1, len(cells) + 1)]
     assert ran.complaints() == []
@@ -118,12 +118,14 @@ def test_runs_whole(ran: OpenNotebook) -> None:
     assert ran.run_seconds < 1.5 * LESSON_SECONDS
 
 
-def test_widgets_move(ran: OpenNotebook, request: pytest.FixtureRequest) -> None:
+def test_moving_a_widgets_control_changes_its_picture(
+    ran: OpenNotebook, request: pytest.FixtureRequest
+) -> None:
     assert stuck_widgets(request.node.callspec.params["ran"], ran) == []
     assert ran.complaints() == []
 
 
-def test_moves_are_of_widgets_that_there_are() -> None:
+def test_every_entry_of_moves_names_a_widget() -> None:
     known = {
         (lesson.name, number)
         for lesson in lessons.find()
@@ -133,7 +135,7 @@ def test_moves_are_of_widgets_that_there_are() -> None:
 
 
 @pytest.mark.daily
-def test_lab_needs_no_network(lab: Lab) -> None:
+def test_jupyterlab_and_its_kernels_need_no_network(lab: Lab) -> None:
     """Neither the server, which might look for news, nor its kernels. This test comes after the lessons."""
     assert attempts(lab.network_log) == []
 
@@ -148,7 +150,7 @@ FAULTY_CELLS = [
 ]
 
 
-def test_faults_are_found(browser: Browser, lab: Lab) -> None:
+def test_faults_of_a_notebook_are_found(browser: Browser, lab: Lab) -> None:
     """A stored picture that is broken; a widget that stands still; and what a reader should not see."""
     broken = new_output("display_data", {"image/png": "iVBORw0KGgo="})
     cells = [new_code_cell(text, execution_count=1) for text in FAULTY_CELLS]

@@ -41,7 +41,7 @@ def notebook(browser: Browser, lab: Lab) -> Iterator[OpenNotebook]:
         yield notebook
 
 
-def test_stages_and_rows_are_chosen_by_sliders(notebook: OpenNotebook) -> None:
+def test_sliders_choose_stages_and_rows(notebook: OpenNotebook) -> None:
     output = notebook.output(0)
     stage, row = output.get_by_role("slider").all()
     whole = notebook.pictures(0)
@@ -56,7 +56,7 @@ def test_stages_and_rows_are_chosen_by_sliders(notebook: OpenNotebook) -> None:
     assert notebook.complaints() == []
 
 
-def test_the_picture_follows_the_choice_of_theme_and_stays_when_the_page_s_changes(
+def test_the_picture_follows_the_chosen_theme_and_not_the_pages(
     notebook: OpenNotebook,
 ) -> None:
     light = notebook.pictures(0)

@@ -102,7 +102,7 @@ def assert_exported(page: Page) -> None:
     expect(page.get_by_text("model not found")).to_have_count(0)
 
 
-def test_file_export_as_html_has_the_pictures(browser: Browser, lab: Lab, saved: Path) -> None:
+def test_the_servers_html_export_has_the_pictures(browser: Browser, lab: Lab, saved: Path) -> None:
     """As File > Save and Export Notebook As > HTML asks the server; no kernel runs, no network is there."""
     context = browser.new_context()
     try:

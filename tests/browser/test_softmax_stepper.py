@@ -42,7 +42,7 @@ def notebook(browser: Browser, lab: Lab) -> Iterator[OpenNotebook]:
         yield notebook
 
 
-def test_it_steps_and_goes_over_the_row_in_other_blocks(notebook: OpenNotebook) -> None:
+def test_the_stepper_steps_and_changes_the_block_size(notebook: OpenNotebook) -> None:
     stepper = notebook.output(STEPPER)
     back, forward = (stepper.get_by_role("button", name=name, exact=True) for name in ("back", "forward"))
     expect(back).to_be_disabled()

@@ -159,7 +159,7 @@ def test_a_selected_line_shows_trace_layouts_and_instructions_of_both_targets(no
 
 
 @pytest.mark.daily
-def test_a_load_shows_its_bytes_and_where_they_are(notebook: OpenNotebook) -> None:
+def test_a_load_shows_its_bytes_and_its_elements(notebook: OpenNotebook) -> None:
     line(notebook, "left = tl.load").click()
     trace = panels(notebook)["Trace"]
     assert "3,072 B asked for, 1,024 B distinct: each 3 times" in trace.inner_text()
@@ -167,14 +167,14 @@ def test_a_load_shows_its_bytes_and_where_they_are(notebook: OpenNotebook) -> No
 
 
 @pytest.mark.daily
-def test_text_of_a_kernel_is_text(notebook: OpenNotebook) -> None:
+def test_markup_in_a_kernel_is_shown_as_text(notebook: OpenNotebook) -> None:
     text = shown(notebook, "source").get_by_role("tree")
     assert "<img src=x onerror=alert(1)>" in text.inner_text()
     assert text.locator("img[src]").count() == 0
 
 
 @pytest.mark.daily
-def test_arrow_keys_select_and_the_notebook_stays(notebook: OpenNotebook) -> None:
+def test_arrow_keys_select_lines_and_not_cells(notebook: OpenNotebook) -> None:
     line(notebook, "left = tl.load").click()
     tree = shown(notebook, "source").get_by_role("tree")
     notebook.page.evaluate(
@@ -220,7 +220,7 @@ def test_a_tile_operator_unfolds_and_folds(notebook: OpenNotebook) -> None:
     assert not inside.is_visible()
 
 
-def test_a_class_of_instructions_can_be_picked(notebook: OpenNotebook) -> None:
+def test_a_class_of_instructions_can_be_filtered(notebook: OpenNotebook) -> None:
     line(notebook, "left = tl.load").click()
     sm_90 = panels(notebook)["sm_90"]
     loads = sm_90.get_by_role("button", name="global load")
@@ -248,14 +248,14 @@ def test_a_target_is_compiled_when_it_is_chosen(notebook: OpenNotebook) -> None:
     assert notebook.complaints() == []
 
 
-def test_a_line_is_shown_in_time(notebook: OpenNotebook) -> None:
+def test_a_line_is_shown_within_100_ms(notebook: OpenNotebook) -> None:
     lines = shown(notebook, "source").locator(".workbench-lens-line[role=treeitem]:visible").all()
     times = [item.evaluate(CLICK) for item in lines]
     assert len(times) == 10
     assert_in_time(times)
 
 
-def test_thousands_of_instructions_are_cut_short_and_shown_in_time(notebook: OpenNotebook) -> None:
+def test_thousands_of_instructions_are_cut_to_500_within_100_ms(notebook: OpenNotebook) -> None:
     widget = shown(notebook, "unrolled")
     item = widget.get_by_role("treeitem").filter(has_text="product = tl.dot").last
     assert_in_time([item.evaluate(CLICK) for _ in range(10)])
@@ -265,7 +265,7 @@ def test_thousands_of_instructions_are_cut_short_and_shown_in_time(notebook: Ope
     assert widget.locator("section").count() == 5
 
 
-def test_elements_of_a_large_tile_say_where_they_are_in_time(notebook: OpenNotebook) -> None:
+def test_hovering_a_large_tile_names_the_element_within_100_ms(notebook: OpenNotebook) -> None:
     large = shown(notebook, "large")
     canvas = large.locator("canvas").last
     notebook.page.mouse.move(0, 0)  # else it would lie under the real pointer when the page scrolls
@@ -287,7 +287,7 @@ def test_elements_of_a_large_tile_say_where_they_are_in_time(notebook: OpenNoteb
     assert notebook.complaints() == []
 
 
-def test_both_follow_the_theme_of_the_page(notebook: OpenNotebook) -> None:
+def test_both_widgets_follow_the_theme_of_the_page(notebook: OpenNotebook) -> None:
     light = notebook.pictures(list(CELLS).index("large"))
     notebook.use_theme("Dark")
     for name in ("source", "large"):

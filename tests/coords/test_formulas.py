@@ -20,7 +20,7 @@ def distinct(descriptor: Descriptor) -> bool:
 
 
 @given(st.data())
-def test_a_formula_computes_what_its_transform_does(data: st.DataObject) -> None:
+def test_formulas_compute_what_their_transform_does(data: st.DataObject) -> None:
     descriptor = data.draw(descriptors().filter(distinct))
     lengths: Any = descriptor.lengths
     if 0 in lengths:
@@ -47,7 +47,7 @@ class Clipped:
         return self.values[index] if 0 <= index < len(self.values) else 0
 
 
-def test_formulas_read_as_one_would_write_them() -> None:
+def test_formulas_are_written_with_names() -> None:
     images = symbol("images")
     base = naive((images, 6, 6), (36, 6, 1), names=("n", "y", "x"))
     merged = transform(base, [each.merge((images, 6, 6))], [(0, 1, 2)], [(0,)], names=("row",))
@@ -62,7 +62,7 @@ def test_formulas_read_as_one_would_write_them() -> None:
     assert [padded.formulas(stage) for stage in padded.stages[1:]] == [("2",), ("y - 1",), ("x",), ()]
 
 
-def test_two_dimensions_of_one_name_are_not_added_up() -> None:
+def test_dimensions_of_one_name_are_not_merged() -> None:
     base = naive((4, 4), (8, 1), names=("a", "b"))
     twice = transform(base, [each.unmerge((2, 2)), each.merge((4,))], [(0,), (1,)], [(0, 1), (2,)])
     assert len(twice.formulas(twice.stages[0])[0].split("+")) == 2

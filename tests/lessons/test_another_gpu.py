@@ -51,14 +51,16 @@ def pretend(gpu: str, scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     [each for each in ALL if all_is_tested() or (each[0].name, each[1]) in CHOSEN],
     ids=lambda value: value.name if isinstance(value, Lesson) else value,
 )
-def test_lesson(lesson: Lesson, gpu: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lesson_prints_its_stored_output_when_planned_for_another_gpu(
+    lesson: Lesson, gpu: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pretend(gpu, tmp_path, monkeypatch)
     run = nbval(lesson.notebook, tmp_path)
     assert run.returncode == 0, run.stdout + run.stderr
     assert f"{len(code_cells(lesson.stored()))} passed" in run.stdout
 
 
-def test_what_is_planned_for_the_gpu_that_is_there_is_found(
+def test_a_cell_that_plans_for_the_present_gpu_is_found(
     lesson: Lesson, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The stand-in lesson with the old cell of lesson 13 in it, and with the device named."""

@@ -46,7 +46,7 @@ def seconds(scratch: Path) -> list[float]:
 @pytest.mark.daily
 @pytest.mark.lesson
 @pytest.mark.parametrize("lesson", lessons.find(), ids=lambda lesson: lesson.name)
-def test_lesson(lesson: Lesson, tmp_path: Path, machine: Machine) -> None:
+def test_every_lesson_prints_its_stored_output(lesson: Lesson, tmp_path: Path, machine: Machine) -> None:
     with machine.alone() if all_is_tested() else nullcontext():
         run = nbval(lesson.notebook, tmp_path)
         took = sum(seconds(tmp_path)) / machine.slowness()
@@ -56,14 +56,14 @@ def test_lesson(lesson: Lesson, tmp_path: Path, machine: Machine) -> None:
     assert took < LESSON_SECONDS * BESIDE_ANOTHER
 
 
-def test_stand_in(lesson: Lesson, tmp_path: Path) -> None:
+def test_pictures_and_tagged_cells_are_not_compared(lesson: Lesson, tmp_path: Path) -> None:
     """Pictures and tagged cells are not compared, the rest agrees."""
     run = nbval(lesson.notebook, tmp_path)
     assert run.returncode == 0, run.stdout + run.stderr
     assert "5 passed" in run.stdout
 
 
-def test_altered_output_is_found(lesson: Lesson, tmp_path: Path) -> None:
+def test_altered_text_is_found_cell_by_cell(lesson: Lesson, tmp_path: Path) -> None:
     """What is printed and the sentence of a widget are compared, cell by cell; a picture is not."""
     notebook = lesson.stored()
     notebook.cells[3].outputs[0].text = "one lie\n"

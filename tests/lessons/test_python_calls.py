@@ -70,7 +70,7 @@ def test_no_source_calls_a_jit_function_from_python(path: Path) -> None:
     assert python_calls(path.read_text()) == []
 
 
-def test_no_wrong_answer_and_no_stub_does() -> None:
+def test_no_wrong_answer_or_stub_calls_a_jit_function_from_python() -> None:
     for exercise in teach.exercises():
         source = exercise.solution_source()
         head = source[: source.index(exercise.solution_code().strip()[:20])]
@@ -79,7 +79,7 @@ def test_no_wrong_answer_and_no_stub_does() -> None:
             assert python_calls(mutants.mutated(source, mutant)) == [], mutant.name
 
 
-def test_old_lesson_11_is_found() -> None:
+def test_the_calls_of_the_old_lesson_11_are_found() -> None:
     calls = python_calls(OLD_LESSON_11)
     assert [call.called for call in calls] == ["scores.tiles_of_window.fn"] * 3
     assert [call.line for call in calls] == [7, 15, 20]
@@ -106,7 +106,7 @@ def test_old_lesson_11_is_found() -> None:
         ("def f(n=twice(1)):\n    pass", ["twice"]),
     ],
 )
-def test_calls_that_are_found(text: str, called: list[str]) -> None:
+def test_calls_of_jit_functions_from_python_are_found(text: str, called: list[str]) -> None:
     assert found_in(text) == called
 
 
@@ -128,5 +128,5 @@ def test_calls_that_are_found(text: str, called: list[str]) -> None:
         "@triton.jit\ndef outer(x):\n    return plain_and(x)\n\nouter[(1,)](2)",
     ],
 )
-def test_what_is_no_such_call(text: str) -> None:
+def test_other_uses_of_jit_functions_are_not_reported(text: str) -> None:
     assert found_in(text) == []

@@ -73,7 +73,7 @@ def prose_of(name: str) -> str:
     return Lesson(LESSONS, name).source.read_text().replace("\n# ", " ")
 
 
-def test_rungs_are_measured_with_the_tiles_that_the_lessons_name() -> None:
+def test_rungs_have_the_tiles_that_the_lessons_name() -> None:
     block_size, tile = (
         inspect.signature(rung).parameters[name].default
         for rung, name in ((ladder.transpose_rows, "block_size"), (ladder.transpose_tiles, "tile"))
@@ -95,7 +95,7 @@ def test_rungs_are_measured_with_the_tiles_that_the_lessons_name() -> None:
     )
 
 
-def test_another_kernel_is_told_from_a_rung() -> None:
+def test_kernels_are_compared_by_text_without_docstrings_and_wrapping() -> None:
     one = "@triton.jit\ndef f(p, n):\n    'Says.'\n    tl.store(p, n)\n"
     wrapped = "@triton.jit\ndef f(\n    p,\n    n,\n):\n    tl.store(\n        p,\n        n,\n    )\n"
     assert kernels(one) == kernels(wrapped)

@@ -13,7 +13,7 @@ MOST_SHARED_BYTES = 227 * 1024  # of a unit of Hopper
 
 
 @pytest.mark.parametrize("problem", ablation.PROBLEMS, ids=str)
-def test_parts_differ_and_have_room(problem: tuple[int, int, int]) -> None:
+def test_parts_have_distinct_names_and_fit_shared_memory(problem: tuple[int, int, int]) -> None:
     m, n, k = problem
     for same in ablation.alike(problem).values():
         for parts in (
@@ -31,7 +31,7 @@ def test_parts_differ_and_have_room(problem: tuple[int, int, int]) -> None:
 
 
 @pytest.mark.parametrize("problem", ablation.PROBLEMS, ids=str)
-def test_units_have_every_tile_once(problem: tuple[int, int, int]) -> None:
+def test_every_tile_is_computed_once(problem: tuple[int, int, int]) -> None:
     m, n, k = problem
     generator = torch.Generator().manual_seed(0)
 

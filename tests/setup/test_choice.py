@@ -35,7 +35,7 @@ def test_one_case_runs_where_a_case_takes_longer_than_a_test_may() -> None:
     assert most_cases(Took(cases=10, seconds=10 * choice.SECONDS_A_CASE)) == 1
 
 
-def test_test_of_slow_cases_is_left_out_unless_asked_for() -> None:
+def test_a_test_of_slow_cases_is_left_out_unless_asked_for() -> None:
     took = Took(cases=10, seconds=11 * choice.SECONDS_A_CASE)
     assert most_cases(took) == 0
     assert most_cases(took, at_least=3) == 3
@@ -89,7 +89,7 @@ def test_times_of_a_run_are_read_back(tmp_path: Path) -> None:
     assert read_times(tmp_path / "times.txt") == {"tests/ops/test_gemm.py::test_product": Took(2, 3.0)}
 
 
-def test_recorded_tests_exist() -> None:
+def test_every_recorded_test_exists() -> None:
     """A test that is renamed or moved takes its line with it."""
     times = read_times()
     assert len(times) > 100

@@ -26,7 +26,7 @@ BROUGHT_BY_TORCH = re.compile(r"(nvidia|cuda)-.*|triton-rocm")
 
 
 @pytest.mark.parametrize("text", sum(EXTRAS.values(), PROJECT["dependencies"]))
-def test_requirement_has_a_fitting_pin(text: str) -> None:
+def test_every_requirement_has_a_fitting_pin(text: str) -> None:
     requirement = Requirement(text)
     assert requirement.specifier.contains(PINS[canonicalize_name(requirement.name)])
 
@@ -51,13 +51,13 @@ def installed() -> dict[str, str]:
     return found
 
 
-def test_what_is_installed_is_pinned() -> None:
+def test_everything_installed_is_pinned() -> None:
     versions = installed()
     assert "torch" in versions
     assert versions == {name: PINS.get(name) for name in versions}
 
 
-def test_python_can_be_told_from_the_project() -> None:
+def test_the_project_requires_python_3_11() -> None:
     supported = SpecifierSet(PROJECT["requires-python"])
     assert "3.11" in supported
     assert "3.10" not in supported
@@ -71,7 +71,9 @@ CPU_INDEX = ["--extra-index-url https://download.pytorch.org/whl/cpu"]
     ("path", "prefix", "index"),
     [("environment.yml", "", []), ("binder/environment.yml", "../", CPU_INDEX)],
 )
-def test_conda_environment(path: str, prefix: str, index: list[str]) -> None:
+def test_conda_environments_install_the_project_with_the_pins(
+    path: str, prefix: str, index: list[str]
+) -> None:
     """Python and pip are from conda, all else is from pip: the project, its extras, the tested versions."""
     environment = yaml.safe_load((ROOT / path).read_text())
     python, pip, make, packages = environment["dependencies"]
@@ -89,7 +91,7 @@ def test_conda_environment(path: str, prefix: str, index: list[str]) -> None:
 
 
 @pytest.mark.parametrize("text", PROJECT["dependencies"])
-def test_dependency_is_used(text: str) -> None:
+def test_every_dependency_is_imported(text: str) -> None:
     """Each earns its line by being imported in the package."""
     name = Requirement(text).name
     module = {"pillow": "PIL"}.get(name, name)

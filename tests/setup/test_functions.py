@@ -160,7 +160,7 @@ def test_lambdas_are_ignored() -> None:
     ("lines", "parameters", "is_found"),
     [(60, 12, False), (61, 12, True), (60, 13, True)],
 )
-def test_what_is_over_a_limit(lines: int, parameters: int, is_found: bool) -> None:
+def test_functions_over_either_limit_are_found(lines: int, parameters: int, is_found: bool) -> None:
     names = ", ".join(f"x{i}" for i in range(parameters))
     text = f"def f({names}):\n    '''Doc.'''\n" + "    pass\n" * (lines - 1)
     assert too_large(text) == ([Size("f", lines, parameters)] if is_found else [])

@@ -32,19 +32,29 @@ def told(answers: dict[str, str]) -> Callable[..., str | None]:
     [
         ({}, NO_GPU),
         ({"nvidia-smi": "| Driver Version: 580.95.05   CUDA Version: 13.0  |"}, NVIDIA),
-        ({"nvidia-smi": "| CUDA UMD Version: 13.1 |"}, Machine("nvidia", (13, 1))),  # newer drivers' wording
+        ({"nvidia-smi": "| CUDA UMD Version: 13.1 |"}, Machine("nvidia", (13, 1))),
         ({"nvidia-smi": "no such line"}, Machine("nvidia")),
         ({"rocminfo": "Name: gfx942", "hipconfig": "7.2.53211-e1a6bc5"}, Machine("amd", (7, 2))),
         ({"rocminfo": "Name: gfx942"}, Machine("amd")),
-        ({"rocminfo": "Name: a CPU alone"}, NO_GPU),  # ROCm's tools without its GPU
+        ({"rocminfo": "Name: a CPU alone"}, NO_GPU),
         ({"nvidia-smi": "CUDA Version: 13.0", "rocminfo": "Name: gfx942"}, NVIDIA),
     ],
+    ids=[
+        "no tools",
+        "nvidia",
+        "newer nvidia driver",
+        "nvidia without a version",
+        "amd",
+        "amd without a version",
+        "rocm without a gpu",
+        "nvidia and amd",
+    ],
 )
-def test_probe(answers: dict[str, str], found: Machine, tmp_path: Path) -> None:
+def test_the_gpu_and_its_driver_are_probed(answers: dict[str, str], found: Machine, tmp_path: Path) -> None:
     assert setup.probe_machine(told(answers), rocm=tmp_path) == found
 
 
-def test_probe_reads_rocm_version_file(tmp_path: Path) -> None:
+def test_the_rocm_version_is_read_from_its_file(tmp_path: Path) -> None:
     (tmp_path / ".info").mkdir()
     (tmp_path / ".info" / "version").write_text("7.1.0-52\n")
     asked = told({"rocminfo": "gfx90a", "hipconfig": "7.2.1"})
@@ -66,8 +76,11 @@ def test_probe_reads_rocm_version_file(tmp_path: Path) -> None:
         (Machine("amd"), "auto", "rocm7.2", "rocm7.2"),
         (NO_GPU, "rocm", "rocm7.2", "rocm7.2"),
     ],
+    ids=str,
 )
-def test_choice_of_torch(machine: Machine, wanted: str, index: str | None, local: str | None) -> None:
+def test_the_torch_build_fits_the_machine(
+    machine: Machine, wanted: str, index: str | None, local: str | None
+) -> None:
     build = setup.choose_torch(machine, wanted, lambda url: True)
     assert build.index == (index and f"https://download.pytorch.org/whl/{index}")
     assert build.local == local
@@ -81,20 +94,20 @@ def test_choice_of_torch(machine: Machine, wanted: str, index: str | None, local
     assert any("triton" in argument for argument in arguments) is not rocm
 
 
-def test_no_answer_from_the_cpu_index() -> None:
+def test_a_silent_cpu_index_is_replaced_by_the_default() -> None:
     build = setup.choose_torch(NO_GPU, "auto", lambda url: False)
     assert build.index is None
     assert "did not answer within 3 seconds" in build.reason
     assert "much larger download" in build.reason
 
 
-def test_driver_too_old_for_any_build() -> None:
+def test_a_driver_too_old_for_any_build_raises() -> None:
     with pytest.raises(SetupError, match=r"CUDA 11\.8, and torch needs 12: update it.*TORCH=cpu"):
         setup.choose_torch(Machine("nvidia", (11, 8)), "auto", lambda url: True)
 
 
-@pytest.mark.parametrize("version", [(6, 4), (7, 0), (8, 0)])
-def test_rocm_without_a_build(version: tuple[int, int]) -> None:
+@pytest.mark.parametrize("version", [(6, 4), (7, 0), (8, 0)], ids=str)
+def test_a_rocm_version_without_a_build_raises(version: tuple[int, int]) -> None:
     with pytest.raises(SetupError, match=r"built for ROCm 7\.1 and 7\.2.*make gpu PYTHON=.*TORCH=cpu"):
         setup.choose_torch(Machine("amd", version), "auto", lambda url: True)
 
@@ -108,7 +121,7 @@ class Quick(BaseHTTPRequestHandler):
         pass
 
 
-def test_index_that_answers() -> None:
+def test_an_index_that_answers_is_found() -> None:
     with HTTPServer(("127.0.0.1", 0), Quick) as server:
         thread = threading.Thread(target=server.handle_request)
         thread.start()
@@ -116,14 +129,14 @@ def test_index_that_answers() -> None:
         thread.join()
 
 
-def test_index_that_keeps_silent() -> None:
+def test_a_silent_index_times_out() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         start = time.monotonic()
         assert not setup.answers(f"http://127.0.0.1:{silent.getsockname()[1]}/", seconds=0.2)
         assert time.monotonic() - start < 2
 
 
-def test_index_that_refuses() -> None:
+def test_an_index_that_refuses_does_not_answer() -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
     assert not setup.answers(f"http://127.0.0.1:{port}/")
@@ -171,14 +184,14 @@ def ask(folder: Path, *extras: str, wanted: str = "auto", python: str | None = N
     setup.set_up(folder, set(extras), wanted, python)
 
 
-def test_second_time_nothing_is_run(computer: Computer, tmp_path: Path) -> None:
+def test_a_second_setup_runs_nothing(computer: Computer, tmp_path: Path) -> None:
     ask(tmp_path / "venv", "lab")
     assert computer.runs == ["venv", "install", "check"]
     ask(tmp_path / "venv", "lab")
     assert computer.runs == ["venv", "install", "check"]
 
 
-def test_jupyter_has_the_settings_of_the_project(computer: Computer, tmp_path: Path) -> None:
+def test_jupyter_gets_the_settings_of_the_project(computer: Computer, tmp_path: Path) -> None:
     """In the folder in which its programs look, `jupyter nbconvert` too; again once they have changed."""
     there = tmp_path / "venv" / "etc" / "jupyter" / "jupyter_config.json"
     for _ in range(2):
@@ -278,6 +291,7 @@ def test_environment_made_by_hand_is_taken_over(computer: Computer, tmp_path: Pa
         ("2.13.0+rocm7.1", Machine("amd", (7, 2)), True),
         ("2.13.0+cpu", Machine("amd", (7, 2)), True),
     ],
+    ids=str,
 )
 def test_torch_of_the_wrong_build_is_replaced(
     computer: Computer, tmp_path: Path, before: str, machine: Machine, anew: bool
@@ -289,7 +303,7 @@ def test_torch_of_the_wrong_build_is_replaced(
     assert ("venv" in computer.runs) is anew
 
 
-def test_other_python_only_when_it_is_named(computer: Computer, tmp_path: Path) -> None:
+def test_another_python_is_used_only_when_named(computer: Computer, tmp_path: Path) -> None:
     ask(tmp_path / "venv", "lab")
     ask(tmp_path / "venv", "lab", python="3.12")
     assert len(computer.runs) == 3
@@ -311,7 +325,7 @@ def test_damaged_record_is_read_as_none(tmp_path: Path) -> None:
     assert Environment(tmp_path).record == {}
 
 
-def test_fingerprint_is_that_of_the_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_fingerprint_depends_on_packages_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A change of a linter's settings installs nothing; a change of a version does."""
     for name in ("pyproject.toml", "constraints.txt"):
         (tmp_path / name).write_text((setup.ROOT / name).read_text())
@@ -325,7 +339,9 @@ def test_fingerprint_is_that_of_the_packages(tmp_path: Path, monkeypatch: pytest
     assert setup.fingerprint() != before
 
 
-def test_old_python_is_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_old_python_is_refused_with_advice(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     ast.parse(Path(setup.__file__).read_text(), feature_version=(3, 8))  # it gets as far as saying so
     monkeypatch.setattr(sys, "version_info", (3, 10, 12))
     assert setup.main() == 1
@@ -334,7 +350,9 @@ def test_old_python_is_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     assert "make PYTHON=python3.12 lab" in said
 
 
-def test_other_systems_are_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_other_systems_are_refused_with_advice(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
     assert setup.main() == 1
     assert "devcontainer" in capsys.readouterr().err

@@ -52,12 +52,12 @@ def unannotated(tree: ast.Module) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_types_everywhere_outside_triton(path: Path) -> None:
+def test_functions_outside_triton_have_annotations(path: Path) -> None:
     """mypy is told to pass over functions without annotations where there may be kernels."""
     assert list(unannotated(ast.parse(path.read_text()))) == []
 
 
-def test_what_counts_as_unannotated() -> None:
+def test_unannotated_functions_are_found() -> None:
     tree = ast.parse(
         "@triton.jit\ndef kernel(x): ...\n"
         "def f(x) -> None: ...\n"
@@ -76,7 +76,7 @@ def files() -> Iterator[Path]:
             yield from (found for found in [path, *path.rglob("*")] if found.is_file())
 
 
-def test_no_paths_of_a_machine() -> None:
+def test_no_file_names_a_path_of_a_machine() -> None:
     """Such as a traceback in a notebook's output holds."""
     of_a_machine = re.compile(r"(?<![\w.*~-])/(?:home|root|work|mnt|Users|tmp)/\w+")
     hits = [

@@ -57,7 +57,7 @@ def test_browser_of_playwright_is_found(programs: Path) -> None:
     assert ensure_browser.find_browser() == chrome
 
 
-def test_next_way_to_install_is_tried(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_next_way_to_install_a_browser_is_tried(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first way fails; the second gives a browser; no third is tried."""
     script = f"open(r'{programs / 'second'}', 'w').close()"
     ways = [[["/no/such/installer"]], [[sys.executable, "-c", script]], [["/no/third"]]]
@@ -68,7 +68,7 @@ def test_next_way_to_install_is_tried(programs: Path, monkeypatch: pytest.Monkey
     assert found == "it"
 
 
-def test_apt_only_for_root_on_debian(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_apt_is_used_only_by_root_on_debian(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     assert [way[0][0] for way in ensure_browser.installers()] == [sys.executable]
     monkeypatch.setattr(os, "geteuid", lambda: 0)
@@ -79,7 +79,7 @@ def test_apt_only_for_root_on_debian(programs: Path, monkeypatch: pytest.MonkeyP
     assert second[0][1:3] == ["-m", "playwright"]
 
 
-def test_no_browser_says_what_to_do(
+def test_a_missing_browser_is_explained(
     programs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(ensure_browser, "installers", lambda: iter([]))
@@ -145,7 +145,7 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., P
     return part
 
 
-def test_lessons_run_beside_one_another_and_say_what_failed_as_a_whole(
+def test_parallel_lessons_print_the_whole_output_of_those_that_fail(
     stand_in: Callable[..., Part], capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Each waits until all four have begun; the lines of the two that fail are not mixed with others'."""
@@ -173,7 +173,7 @@ def test_lessons_run_beside_one_another_and_say_what_failed_as_a_whole(
     assert len({line.rpartition(" ")[2] for line in homes}) == 2
 
 
-def test_no_more_lessons_at_a_time_than_a_gpu_has_room_for(
+def test_no_more_lessons_run_at_once_than_a_gpu_has_room_for(
     stand_in: Callable[..., Part], tmp_path: Path
 ) -> None:
     """The fifth begins when one of the first four has ended: each sees at most those that have begun."""
@@ -183,7 +183,7 @@ def test_no_more_lessons_at_a_time_than_a_gpu_has_room_for(
     assert len(list((tmp_path / "there").iterdir())) == 6
 
 
-def test_a_lesson_that_ends_without_a_word_has_failed(stand_in: Callable[..., Part]) -> None:
+def test_a_lesson_that_ends_without_a_result_has_failed(stand_in: Callable[..., Part]) -> None:
     (killed,) = gpu.run_all([Part("lesson", (), ("no_such_module",), shares=True)])
     assert not killed.passed
     assert killed.outcome == "FAILED, exit status 1"
@@ -192,7 +192,7 @@ def test_a_lesson_that_ends_without_a_word_has_failed(stand_in: Callable[..., Pa
     assert lacking.outcome == "not run: this Python lacks no_such_module"
 
 
-def test_lessons_beside_other_parts_keep_their_place(stand_in: Callable[..., Part]) -> None:
+def test_parts_that_measure_run_apart_from_the_lessons(stand_in: Callable[..., Part]) -> None:
     """A part that measures times has the machine for itself."""
     alone = [Part(name, ("sys",), ("platform",)) for name in ("before", "after")]
     results = gpu.run_all([alone[0], stand_in("a", 2, "1 passed"), stand_in("b", 2, "1 passed"), alone[1]])
@@ -202,7 +202,7 @@ def test_lessons_beside_other_parts_keep_their_place(stand_in: Callable[..., Par
     assert names[3] == "after"
 
 
-def test_gpu_lessons_alone() -> None:
+def test_gpu_lessons_are_every_notebook() -> None:
     assert gpu.parts_asked_for(["lessons"]) == gpu.lessons()
     assert gpu.parts_asked_for([]) == gpu.parts()
     assert all(part.shares for part in gpu.lessons())
@@ -210,7 +210,7 @@ def test_gpu_lessons_alone() -> None:
 
 
 @pytest.mark.lesson
-def test_a_real_lesson_by_the_script(tmp_path: Path) -> None:
+def test_the_gpu_script_runs_a_real_lesson(tmp_path: Path) -> None:
     """By the interpreter that runs it, of which nothing else is known."""
     (chosen,) = (part for part in gpu.lessons() if part.name == "lesson 02_roofline")
     result = gpu.run(chosen)
@@ -220,7 +220,7 @@ def test_a_real_lesson_by_the_script(tmp_path: Path) -> None:
     assert result.outcome == f"passed, {number} cells"
 
 
-def test_gpu_parts() -> None:
+def test_the_parts_of_a_gpu_run_are_tests_lessons_and_benchmarks() -> None:
     """The tests, the benchmarks, every lesson; what they import is what the test environment has."""
     times, tests, *lessons, benchmarks = gpu.parts()
     assert times.arguments == ("pytest", "-m", "gpu", *gpu.TIMES)
@@ -252,7 +252,7 @@ def test_gpu_parts_run_every_test_for_a_gpu() -> None:
     assert [path for path in marked if not any(path.is_relative_to(place) for place in places)] == []
 
 
-def test_gpu_tests_import_what_is_asked_for() -> None:
+def test_the_modules_of_gpu_tests_are_checked_before_the_run() -> None:
     """A Python that lacks a module is told so before the tests are collected."""
     files = [
         file
@@ -274,7 +274,7 @@ def test_gpu_tests_import_what_is_asked_for() -> None:
     assert imported - set(sys.stdlib_module_names) - ours <= set(gpu.TESTS)
 
 
-def test_settings_are_ones_that_jupyterlab_has() -> None:
+def test_jupyterlab_knows_every_setting() -> None:
     """A setting that JupyterLab has renamed would be passed over in silence."""
     settings = json.loads((ROOT / "jupyter" / "labconfig" / "default_setting_overrides.json").read_text())
     share = Path(sys.prefix) / "share" / "jupyter"

@@ -111,7 +111,7 @@ def test_wrong_element_is_traced_to_program_and_line() -> None:
     assert verdict.mistake == ""
 
 
-def test_verdict_is_the_same_each_time() -> None:
+def test_the_verdict_of_an_answer_is_reproducible() -> None:
     assert AXPY.evaluate(axpy_with(shifted_kernel)) == AXPY.evaluate(axpy_with(shifted_kernel))
 
 
@@ -123,7 +123,7 @@ def one_element_kernel(x_pointer, y_pointer, output_pointer, alpha):
     tl.store(output_pointer + element, alpha * x + y)
 
 
-def test_other_ways_to_solve_it_pass() -> None:
+def test_other_correct_solutions_pass() -> None:
     """One element a program; a large block; two steps; other names; numbers of another library."""
 
     def by_elements(alpha: float, x: torch.Tensor, y: torch.Tensor) -> Launch:
@@ -144,13 +144,13 @@ def test_other_ways_to_solve_it_pass() -> None:
     assert COUNT.evaluate(lambda n, b: (np.int64(-(-n // b)), np.int64(-n % b))).solved
 
 
-def test_swapped_arguments() -> None:
+def test_swapped_arguments_are_wrong_values() -> None:
     verdict = AXPY.evaluate(lambda alpha, x, y: axpy(alpha, y, x))
     assert (verdict.kind, verdict.mistake) == ("wrong values", "alpha multiplies y")
     assert COUNT.evaluate(lambda n, block_size: (block_size, n)).kind == "wrong values"
 
 
-def test_overfit_to_one_shape() -> None:
+def test_an_answer_for_one_shape_fails_on_another() -> None:
     """Right for the first case alone."""
 
     def of_300(alpha: float, x: torch.Tensor, y: torch.Tensor) -> Launch:
@@ -179,7 +179,7 @@ def every_other(x: torch.Tensor) -> torch.Tensor:
     return torch.zeros(2 * x.numel(), dtype=x.dtype, device=x.device)[::2]
 
 
-def test_output_that_is_not_contiguous() -> None:
+def test_strides_of_a_sliced_output_must_be_respected() -> None:
     """Right where the kernel knows; a kernel that does not know writes beside its elements."""
     assert AXPY.evaluate(axpy_with(strided_kernel, every_other)).solved
     verdict = AXPY.evaluate(axpy_with(axpy_kernel, every_other))
@@ -187,7 +187,7 @@ def test_output_that_is_not_contiguous() -> None:
     assert "writes beside the elements of its output" in verdict.text
 
 
-def test_output_that_has_to_be_contiguous() -> None:
+def test_an_output_with_the_strides_of_its_input_has_wrong_strides() -> None:
     """What torch.empty_like makes of a transposed matrix, stored to as if it were contiguous, and rightly."""
     copy = teach.exercise("01-2")
     contiguous: Any = copy_any(torch.zeros(40, 70)).steps[0].kernel
@@ -216,13 +216,15 @@ def test_output_that_has_to_be_contiguous() -> None:
     ],
     ids=["dtype", "dimensions", "length"],
 )
-def test_output_of_another_kind(output: Callable[[torch.Tensor], torch.Tensor], kind: str, said: str) -> None:
+def test_an_output_of_wrong_dtype_or_shape_is_named(
+    output: Callable[[torch.Tensor], torch.Tensor], kind: str, said: str
+) -> None:
     verdict = AXPY.evaluate(axpy_with(axpy_kernel, output))
     assert verdict.kind == kind
     assert said in verdict.text
 
 
-@pytest.mark.parametrize("result", [None, ..., NotImplemented])
+@pytest.mark.parametrize("result", [None, ..., NotImplemented], ids=repr)
 def test_nothing_returned_is_not_solved_yet(result: object) -> None:
     verdict = COUNT.evaluate(lambda n, block_size: result)
     assert verdict.kind == "not solved yet"
@@ -236,14 +238,14 @@ def test_not_implemented_error_is_not_solved_yet() -> None:
     assert AXPY.evaluate(later).kind == "not solved yet"
 
 
-@pytest.mark.parametrize("candidate", [None, ...])
+@pytest.mark.parametrize("candidate", [None, ...], ids=repr)
 def test_no_candidate_is_not_solved_yet(candidate: object) -> None:
     verdict = COUNT.evaluate(candidate)
     assert verdict.kind == "not solved yet"
     assert "check(count)" in verdict.text
 
 
-def test_nothing_in_a_later_case_is_a_mistake() -> None:
+def test_returning_none_in_a_later_case_is_a_wrong_type() -> None:
     """The stub fails in the first one; who forgets a return in a branch has begun."""
     verdict = COUNT.evaluate(lambda n, block_size: (4, 24) if n == 1000 else None)
     assert verdict.kind == "wrong type"
@@ -265,7 +267,7 @@ def test_nothing_in_a_later_case_is_a_mistake() -> None:
     ],
     ids=["kernel", "result", "torch's own", "run", "list", "no output"],
 )
-def test_what_is_no_launch(candidate: object, said: str) -> None:
+def test_anything_but_a_launch_is_a_wrong_type(candidate: object, said: str) -> None:
     verdict = AXPY.evaluate(candidate)
     assert verdict.kind == "wrong type"
     assert said in verdict.text
@@ -282,7 +284,7 @@ def test_what_is_no_launch(candidate: object, said: str) -> None:
         ("4, 24", "returns a value of type str"),
     ],
 )
-def test_values_of_another_type(result: object, said: str) -> None:
+def test_values_of_another_type_are_a_wrong_type(result: object, said: str) -> None:
     verdict = COUNT.evaluate(lambda n, block_size: result)
     assert verdict.kind == "wrong type"
     assert said in verdict.text
@@ -295,7 +297,7 @@ def test_numbers_are_compared_to_nine_digits() -> None:
     assert exercise.evaluate(lambda x: float("nan")).kind == "wrong values"
 
 
-def test_where_long_tuples_differ_is_told() -> None:
+def test_the_first_difference_of_long_tuples_is_named() -> None:
     verdict = exercise_on(lambda x: (0, 1, 0, 3), 4).evaluate(lambda x: (0, 1, 2, 2))
     assert verdict.text.splitlines()[1:] == [
         "  expected (0, 1, 0, 3)",
@@ -338,13 +340,13 @@ def test_function_or_kernel_that_exits_is_caught() -> None:
     assert "the kernel of axpy(2.5, float32[300], float32[300]) raises SystemExit." in verdict.text
 
 
-def test_function_with_other_parameters() -> None:
+def test_a_function_with_other_parameters_raises() -> None:
     verdict = AXPY.evaluate(lambda x, y: x)
     assert verdict.kind == "raises"
     assert "TypeError" in verdict.text
 
 
-def test_launch_that_cannot_be_made() -> None:
+def test_a_launch_with_an_invalid_grid_raises() -> None:
     def no_programs(alpha: float, x: torch.Tensor, y: torch.Tensor) -> Launch:
         return Launch.of(axpy_kernel, (0,), x, y, x, x.numel(), alpha, outputs=x, BLOCK_SIZE=64)
 
@@ -375,7 +377,7 @@ def greedy_kernel(x_pointer, y_pointer, output_pointer, length, alpha, BLOCK_SIZ
     tl.store(output_pointer + offsets, result, mask=valid)
 
 
-def test_changed_inputs() -> None:
+def test_answers_that_write_to_their_inputs_are_refused() -> None:
     """By the function, by the kernel, and by naming an input as the output."""
 
     def scales(alpha: float, x: torch.Tensor, y: torch.Tensor) -> Launch:
@@ -407,7 +409,7 @@ def test_inputs_with_nan_are_not_taken_for_changed() -> None:
     assert exercise.evaluate(lambda x: x.nan_to_num_() * 2).kind == "inputs changed"
 
 
-def test_inputs_named_beside_the_output() -> None:
+def test_inputs_named_as_outputs_are_refused_without_claiming_writes() -> None:
     """The kernel writes to neither, so nothing is said of writing."""
 
     def names_all(alpha: float, x: torch.Tensor, y: torch.Tensor) -> Launch:
@@ -473,7 +475,7 @@ def copied(result: torch.Tensor, programs: int | None = None) -> Launch:
     ],
     ids=["all in torch", "half in torch", "another launch", "a sum in torch", "a product in torch", "two"],
 )
-def test_what_was_computed_before_the_launch_does_not_count(
+def test_results_computed_outside_the_launch_are_refused(
     exercise: str, answer: Callable[..., Any], said: str
 ) -> None:
     """The launch is right, and is given what something else computed."""
@@ -510,7 +512,7 @@ def pretended(result: torch.Tensor, *inputs: torch.Tensor) -> Launch:
     ],
     ids=["axpy", "axpy by another launch", "a sum", "a product and a sum"],
 )
-def test_loading_the_inputs_is_not_computing_from_them(
+def test_results_that_do_not_follow_from_loaded_inputs_are_refused(
     exercise: str, answer: Callable[..., Any], said: str
 ) -> None:
     """The result was computed before; it does not follow when the inputs hold other numbers."""
@@ -545,7 +547,7 @@ def test_an_input_that_does_not_matter_need_not_be_loaded() -> None:
     assert strict.evaluate(axpy).solved
 
 
-def test_inputs_that_lie_in_one_memory() -> None:
+def test_inputs_that_share_memory_can_be_checked() -> None:
     """Expanded, and views of one tensor: they hold other numbers the second time too."""
 
     def packed(generator: torch.Generator) -> tuple[Any, ...]:
@@ -580,7 +582,7 @@ def strided_sum_kernel(x_pointer, y_pointer, output_pointer, x_stride, length, B
     tl.store(output_pointer + offsets, x + tl.load(y_pointer + offsets, mask=valid), mask=valid)
 
 
-def test_views_and_constants_are_no_computation() -> None:
+def test_views_and_constants_do_not_count_as_computation() -> None:
     """The kernels still load the inputs' own memory."""
 
     def through_views(alpha: float, x: torch.Tensor, y: torch.Tensor) -> Launch:
@@ -591,7 +593,7 @@ def test_views_and_constants_are_no_computation() -> None:
 
 
 @pytest.mark.parametrize("exercise", ["00-2", "02-3"])
-def test_grid_as_a_learner_rounds_it_down(exercise: str) -> None:
+def test_a_grid_rounded_down_is_named(exercise: str) -> None:
     """Of one element it leaves no program at all, which cannot be launched; the mistake has its name."""
     answer: dict[str, Callable[..., Any]] = {
         "00-2": lambda alpha, x, y: Launch.of(
@@ -618,7 +620,7 @@ def racing_kernel(x_pointer, y_pointer, output_pointer, length, alpha, BLOCK_SIZ
     tl.store(output_pointer + offsets, alpha * x + y, mask=valid)
 
 
-def test_race() -> None:
+def test_a_race_between_programs_is_traced_to_both_lines() -> None:
     """In plain order each program repairs what the one before it spoiled, so the result is right, by luck."""
     verdict = AXPY.evaluate(axpy_with(racing_kernel))
     assert verdict.kind == "race"
@@ -669,7 +671,7 @@ def into_an_accumulator(kernel: Any, elements: int = 1) -> Callable[[torch.Tenso
     return answer
 
 
-def test_sums_that_race_and_sums_that_do_not() -> None:
+def test_racing_sums_are_refused_and_atomic_sums_pass() -> None:
     """Whether programs run one by one in any order, as here, shows no difference between the first two."""
     exercise = exercise_on(lambda x: x.sum()[None], 300, 64, returns_launch=True)
     verdict = exercise.evaluate(into_an_accumulator(sum_into_kernel))
@@ -683,7 +685,7 @@ def test_sums_that_race_and_sums_that_do_not() -> None:
     assert "gives another result when they run in another order" in verdict.text
 
 
-def test_elements_that_two_programs_write_alike_are_noted() -> None:
+def test_equal_writes_of_two_programs_are_noted() -> None:
     """A last tile that is moved back, so that it needs no mask, overlaps the one before."""
 
     def overlapping(x: torch.Tensor) -> Launch:
@@ -783,7 +785,7 @@ def test_endless_loops_are_stopped() -> None:
     assert AXPY.evaluate(axpy).solved
 
 
-def test_somebody_elses_timer_goes_on() -> None:
+def test_a_timer_set_before_the_check_goes_on() -> None:
     """Such as that of a test runner, which also limits real time."""
     before = signal.signal(signal.SIGALRM, lambda number, frame: None)
     try:
@@ -795,7 +797,7 @@ def test_somebody_elses_timer_goes_on() -> None:
         signal.signal(signal.SIGALRM, before)
 
 
-def test_check_in_another_thread() -> None:
+def test_a_check_works_in_another_thread() -> None:
     """Where no signal can stop it."""
     verdicts: list[teach.Verdict] = []
     thread = threading.Thread(target=lambda: verdicts.append(AXPY.evaluate(axpy)))
@@ -805,7 +807,7 @@ def test_check_in_another_thread() -> None:
 
 
 @pytest.mark.parametrize("idle", [lambda n, b: n % b, lambda n, b: -n % b], ids=["wrong", "right"])
-def test_what_the_function_prints_appears_for_the_first_case(
+def test_prints_of_the_function_appear_once_for_the_first_case(
     idle: Callable[[int, int], int], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Once; neither of later cases, nor where wrong answers are tried in search of a name for the mistake."""
@@ -840,7 +842,7 @@ def talking_kernel(x_pointer, y_pointer, output_pointer, length, alpha, BLOCK_SI
     tl.store(output_pointer, alpha)
 
 
-def test_what_the_kernel_prints_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+def test_prints_of_the_kernel_are_shown_once(capsys: pytest.CaptureFixture[str]) -> None:
     """Five programs of the case that fails; not of the runs that follow."""
     AXPY.check(axpy_with(talking_kernel))
     said = capsys.readouterr().out
@@ -886,7 +888,7 @@ def test_two_passes_through_memory_are_over_budget() -> None:
     assert teach.exercise("02-3").evaluate(multiply_add).solved
 
 
-def test_another_number_of_programs_than_asked_for() -> None:
+def test_a_wrong_number_of_programs_is_over_budget() -> None:
     """The result is right however many there are."""
 
     def one_more(x: torch.Tensor, y: torch.Tensor, programs: int) -> Launch:
@@ -943,7 +945,7 @@ def double_in_python_kernel(x_pointer, output_pointer, length, BLOCK_SIZE: tl.co
     tl.store(output_pointer + offsets, 2 * tl.load(x_pointer + offsets, mask=valid), mask=valid)
 
 
-def test_a_budget_of_sectors() -> None:
+def test_excess_sectors_are_listed_by_access() -> None:
     """2048 numbers of 4 bytes fill 256 sectors, loaded and stored; spread out, each has one of its own."""
     exercise = exercise_on(
         doubled, 2048, returns_launch=True, budget=lambda x: Budget(x.nbytes, x.nbytes, sectors=512)
@@ -968,7 +970,7 @@ def test_a_budget_of_sectors() -> None:
     ]
 
 
-def test_a_kernel_whose_sectors_cannot_be_counted() -> None:
+def test_a_kernel_that_does_not_compile_has_no_sectors() -> None:
     """It is right, and no GPU's compiler takes it."""
 
     def answer(x: torch.Tensor) -> Launch:
@@ -993,7 +995,7 @@ def matrix_kernel(x_pointer, sums_pointer, output_pointer, rows, BLOCK_SIZE: tl.
     tl.store(sums_pointer + row, tl.sum(x, axis=1)[:, None], mask=row < rows)
 
 
-def test_several_outputs_and_several_dimensions() -> None:
+def test_wrong_elements_are_named_by_output_and_index() -> None:
     def both(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         return x.sum(dim=1), 2 * x
 
@@ -1012,7 +1014,7 @@ def test_several_outputs_and_several_dimensions() -> None:
     assert "names 2 outputs, not 1" in only_one.text
 
 
-def test_function_that_returns_tensors() -> None:
+def test_tensors_are_judged_by_value_shape_and_dtype() -> None:
     """Judged by value, shape and dtype like the outputs of a launch."""
     exercise = exercise_on(doubled, 5, 8)
     assert exercise.evaluate(lambda x: x + x).solved
@@ -1033,7 +1035,7 @@ def test_function_that_returns_tensors() -> None:
     assert "result 1" in pair.evaluate(lambda x: (x, x)).text
 
 
-def test_an_exercise_may_allow_larger_errors() -> None:
+def test_an_exercise_can_allow_larger_errors() -> None:
     """For tensors that a function returns, and for outputs of a launch on either of its inputs."""
 
     def rounded(x: torch.Tensor) -> torch.Tensor:
@@ -1117,14 +1119,16 @@ BORDERED = dataclasses.replace(
     ],
     ids=["right", "nothing", "no descriptor", "a symbol", "lengths", "no padding", "a table"],
 )
-def test_an_answer_may_be_a_descriptor(answer: Callable[..., Any], kind: str, says: str) -> None:
+def test_a_descriptor_is_judged_by_elements_and_transforms(
+    answer: Callable[..., Any], kind: str, says: str
+) -> None:
     """It is judged by where its elements lie, and by what it is made of."""
     verdict = BORDERED.evaluate(answer)
     assert verdict.kind == kind
     assert says in verdict.text
 
 
-def test_a_descriptor_may_be_made_otherwise() -> None:
+def test_any_transforms_pass_without_a_limit() -> None:
     """A table of its own is no fault where nobody asked for anything but the elements."""
     anyhow = dataclasses.replace(BORDERED, transforms=None)
     assert anyhow.evaluate(through_a_table).solved
@@ -1196,7 +1200,7 @@ def test_kernels_are_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert time.monotonic() - begin < 30
 
 
-def test_what_is_no_kernel_of_the_learners_is_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_kernels_of_the_learner_are_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     """A number, or a launch of the package's kernel, of which the learner gives the descriptor alone."""
 
     def refuse(*_: object) -> None:
@@ -1220,7 +1224,7 @@ def too_large_kernel(x_pointer, output_pointer, length, BLOCK_SIZE: tl.constexpr
     tl.store(output_pointer + offsets, 2 * value + 0 * tl.sum(square), mask=offsets < length)
 
 
-def test_a_kernel_that_no_block_of_the_gpu_holds_is_refused() -> None:
+def test_a_kernel_that_needs_too_much_shared_memory_is_refused() -> None:
     verdict = exercise_on(doubled, 64, returns_launch=True).evaluate(
         lambda x: launched(too_large_kernel, torch.empty_like(x), x)
     )
@@ -1240,7 +1244,7 @@ if __name__ == "__main__":
 """
 
 
-def test_where_nothing_can_be_compiled_the_verdict_says_so(tmp_path: Path) -> None:
+def test_a_missing_compiler_is_noted_and_not_blamed_on_the_answer(tmp_path: Path) -> None:
     """No folder can be made for what is compiled, say: that is not the learner's fault."""
     (tmp_path / "a_file").touch()
     (tmp_path / "script.py").write_text(NOTHING_COMPILES)
@@ -1285,7 +1289,7 @@ def answer(x):
 """
 
 
-def test_rounding_beside_infinite_errors_hides_no_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mistake_with_infinite_errors_is_named_despite_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
     """The wrong elements are infinite in both; right ones differ in their last digit."""
     one = Mutant(
         "infinite below 0", "tl.exp2(x * 0.6)", 'tl.where(x < 0, float("inf"), tl.exp2(x * 0.6))', "It is."

@@ -114,7 +114,7 @@ def row_by_row(block_size: int, num_warps: int) -> Callable[[torch.Tensor], Laun
     ],
     ids=["constants", "counted in eights", "another tile", "one warp", "row by row"],
 )
-def test_other_ways_are_solved(answer: Callable[[torch.Tensor], Launch]) -> None:
+def test_other_correct_kernels_pass(answer: Callable[[torch.Tensor], Launch]) -> None:
     verdict = WIDE.evaluate(answer)
     assert verdict.solved, verdict.text
     assert "; compiled for sm_90 and gfx942, it keeps within its budget." in verdict.text
@@ -135,7 +135,7 @@ def test_narrow_accesses_are_named_with_their_lines(kernel: Any) -> None:
         assert line.endswith("mask=inside)")
 
 
-def test_a_row_a_program_is_too_narrow_where_lanes_are_many() -> None:
+def test_too_many_lanes_for_a_row_load_too_narrowly() -> None:
     """512 elements are eight for each of 64 lanes, and four for each of 128."""
     verdict = WIDE.evaluate(row_by_row(512, num_warps=2))
     assert verdict.kind == "over budget"
@@ -143,7 +143,7 @@ def test_a_row_a_program_is_too_narrow_where_lanes_are_many() -> None:
     assert "for sm_90, a lane" not in verdict.text
 
 
-def test_too_many_registers_and_spills() -> None:
+def test_excess_registers_and_spills_are_over_budget() -> None:
     """A limit that is forced on the compiler makes it spill, which no budget allows."""
     x = torch.zeros(256, 512, dtype=torch.float16)
     launch = tiled(relu_kernel, rows=128, columns=256)(x)
@@ -155,7 +155,7 @@ def test_too_many_registers_and_spills() -> None:
     assert code.excesses(relu(x), Code("sm_90", bits=128, registers=64)) == ()
 
 
-def test_a_kernel_that_no_compiler_takes() -> None:
+def test_a_kernel_that_does_not_compile_is_refused() -> None:
     """It is right in the interpreter, which takes any Python."""
     verdict = WIDE.evaluate(tiled(python_kernel, rows=16, columns=512))
     assert verdict.kind == "raises"

@@ -43,7 +43,7 @@ def promising(run: int, together: int, divisor: int) -> Callable[[float, Any, An
     return axpy
 
 
-def test_true_promises_are_welcome() -> None:
+def test_true_promises_pass() -> None:
     assert AXPY.evaluate(promising(64, 1, 1)).solved
 
 
@@ -55,7 +55,9 @@ def test_true_promises_are_welcome() -> None:
         ((64, 1, 16), "tl.assume", "tl.assume's condition is false, with length = 300, DIVISOR = 16"),
     ],
 )  # fmt: skip
-def test_a_false_promise_is_refused_in_words(promises: tuple[int, int, int], text: str, words: str) -> None:
+def test_a_false_promise_is_refused_with_its_line(
+    promises: tuple[int, int, int], text: str, words: str
+) -> None:
     """Its results are right in the interpreter, and so it counted as solved."""
     verdict = AXPY.evaluate(promising(*promises))
     assert verdict.kind == "false promise"
@@ -89,7 +91,7 @@ def read_back(alpha: float, x: torch.Tensor, y: torch.Tensor) -> Launch:
     )
 
 
-def test_lanes_that_race_are_told_what_to_do() -> None:
+def test_a_race_between_lanes_asks_for_a_barrier() -> None:
     verdict = AXPY.evaluate(read_back)
     assert verdict.kind == "race"
     lines = verdict.text.splitlines()
@@ -127,7 +129,7 @@ def impatient(alpha: float, x: torch.Tensor, y: torch.Tensor) -> Launch:
     )  # fmt: skip
 
 
-def test_an_atomic_before_the_other_lanes_have_stored() -> None:
+def test_an_atomic_without_a_barrier_before_it_races() -> None:
     verdict = AXPY.evaluate(impatient)
     assert verdict.kind == "race"
     assert "needs tl.debug_barrier() before it" in verdict.text.splitlines()[-1]

@@ -33,7 +33,7 @@ def bounded(lines: int, cache_bytes: int = 8 * TILE_BYTES, resident: int = 4) ->
     ("cache_tiles", "tiles"),
     [(8, 20), (64, 12)],  # room for two waves; for both matrices and the output, each tile is fetched once
 )
-def test_what_is_fetched_is_counted_to_the_line(cache_tiles: int, tiles: int) -> None:
+def test_fetched_lines_are_counted_exactly(cache_tiles: int, tiles: int) -> None:
     """Of 6 x 6 tiles; one of A or B has sixteen lines, of 32 bytes."""
     verdict = bounded(16 * tiles, cache_tiles * TILE_BYTES).evaluate(ordered)
     assert verdict.solved
@@ -47,7 +47,7 @@ def test_what_is_fetched_is_counted_to_the_line(cache_tiles: int, tiles: int) ->
 
 
 @pytest.mark.parametrize("group", [1, 2, 3, 4, 6])
-def test_no_group_is_enough(group: int) -> None:
+def test_no_grouped_order_keeps_the_budget(group: int) -> None:
     """The lesson says that `grouped` fetches 24 tiles at best: groups of two do."""
 
     def by_groups(a: torch.Tensor, b: torch.Tensor) -> Launch:
@@ -67,7 +67,7 @@ def copy_kernel(source, target, length, BLOCK: tl.constexpr):
     tl.store(target + i, tl.load(source + i, mask=i < length), mask=i < length)
 
 
-def test_a_launch_that_is_no_single_product() -> None:
+def test_a_launch_of_two_steps_has_no_countable_reads() -> None:
     """Two steps are none of which the model knows what to say; the result is right all the same."""
 
     def by_two_steps(a: torch.Tensor, b: torch.Tensor) -> Any:
@@ -89,7 +89,7 @@ def test_a_launch_that_is_no_single_product() -> None:
     assert "is right, but its reads cannot be told" in verdict.text
 
 
-def test_case_that_has_no_such_budget() -> None:
+def test_a_ragged_case_has_no_budget_of_misses() -> None:
     """Where tiles hang over, an order may be any."""
     ragged = next(case for case in ORDERED.cases if case.inputs()[0].shape[0] % 16)
     assert isinstance(ragged, Case)

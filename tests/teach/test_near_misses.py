@@ -272,7 +272,7 @@ REWRITTEN: list[tuple[str, str, Edits]] = [
 @pytest.mark.parametrize(
     ("id", "mistake", "edits"), REWRITTEN, ids=[f"{id}: {mistake}" for id, mistake, _ in REWRITTEN]
 )
-def test_mistake_that_is_written_in_other_words_is_named(id: str, mistake: str, edits: Edits) -> None:
+def test_a_mistake_written_differently_is_named(id: str, mistake: str, edits: Edits) -> None:
     """Its result differs from the listed one's in its last digits."""
     exercise = teach.exercise(id)
     source = edited(exercise, edits)
@@ -302,7 +302,7 @@ def rows_by_the_package(
     ("id", "candidate", "kernel"),
     [("10-2", by_the_package, "gemm_kernel"), ("10-3", rows_by_the_package, "gemm_rows_kernel")],
 )
-def test_kernel_of_the_package_is_no_answer(id: str, candidate: Callable[..., Launch], kernel: str) -> None:
+def test_a_kernel_of_the_package_is_refused(id: str, candidate: Callable[..., Launch], kernel: str) -> None:
     verdict = teach.exercise(id).evaluate(candidate)
     assert verdict.kind == "computed elsewhere"
     assert f"runs {kernel}, a kernel of the package's.\n  Write the kernel yourself." in verdict.text
@@ -320,7 +320,7 @@ IN_FP32, IN_FP16_AT_FIRST = (f"tl.{dtype})\n    for start" for dtype in ("float3
     ],
     ids=["10-2", "10-3", "13-3"],
 )
-def test_what_the_interpreter_alone_runs_is_refused(id: str, edits: Edits) -> None:
+def test_a_loop_variable_that_changes_its_dtype_is_refused(id: str, edits: Edits) -> None:
     """A variable of a loop that begins in fp16 and becomes fp32: no type for the compiler."""
     exercise = teach.exercise(id)
     source = edited(exercise, edits)
@@ -331,7 +331,7 @@ def test_what_the_interpreter_alone_runs_is_refused(id: str, edits: Edits) -> No
     assert verdict.mistake == ""
 
 
-def test_a_tuple_in_a_tuple_is_for_the_interpreter_alone() -> None:
+def test_a_tuple_in_a_tuple_is_refused() -> None:
     exercise = teach.exercise("10-1")
     apart = "    bias, gate, most = operands\n    _, row, col = place\n"
     source = exercise.solution_source()

@@ -377,7 +377,7 @@ MADE: dict[str, list[Answer]] = {
 }
 
 
-def test_each_mistake_is_made() -> None:
+def test_every_mistake_has_an_example() -> None:
     compiled = list(dict.fromkeys(name for name, _ in INTERPRETED_ALONE.values()))
     assert [mistake.name for mistake in MISTAKES if mistake.name not in compiled] == list(MADE)
     assert [mistake.name for mistake in MISTAKES if mistake.name in compiled] == compiled
@@ -391,7 +391,7 @@ def test_each_mistake_is_made() -> None:
         for number, answer in enumerate(answers, start=1)
     ],
 )
-def test_the_last_line_is_the_hint(name: str, answer: Answer) -> None:
+def test_the_last_line_of_the_verdict_is_the_hint(name: str, answer: Answer) -> None:
     verdict = AXPY.evaluate(answer)
     expected = next(mistake.hint for mistake in MISTAKES if mistake.name == name)
     assert not verdict.solved
@@ -528,7 +528,7 @@ def axpy(alpha, x, y):
 
 
 @pytest.mark.parametrize("kind", some_of(list(INTERPRETED_ALONE), 13))
-def test_what_no_compiler_takes_is_refused_in_words(kind: str) -> None:
+def test_a_kernel_that_does_not_compile_is_refused_with_a_hint(kind: str) -> None:
     """With the line, what the compiler said, and what that means; the same at every run."""
     name, lines = INTERPRETED_ALONE[kind]
     answer = mutants.build(AXPY, AXPY_AROUND.format(lines=lines), f"<{kind}>")
@@ -542,14 +542,14 @@ def test_what_no_compiler_takes_is_refused_in_words(kind: str) -> None:
     assert verdict == AXPY.evaluate(answer)
 
 
-def test_another_launch_before_changes_nothing() -> None:
+def test_a_launch_before_does_not_change_the_verdict() -> None:
     """The interpreter keeps the last program's number: a kernel that is called finds it."""
     launch = launching(axpy_kernel)(1.0, torch.ones(4), torch.ones(4))
     launch.run()
     assert "Hint: a kernel is not called like a function" in AXPY.evaluate(called_like_a_function).text
 
 
-def test_a_process_that_compiles_says_it_otherwise() -> None:
+def test_the_hint_also_fits_the_compilers_words() -> None:
     """Triton's words on a machine with a GPU."""
     said = "RuntimeError: Cannot call @triton.jit'd outside of the scope of a kernel"
     assert "a kernel is not called like a function" in hint(
@@ -561,14 +561,14 @@ def test_a_process_that_compiles_says_it_otherwise() -> None:
     "line",
     ["inside = row < rows & column < columns", "inside = row[:, None] < rows & column[None, :] < columns"],
 )
-def test_comparisons_without_parentheses(line: str) -> None:
+def test_comparisons_without_parentheses_have_a_hint_of_their_own(line: str) -> None:
     """Python reads them as one chain, with a hidden `and`."""
     said = "ValueError: a tile of 1024 elements is neither true nor false as a whole"
     assert "put each comparison into parentheses" in hint(said, line)
     assert "`if` decides once" in hint(said, "if row[0] < rows:")
 
 
-def test_what_is_no_newcomers_mistake_has_no_hint() -> None:
+def test_errors_that_explain_themselves_have_no_hint() -> None:
     """Misspelled names, a failed assertion, an index into a tuple: the error says it all."""
     assert hint("NameError: name 'offsets' is not defined", "tl.store(output + offsets, value)") == ""
     assert hint("AssertionError: N is 4", "tl.static_assert(N == 4)") == ""

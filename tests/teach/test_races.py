@@ -42,7 +42,7 @@ def add_into_kernel(x, total, N: tl.constexpr):
     tl.store(total, before + tl.sum(tl.load(x + i)))
 
 
-def test_an_update_that_is_not_atomic() -> None:
+def test_an_update_that_is_not_atomic_races() -> None:
     """Right in any order of the programs, as long as they run one by one."""
     x, total = torch.ones(64), torch.zeros(1)
     race = found(Launch.of(add_into_kernel, 4, x, total, 16, outputs=total))
@@ -66,7 +66,7 @@ def smooth_kernel(x, length, N: tl.constexpr):
     tl.store(x + i, tl.load(x + i, mask=i < length) + neighbor, mask=i < length)
 
 
-def test_a_neighbor_that_is_overwritten() -> None:
+def test_reading_what_another_program_overwrites_races() -> None:
     x = torch.ones(20)
     race = found(Launch.of(smooth_kernel, 3, x, 20, 8, outputs=x))
     assert race is not None
@@ -87,7 +87,7 @@ def write_kernel(output, first, value, N: tl.constexpr):
 @pytest.mark.parametrize(
     "dtype", [torch.float32, torch.bfloat16, torch.float64, torch.int8, torch.int64], ids=str
 )
-def test_two_programs_that_write_one_element(dtype: torch.dtype) -> None:
+def test_two_programs_that_write_one_element_race_unless_values_agree(dtype: torch.dtype) -> None:
     """Harmless with one value; with two, found however many programs agree."""
     output = torch.zeros(64, dtype=dtype)
     assert found(Launch.of(write_kernel, 4, output, 8, 1, 8, outputs=output)) is None
@@ -107,7 +107,7 @@ def dissenting_kernel(output, dissenter):
 
 
 @pytest.mark.parametrize("dissenter", range(16))
-def test_one_value_among_many(dissenter: int) -> None:
+def test_one_differing_write_among_many_is_found(dissenter: int) -> None:
     """The first, the last or any in between; NaN is like NaN."""
     output = torch.zeros(2)
     race = found(Launch.of(dissenting_kernel, 16, output, dissenter, outputs=output))
@@ -170,7 +170,7 @@ def locked_kernel(lock, total):
     tl.atomic_xchg(lock, 0)
 
 
-def test_what_atomics_order_is_no_race() -> None:
+def test_accesses_ordered_by_atomics_do_not_race() -> None:
     """A counter by which the last one knows that all others have stored; a lock."""
     x, parts, total = torch.ones(32), torch.zeros(4), torch.zeros(1)
     counter = torch.zeros(1, dtype=torch.int32)
@@ -203,7 +203,7 @@ def last_arriver_of_tiles_kernel(
 
 
 @pytest.mark.parametrize("has_barrier", [False, True])
-def test_an_atomic_that_does_not_wait_for_all_lanes_orders_nothing(has_barrier: bool) -> None:
+def test_an_atomic_orders_tiles_only_after_a_barrier(has_barrier: bool) -> None:
     """As in Triton's tutorial on layer norm, which has a barrier before it gives a lock back."""
     x, parts, total = torch.ones(4, 8), torch.zeros(4, 8), torch.zeros(8)
     counter = torch.zeros(1, dtype=torch.int32)
@@ -221,7 +221,7 @@ def copy_kernel(x, output, length, N: tl.constexpr):
     tl.store(output + i, tl.load(x + i, mask=i < length), mask=i < length)
 
 
-def test_steps_come_one_after_the_other() -> None:
+def test_steps_of_a_launch_do_not_race() -> None:
     """What one step writes, other programs of the next one read."""
     x, y, z = torch.ones(32), torch.zeros(32), torch.zeros(32)
     steps = (Step(copy_kernel, (4,), (x, y, 32, 8)), Step(copy_kernel, (2,), (y, z, 32, 16)))
@@ -236,7 +236,7 @@ def repeated_kernel(x, output, N: tl.constexpr):
         tl.store(output + i, tl.load(output + i) + tl.load(x + i))
 
 
-def test_a_program_whose_lanes_keep_to_their_own_does_not_race_with_itself() -> None:
+def test_lanes_that_keep_to_their_own_elements_do_not_race() -> None:
     x, output = torch.ones(32), torch.zeros(32)
     assert found(Launch.of(repeated_kernel, 4, x, output, 8, outputs=output)) is None
     assert output.tolist() == [3.0] * 32
@@ -251,7 +251,7 @@ def shared_memory_kernel(x, output, N: tl.constexpr):
         tl.store(output + N + i, tl.load(x + i))
 
 
-def test_two_arguments_in_one_memory() -> None:
+def test_arguments_that_share_memory_race() -> None:
     """One is read where the other is written."""
     memory = torch.zeros(64)
     race = found(Launch.of(shared_memory_kernel, 2, memory[8:], memory[:32], 16, outputs=memory))
@@ -279,7 +279,7 @@ def test_elements_and_programs_have_several_indices() -> None:
     assert race.element == "0"
 
 
-def test_many_accesses_take_little_time(machine: Machine) -> None:
+def test_two_million_accesses_take_less_than_a_second(machine: Machine) -> None:
     """Two million lanes; what is only read costs nothing."""
     x, output = torch.ones(2**20), torch.zeros(2**20)
     launch = Launch.of(copy_kernel, 64, x, output, 2**20, 2**14, outputs=output)
@@ -290,7 +290,7 @@ def test_many_accesses_take_little_time(machine: Machine) -> None:
     assert machine.least_seconds([find]) < 1
 
 
-def test_nothing_to_do() -> None:
+def test_a_launch_without_steps_or_active_lanes_has_no_race() -> None:
     assert races.find(Launch((), (torch.zeros(0),)), ()) is None
     output = torch.zeros(4)
     assert found(Launch.of(copy_kernel, 2, output, output, 0, 4, outputs=output)) is None

@@ -47,7 +47,7 @@ def reverse_kernel(x, scratch, y, HAS_BARRIER: tl.constexpr, N: tl.constexpr):
     tl.store(y + i, tl.load(scratch + (N - 1 - i)))
 
 
-def test_a_store_is_read_back_by_other_lanes() -> None:
+def test_reading_a_store_of_another_lane_races() -> None:
     x, scratch, y = torch.arange(64.0), torch.zeros(64), torch.zeros(64)
     race = found(Launch.of(reverse_kernel, 1, x, scratch, y, False, 64, outputs=y))
     assert race is not None
@@ -62,7 +62,7 @@ def test_a_store_is_read_back_by_other_lanes() -> None:
     )
 
 
-def test_a_barrier_orders_them() -> None:
+def test_a_barrier_orders_store_and_load() -> None:
     x, scratch, y = torch.arange(64.0), torch.zeros(64), torch.zeros(64)
     assert found(Launch.of(reverse_kernel, 1, x, scratch, y, True, 64, outputs=y)) is None
     assert y.tolist() == x.flip(0).tolist()
@@ -80,7 +80,7 @@ def in_place_kernel(x, SHIFT: tl.constexpr, HAS_BARRIER: tl.constexpr, N: tl.con
 @pytest.mark.parametrize(
     ("shift", "has_barrier", "is_race"), [(1, False, True), (1, True, False), (0, False, False)]
 )
-def test_a_lane_overwrites_what_another_may_not_have_read(
+def test_overwriting_what_another_lane_reads_races_without_a_barrier(
     shift: int, has_barrier: bool, is_race: bool
 ) -> None:
     x = torch.arange(32.0)
@@ -134,14 +134,14 @@ def transposed_kernel(x, KIND: tl.constexpr, N: tl.constexpr):
 
 
 @pytest.mark.parametrize("kind", ["T", "trans", "permute"])
-def test_each_way_to_transpose_passes_values(kind: str) -> None:
+def test_every_way_to_transpose_orders_the_loads(kind: str) -> None:
     x = torch.arange(256.0).reshape(16, 16)
     doubled = x * 2
     assert found(Launch.of(transposed_kernel, 1, x, kind, 16, outputs=x)) is None
     assert torch.equal(x, doubled)
 
 
-def test_what_lanes_pass_to_one_another_orders_what_they_had_loaded() -> None:
+def test_exchanges_between_lanes_order_earlier_loads() -> None:
     x = torch.ones(16, 16)
     assert found(Launch.of(total_kernel, 1, x, 256, outputs=x)) is None
     assert found(Launch.of(product_kernel, 1, x, 16, outputs=x)) is None
@@ -158,7 +158,7 @@ def scattering_kernel(x, bins, counts, VALUE: tl.constexpr, N: tl.constexpr):
     tl.store(counts + tl.load(bins + i), i * VALUE)
 
 
-def test_lanes_of_one_store() -> None:
+def test_two_lanes_of_one_store_race_unless_values_agree() -> None:
     """Two values for one element; one value is the same whoever comes last."""
     bins, counts = torch.arange(32) // 2, torch.zeros(32, dtype=torch.int64)
     race = found(Launch.of(scattering_kernel, 1, counts, bins, counts, 1, 32, outputs=counts))
@@ -184,7 +184,7 @@ def column_kernel(x, scratch, y, KIND: tl.constexpr, N: tl.constexpr):
 
 
 @pytest.mark.parametrize(("kind", "is_race"), [("in place", False), ("back", False), ("through", True)])
-def test_a_row_or_column_of_a_tile_is_stored_where_it_was_loaded(kind: str, is_race: bool) -> None:
+def test_a_reshaped_tile_is_stored_in_place_without_a_race(kind: str, is_race: bool) -> None:
     """What is stored in an element is made of what was loaded there, by whichever lane.
 
     A column that is loaded may have other lanes than the row that was stored.
@@ -242,7 +242,7 @@ def counting_kernel(bins, counts, output, ZEROED: tl.constexpr, N: tl.constexpr,
         (0, True, "counts is updated by one lane of a program, then read by another"),
     ],
 )
-def test_atomics_and_what_is_none(zeroed: int, is_read: bool, words: str | None) -> None:
+def test_atomics_race_with_plain_accesses_alone(zeroed: int, is_read: bool, words: str | None) -> None:
     """Atomics on one element are ordered with one another, and with nothing else."""
     bins, counts = torch.arange(32) % 4, torch.zeros(4, dtype=torch.int32)
     output = torch.zeros(4, dtype=torch.int32) if is_read else None
@@ -262,7 +262,7 @@ def partial_kernel(x, parts, counter, total, N: tl.constexpr, P: tl.constexpr):
         tl.store(total, tl.sum(tl.load(parts + tl.arange(0, P))))
 
 
-def test_an_atomic_on_one_element_is_waited_for_by_all_lanes() -> None:
+def test_all_lanes_wait_for_the_result_of_a_scalar_atomic() -> None:
     x, parts, total = torch.ones(32), torch.zeros(4), torch.zeros(1)
     counter = torch.zeros(1, dtype=torch.int32)
     assert found(Launch.of(partial_kernel, 4, x, parts, counter, total, 8, 4, outputs=total)) is None
@@ -276,7 +276,7 @@ def accumulating_kernel(x, output, STEPS: tl.constexpr, N: tl.constexpr):
         tl.store(output + i, tl.load(output + i) + tl.load(x + i), mask=i < N - step)
 
 
-def test_a_lanes_own_element() -> None:
+def test_a_lane_may_read_back_its_own_element() -> None:
     x, output = torch.ones(32), torch.zeros(32)
     assert found(Launch.of(accumulating_kernel, 1, x, output, 3, 32, outputs=output)) is None
 
@@ -289,7 +289,7 @@ def same_value_kernel(x, flags, N: tl.constexpr):
     tl.store(x + i, tl.load(flags + i * 0))
 
 
-def test_a_lane_that_stored_the_same_value_itself() -> None:
+def test_lanes_that_store_one_value_may_read_it_back() -> None:
     x, flags = torch.zeros(32, dtype=torch.int32), torch.zeros(1, dtype=torch.int32)
     assert found(Launch.of(same_value_kernel, 1, x, flags, 32, outputs=x)) is None
 
@@ -329,7 +329,7 @@ def bytes_kernel(x, KIND: tl.constexpr, N: tl.constexpr):
         ("turned", 1, True), ("pairs", 1, False), ("of pairs the second", 1, True),
     ],
 )  # fmt: skip
-def test_what_lanes_touch_of_an_element_that_they_share(kind: str, programs: int, is_race: bool) -> None:
+def test_parts_of_an_element_race_only_where_they_overlap(kind: str, programs: int, is_race: bool) -> None:
     """A pointer that was cast to another type moves a part of an element, or several."""
     x = torch.zeros(64, dtype=torch.int32)
     launch = Launch.of(bytes_kernel, programs, x, kind, 32, outputs=x)
@@ -391,7 +391,7 @@ def meets(seen: list[Access], lanes: list[tuple[int, int, tuple[Any, ...]]], i: 
 
 @settings(max_examples=examples(300))
 @given(recordings())
-def test_a_meeting_is_found_where_there_is_one(seen: list[Access]) -> None:
+def test_find_agrees_with_the_definition_of_a_race(seen: list[Access]) -> None:
     lanes = lanes_of(seen)
     pairs = [(i, j) for i, j in itertools.combinations(range(len(lanes)), 2) if meets(seen, lanes, i, j)]
     order = sorted(range(len(lanes)), key=lambda i: lanes[i][0])
@@ -412,7 +412,7 @@ def test_a_meeting_is_found_where_there_is_one(seen: list[Access]) -> None:
         assert isinstance(meeting, Meeting)
 
 
-def test_places_in_tiles_of_any_shapes_have_numbers_of_their_own() -> None:
+def test_lanes_are_numbered_by_tile_shape_and_place() -> None:
     seen = [
         Access("load", (0, 0, 0), "x", np.zeros(shape, np.int64), np.ones(shape, bool), 1)
         for shape in ((4,), (2, 2), (4,), (1, 4))

@@ -66,7 +66,7 @@ def test_each_tile_has_the_color_of_its_part_and_the_sides_of_its_shape(theme: T
     assert down == high == wide == pytest.approx(2 * across)
 
 
-def test_shapes_products_and_programs_are_written() -> None:
+def test_the_figure_shows_shapes_products_and_programs() -> None:
     said = texts(plot_attention_gradients(flow("two kernels")))
     assert {"K", "dO", "L", "δ", "dV", "32 × 16", "dK += dSᵀ Q", "32 × 16 × 32", "once"} <= said
     assert "Attention's backward: 7 products for a pair of tiles, in 2 kernels" in said
@@ -77,13 +77,13 @@ def test_shapes_products_and_programs_are_written() -> None:
     assert {"added to, atomically", "3. round_kernel"} <= said
 
 
-def test_what_a_mask_reads_is_named() -> None:
+def test_the_figure_names_what_a_mask_reads() -> None:
     said = " ".join(texts(plot_attention_gradients(flow("documents"))))
     assert "MFLOP of products; it reads visits and mask_extra too" in said
     assert "visits_kernel" in said
 
 
-def test_the_description_says_what_is_kept_and_what_passes_by() -> None:
+def test_the_description_says_which_tiles_are_kept_and_which_are_streamed() -> None:
     said = describe_attention_gradients(flow("two kernels"))
     assert (
         "gradients_of_keys_kernel: keeps K and V; Q, dO, L and δ pass by, 6 times; writes dK and dV;" in said
@@ -103,7 +103,7 @@ def test_texts_neither_overlap_nor_leave_the_figure(name: str) -> None:
         assert box.x1 <= figure.bbox.width
 
 
-def test_bad_arguments_are_named() -> None:
+def test_errors_name_the_wrong_argument() -> None:
     with pytest.raises(ArgumentTypeError, match="flow: got 3"):
         plot_attention_gradients(3)  # type: ignore[arg-type]
     with pytest.raises(InvalidArgumentError, match="flow: it has 0 kernels"):

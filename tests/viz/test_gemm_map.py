@@ -84,7 +84,7 @@ def places(grid: list[list[str]], color: str) -> set[tuple[int, int]]:
         ("by_rows", 0, set()),
     ],
 )
-def test_tiles_that_are_written_now_stand_out(
+def test_output_tiles_of_running_programs_are_highlighted(
     order: str, started: int, running: set[tuple[int, int]], theme: Theme
 ) -> None:
     grid = colors(gemm_map_figure(by_order(), order, started, theme=theme), 2)
@@ -92,7 +92,7 @@ def test_tiles_that_are_written_now_stand_out(
     assert len(places(grid, PALETTES[theme].grid)) == 16 - started
 
 
-def test_what_is_read_now_is_the_stronger_the_more_programs_share_it() -> None:
+def test_the_color_of_a_read_tile_grows_with_the_programs_that_share_it() -> None:
     now, untouched = PALETTES["light"].series[1], PALETTES["light"].grid
     by_rows = gemm_map_figure(by_order(), "by_rows", 4, theme="light")
     assert places(colors(by_rows, 0), now) == {(0, 0), (0, 1)}  # a row of A, by all four
@@ -130,7 +130,7 @@ def test_the_description_says_what_the_picture_shows() -> None:
     assert "No program has started; there will be 4 waves." in describe_gemm_map(by_order(), "snake", 0)
 
 
-def test_without_a_number_half_of_the_waves_have_started() -> None:
+def test_half_of_the_waves_have_started_by_default() -> None:
     assert describe_gemm_map(by_order(), "snake") == describe_gemm_map(by_order(), "snake", 8)
     assert figure_png(gemm_map_figure(by_order(), "snake")) == figure_png(
         gemm_map_figure(by_order(), "snake", 8)
@@ -173,7 +173,7 @@ def test_moving_the_controls_changes_picture_and_facts() -> None:
     assert widget.error == ""
 
 
-def test_a_redraw_of_what_is_traced_keeps_up_with_the_slider() -> None:
+def test_a_redraw_takes_less_than_300_ms() -> None:
     reads = made(192, 192, 32, 16, 16)
     widget = GemmMapWidget(lambda order, group: reads)
     times = []
@@ -184,7 +184,7 @@ def test_a_redraw_of_what_is_traced_keeps_up_with_the_slider() -> None:
     assert min(times) < 0.3  # 0.16 on a machine that does nothing else; 0.2 is the aim
 
 
-def test_an_error_of_the_function_is_said_and_the_picture_stays() -> None:
+def test_an_error_of_the_function_is_shown_and_the_picture_stays() -> None:
     def make(order: str, group: int) -> GemmReads:
         if group == 8:
             raise InvalidArgumentError("group", "got 8", "Take another.")
@@ -199,7 +199,7 @@ def test_an_error_of_the_function_is_said_and_the_picture_stays() -> None:
     assert widget.error == ""
 
 
-def test_the_widget_shows_itself_as_a_picture_too() -> None:
+def test_the_mime_bundle_has_the_picture_and_its_description() -> None:
     widget = GemmMapWidget(traced, groups=[2], theme="dark")
     data, metadata = widget._repr_mimebundle_()
     assert base64.b64decode(data["image/png"]) == figure_png(
@@ -210,7 +210,7 @@ def test_the_widget_shows_itself_as_a_picture_too() -> None:
 
 
 @pytest.mark.parametrize("function", [gemm_map_figure, describe_gemm_map])
-def test_bad_arguments_are_named(function: Callable[..., object]) -> None:
+def test_errors_name_the_wrong_argument(function: Callable[..., object]) -> None:
     with pytest.raises(ArgumentTypeError, match=r"reads: got None.*readings\.gemm_reads\.reads_of"):
         function(None, "grouped")
     with pytest.raises(ArgumentTypeError, match=r"reads\['grouped'\]: got 3"):
@@ -240,6 +240,8 @@ def test_bad_arguments_are_named(function: Callable[..., object]) -> None:
         (traced, {"groups": [2], "theme": "blue"}, "theme: 'blue'"),
     ],
 )
-def test_bad_arguments_of_the_widget_are_named(make: Any, options: dict[str, Any], message: str) -> None:
+def test_errors_of_the_widget_name_the_wrong_argument(
+    make: Any, options: dict[str, Any], message: str
+) -> None:
     with pytest.raises((ArgumentTypeError, InvalidArgumentError, UnknownNameError), match=message):
         GemmMapWidget(make, **options)

@@ -123,14 +123,14 @@ def test_a_result_stands_in_the_column_of_the_first_lane_that_has_it() -> None:
     assert [results[columns[lane]] for lane in (0, 1, 2, 4, 8)] == [5, 4, 3, 2, 1]
 
 
-def test_elements_have_their_numbers_where_there_is_room_else_it_is_said() -> None:
+def test_elements_are_numbered_where_they_fit_as_the_figure_says() -> None:
     assert {"0", "63"} <= texts(reduction_tree(reduction.tree(SIXTEEN)))
     assert {"0", "127"} <= texts(reduction_tree(reduction.tree(FOUR)))
     assert "no room for the numbers" in said(reduction_tree(reduction.tree(LONG)))
     assert "no room" not in said(reduction_tree(reduction.tree(FOUR)))
 
 
-def test_what_is_folded_is_said() -> None:
+def test_the_figure_says_which_warps_and_elements_are_folded() -> None:
     long = reduction_tree(reduction.tree(LONG))
     assert "of 8 warps, warp 0 is drawn lane by lane" in said(long)
     assert "of 16 elements a lane the first 7 are drawn" in said(long).replace("\n", " ")
@@ -199,7 +199,7 @@ def test_the_widget_steps_through_stages() -> None:
 
 
 @pytest.mark.parametrize("theme", THEMES)
-def test_the_stage_that_is_chosen_stands_out_and_later_ones_are_pale(theme: Theme) -> None:
+def test_the_chosen_stage_is_highlighted_and_later_ones_are_pale(theme: Theme) -> None:
     widget = ReductionTreeWidget(reduction.tree(FOUR))
     widget.stage.value = 2
     palette = PALETTES[theme]
@@ -226,7 +226,7 @@ def test_the_widget_goes_to_other_rows() -> None:
     assert ReductionTreeWidget(reduction.tree(COLUMN)).stage.disabled
 
 
-def test_an_unopened_notebook_shows_the_picture_and_its_description() -> None:
+def test_the_mime_bundle_has_the_picture_and_its_description() -> None:
     tree = reduction.tree(FOUR)
     widget = ReductionTreeWidget(tree, theme="dark")
     data, metadata = widget._repr_mimebundle_()
@@ -236,20 +236,20 @@ def test_an_unopened_notebook_shows_the_picture_and_its_description() -> None:
 
 
 @pytest.mark.parametrize("function", [reduction_tree, describe_reduction_tree, ReductionTreeWidget])
-@pytest.mark.parametrize("wrong", [None, FOUR, "tree"])
-def test_what_is_no_tree_is_refused(function: Any, wrong: Any) -> None:
+@pytest.mark.parametrize("wrong", [None, FOUR, "tree"], ids=["None", "a layout", "a str"])
+def test_only_a_tree_is_accepted(function: Any, wrong: Any) -> None:
     with pytest.raises(ArgumentTypeError, match=r"tree: got .*lens\.reduction\.tree"):
         function(wrong)
 
 
 @pytest.mark.parametrize("function", [reduction_tree, describe_reduction_tree])
 @pytest.mark.parametrize("wrong", [4, -1, None, "0", 1.0])
-def test_what_is_no_row_is_refused(function: Any, wrong: Any) -> None:
+def test_only_an_existing_row_is_accepted(function: Any, wrong: Any) -> None:
     with pytest.raises((ArgumentTypeError, InvalidArgumentError), match=r"row: got .* from 0 to 3"):
         function(reduction.tree(FOUR), wrong)
 
 
 @pytest.mark.parametrize("function", [reduction_tree, ReductionTreeWidget])
-def test_an_unknown_theme_is_refused(function: Any) -> None:
+def test_an_unknown_theme_raises(function: Any) -> None:
     with pytest.raises(UnknownNameError, match="theme"):
         function(reduction.tree(LINE), theme="blue")

@@ -102,7 +102,7 @@ def bars(figure: Figure) -> list[float]:
     return [patch.get_width() for patch in patches]
 
 
-def test_a_load_is_told_by_bytes_and_how_often_each_is_read(seen: Seen) -> None:
+def test_facts_of_a_load_give_its_bytes_and_how_often_each_is_read(seen: Seen) -> None:
     said = facts_at(SourceLensWidget(*seen.all), seen, "a = tl.load")
     # 9 programs in two steps; of 3 x 16 rows 8 are masked off; each of 3 columns of programs reads all of a.
     assert "load a_pointer. 16 × 16 float16, 18 times by 9 programs." in said
@@ -110,7 +110,7 @@ def test_a_load_is_told_by_bytes_and_how_often_each_is_read(seen: Seen) -> None:
     assert "16.7% masked off" in said
 
 
-def test_a_dot_is_told_by_its_flops_and_matrix_instructions(seen: Seen) -> None:
+def test_facts_of_a_dot_give_its_flops_and_matrix_instructions(seen: Seen) -> None:
     said = facts_at(SourceLensWidget(*seen.all), seen, "total = tl.dot")
     assert f"dot. 16 × 16 × 16, 18 times by 9 programs. {18 * 2 * 16**3:,} FLOPs" in said
     for name, step in seen.compiled.items():
@@ -122,7 +122,7 @@ def test_a_dot_is_told_by_its_flops_and_matrix_instructions(seen: Seen) -> None:
         assert {"sm_90": "nvidia_mma", "gfx942": "amd_mfma"}[name] in told.partition("layouts: ")[2]
 
 
-def test_a_line_that_calls_a_tile_operator_counts_what_that_does(seen: Seen) -> None:
+def test_a_line_that_calls_a_tile_operator_includes_its_accesses(seen: Seen) -> None:
     widget = SourceLensWidget(*seen.all)
     caller, inside = facts_at(widget, seen, "transfer.store("), facts_at(widget, seen, "tl.store(pointer")
     written = f"store c_pointer. 16 × 16 float16, 9 times by 9 programs. {M * N * 2:,} B asked for"
@@ -133,7 +133,7 @@ def test_a_line_that_calls_a_tile_operator_counts_what_that_does(seen: Seen) -> 
     assert inside.startswith("store, line ")
 
 
-def test_all_lines_of_a_statement_are_one(seen: Seen) -> None:
+def test_lines_of_one_statement_are_merged(seen: Seen) -> None:
     """The interpreter puts a call on its first line, the compiler this one on that of the last argument."""
     first = line_of(seen, "transfer.store(")
     lines = {each.line - seen.source[0].line for each in seen.compiled["sm_90"].instructions}
@@ -158,7 +158,7 @@ def test_amd_is_marked_as_compiled_and_not_run(seen: Seen) -> None:
     assert any("gfx942: compiled, not run." in text for text in texts(source_lens(*seen.all)))
 
 
-def test_products_that_wait_for_one_another_are_a_note(seen: Seen) -> None:
+def test_serialized_wgmma_is_noted(seen: Seen) -> None:
     said = "wgmma is serialized due to ill formed pipeline stage"
     serialized = replace(seen.compiled["sm_90"], serialized_wgmma="ill formed pipeline stage")
     widget = SourceLensWidget(seen.trace, {"sm_90": serialized}, seen.source)
@@ -174,7 +174,7 @@ def test_the_line_that_moves_most_is_selected_first(seen: Seen) -> None:
         widget.step = 10_000
 
 
-def test_the_browser_gets_the_text_and_what_each_line_did_and_became(seen: Seen) -> None:
+def test_the_browser_gets_text_accesses_and_instructions_of_each_line(seen: Seen) -> None:
     scene = SourceLensWidget(*seen.all).canvas.scene
     kernel, store = scene["functions"]
     assert kernel["lines"] == seen.source[0].text.splitlines()
@@ -194,7 +194,7 @@ def test_the_browser_gets_the_text_and_what_each_line_did_and_became(seen: Seen)
         assert any(title.startswith("16 × 16 f16: ") for title in titles)
 
 
-def test_the_small_drawing_shows_where_the_first_program_goes(seen: Seen) -> None:
+def test_the_small_drawing_shows_the_elements_of_the_first_program(seen: Seen) -> None:
     scene = SourceLensWidget(*seen.all).canvas.scene
     (row,) = [row for row in scene["rows"] if row["title"] == "load a_pointer"]
     drawn = np.frombuffer(row["cells"]["bytes"], "uint8").reshape(row["cells"]["shape"])
@@ -204,7 +204,7 @@ def test_the_small_drawing_shows_where_the_first_program_goes(seen: Seen) -> Non
     assert row["caption"] == "a_pointer, 40 × 32: program (0, 0, 0)"
 
 
-def test_layouts_are_drawn_where_someone_says_where_elements_are(seen: Seen) -> None:
+def test_layouts_are_drawn_only_with_a_function_layout_of(seen: Seen) -> None:
     plain = SourceLensWidget(*seen.all).canvas.scene["targets"][0]["layouts"]
     assert {each["picture"] for each in plain} == {None}
     drawn = SourceLensWidget(*seen.all, layout_of=layout_of).canvas.scene["targets"][0]["layouts"]
@@ -217,7 +217,7 @@ def test_layouts_are_drawn_where_someone_says_where_elements_are(seen: Seen) -> 
     assert all(each["picture"] is None for each in drawn if "shared" in each["title"])
 
 
-def test_layouts_of_indices_and_masks_are_told_from_those_of_data(seen: Seen) -> None:
+def test_layouts_of_indices_and_masks_are_marked_as_index(seen: Seen) -> None:
     text = "#ttg.blocked<{...}>"
     line = seen.source[0].line + line_of(seen, "a = tl.load")
 
@@ -262,7 +262,7 @@ def test_texts_neither_overlap_nor_leave_the_figure(seen: Seen, theme: Theme) ->
     assert outside(wide) == []
 
 
-def test_bars_are_as_long_as_their_share(seen: Seen) -> None:
+def test_bar_lengths_are_proportional_to_bytes(seen: Seen) -> None:
     figure = source_lens(seen.trace, {"sm_90": seen.compiled["sm_90"]}, seen.source)
     widths = bars(figure)
     assert len(set(widths)) > 3
@@ -274,11 +274,11 @@ def test_bars_are_as_long_as_their_share(seen: Seen) -> None:
     )
 
 
-def test_kernel_text_is_drawn_as_it_is(seen: Seen) -> None:
+def test_kernel_text_is_drawn_literally(seen: Seen) -> None:
     assert any("<b>readers</b> of $markup$" in text for text in texts(source_lens(*seen.all)))
 
 
-def test_lines_beyond_the_figure_are_said_to_be_missing(seen: Seen) -> None:
+def test_the_figure_says_how_many_lines_are_not_drawn(seen: Seen) -> None:
     kernel = replace(seen.source[0], text=seen.source[0].text + "    pass\n" * 200)
     figure = source_lens(seen.trace, seen.compiled, [kernel])
     hidden = len(kernel.text.splitlines()) - 110
@@ -327,7 +327,7 @@ def test_targets_are_chosen_and_compiled_when_first_chosen(launch: Launch, seen:
     assert "instructions" not in widget.describe()
 
 
-def test_no_more_than_four_can_be_chosen(seen: Seen) -> None:
+def test_at_most_four_targets_can_be_chosen(seen: Seen) -> None:
     steps = {f"way {number}": seen.compiled["sm_90"] for number in range(6)}
     widget = SourceLensWidget(seen.trace, steps, seen.source, shown=["way 0", "way 1", "way 2", "way 5"])
     assert [box.disabled for box in widget.targets.values()] == [False, False, False, True, True, False]
@@ -336,7 +336,7 @@ def test_no_more_than_four_can_be_chosen(seen: Seen) -> None:
     assert widget.canvas.scene["targets"][0]["notes"] == ["sm_90"]  # another name than the target's
 
 
-def test_a_target_that_does_not_compile_says_why_and_the_others_stay(seen: Seen) -> None:
+def test_a_compile_error_is_shown_and_other_targets_stay(seen: Seen) -> None:
     def fails() -> CompiledStep:
         raise KernelError("product_kernel", "no such <instruction>", line=3)
 
@@ -351,7 +351,7 @@ def test_a_target_that_does_not_compile_says_why_and_the_others_stay(seen: Seen)
         SourceLensWidget(seen.trace, {"sm_75": fails}, seen.source)
 
 
-def test_a_function_that_returns_something_else_is_named(seen: Seen) -> None:
+def test_an_error_names_the_target_whose_function_returns_something_else(seen: Seen) -> None:
     other = replace(seen.compiled["sm_90"], kernel="another_kernel")
     compiles: dict[str, Any] = {**seen.compiled, "none": lambda: None, "other": lambda: other}
     widget = SourceLensWidget(seen.trace, compiles, seen.source)
@@ -362,7 +362,7 @@ def test_a_function_that_returns_something_else_is_named(seen: Seen) -> None:
     assert widget.error.startswith("compiled['other']: it is of another_kernel")
 
 
-def test_the_mime_bundle_has_the_view_the_picture_and_its_description(seen: Seen) -> None:
+def test_the_mime_bundle_has_the_picture_and_its_description(seen: Seen) -> None:
     widget = SourceLensWidget(*seen.all)
     data, metadata = widget._repr_mimebundle_(include=None, exclude=None)
     assert base64.b64decode(data["image/png"]) == widget.picture.png
@@ -397,7 +397,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("changes", "message"), BAD)
-def test_bad_arguments_are_named(seen: Seen, changes: dict[str, Any], message: str) -> None:
+def test_errors_name_the_wrong_argument(seen: Seen, changes: dict[str, Any], message: str) -> None:
     given = {"trace": seen.trace, "compiled": seen.compiled, "source": seen.source, **changes}
     refused = (ArgumentTypeError, InvalidArgumentError, UnknownNameError)
     with pytest.raises(refused, match=message):
@@ -409,7 +409,7 @@ def test_bad_arguments_are_named(seen: Seen, changes: dict[str, Any], message: s
             describe_source_lens(**given)
 
 
-def test_parts_of_different_kernels_are_refused(seen: Seen) -> None:
+def test_parts_of_different_kernels_raise(seen: Seen) -> None:
     other = replace(seen.compiled["sm_90"], kernel="another_kernel")
     with pytest.raises(
         InvalidArgumentError, match=r"compiled\['sm_90'\]: it is of another_kernel, and the tr"
@@ -421,7 +421,7 @@ def test_parts_of_different_kernels_are_refused(seen: Seen) -> None:
         source_lens(seen.trace, seen.compiled, seen.source[1:])
 
 
-def test_bad_choices_are_named(seen: Seen) -> None:
+def test_errors_name_the_wrong_choice(seen: Seen) -> None:
     with pytest.raises(UnknownNameError, match=r"shown: 'sm_9'.*'sm_90'"):
         SourceLensWidget(*seen.all, shown=["sm_9"])
     for wrong in ("sm_90", 3):
@@ -448,7 +448,7 @@ def test_bad_choices_are_named(seen: Seen) -> None:
         ("/anywhere/kernels.py", "kernels.py"),
     ],
 )
-def test_where_a_function_was_written_is_said_in_words(file: str, place: str) -> None:
+def test_a_function_of_a_notebook_is_placed_in_a_cell_and_others_in_a_file(file: str, place: str) -> None:
     assert (
         place_of(SimpleNamespace(name="scale", file=file, line=7, text="def scale(x):\n    return x"))
         == place

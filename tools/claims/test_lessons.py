@@ -86,7 +86,7 @@ def test_long_sum_of_lesson_06_keeps_up_with_the_better_library() -> None:
     assert times["workbench"] < times["cuBLASLt"] / 2
 
 
-def test_untuned_costs_a_few_hundredths_as_lesson_06_says() -> None:
+def test_untuned_products_cost_a_few_percent_as_lesson_06_says() -> None:
     lines = recording.select(shipped(), op="matmul")
     ratios = [
         recording.ratio(recording.select(lines, run=best.run, case=best.case), "tuned", "workbench")
@@ -96,7 +96,7 @@ def test_untuned_costs_a_few_hundredths_as_lesson_06_says() -> None:
     assert math.prod(ratios) ** (1 / len(ratios)) < 1.05
 
 
-def test_last_rung_of_lesson_06_is_what_matmul_took_on_an_h200() -> None:
+def test_the_last_rung_of_lesson_06_is_the_kernel_that_matmul_chose_on_an_h200() -> None:
     """And would, were there no groups that take turns; the runs that the lesson compares have both."""
     a, b, output = (torch.empty(4096, 4096, dtype=torch.float16) for _ in range(3))
     asked = choosing.asked_of(a, b, output, here=H200)
@@ -174,7 +174,7 @@ def test_what_remains_in_lesson_06_explains_the_notes_of_its_table_and_no_others
     assert sorted(explained) == sorted(notes)
 
 
-def test_unit_runs_seven_programs_of_rung_6_as_lesson_06_says() -> None:
+def test_seven_programs_of_rung_6_fit_on_an_sm_as_lesson_06_says() -> None:
     a, b, output = (torch.empty(4096, 4096, dtype=torch.float16) for _ in range(3))
     (step,) = lens.compile(gemm_ladder.grouped(a, b, output), "sm_90")
     assert step.occupancy.blocks == 7
@@ -218,7 +218,7 @@ def test_convolutions_of_lesson_09_keep_up_with_cudnn_as_its_prose_says() -> Non
         ("conv2d", {"n": 2}),  # the UNet's
     ],
 )
-def test_where_lesson_09_says_it_is_behind_cudnn_it_is(op: str, case: dict[str, int]) -> None:
+def test_convolutions_are_behind_cudnn_where_lesson_09_says(op: str, case: dict[str, int]) -> None:
     shares = shares_of_cudnn(op, **case)
     assert shares
     assert max(shares) < 0.97
@@ -237,14 +237,16 @@ def test_where_lesson_09_says_it_is_behind_cudnn_it_is(op: str, case: dict[str, 
         ("conv2d_backward_weight", "workbench", {"n": 32, "c": 64, "h": 56, "r": 3}, "sum_of_splits_kernel"),
     ],
 )
-def test_kernels_ran_that_lesson_09_says_did(op: str, provider: str, case: dict[str, int], name: str) -> None:
+def test_the_kernels_that_lesson_09_names_ran(
+    op: str, provider: str, case: dict[str, int], name: str
+) -> None:
     lines = shipped()
     lines = recording.select(lines, op=op, dtype="fp16", provider=provider, case=case)
     for line in recording.latest_run(lines):
         assert any(name in kernel for kernel in line.config["kernels"])
 
 
-def test_most_windows_of_one_pixel_are_cublas_products_as_lesson_09_says() -> None:
+def test_cudnn_calls_cublas_for_most_1x1_windows_as_lesson_09_says() -> None:
     lines = recording.select(
         shipped(), op="conv2d", dtype="fp16", provider="cuDNN",
         case={"n": 32, "r": 1, "stride": 1},
@@ -349,7 +351,7 @@ def test_lesson_11_is_behind_cudnn_and_ahead_where_its_prose_says(curves: Curves
         assert narrow > wide
 
 
-def test_what_short_texts_lack_in_lesson_11_is_not_in_the_keys(curves: Curves) -> None:
+def test_short_sequences_lose_fixed_cost_and_not_time_per_key_in_lesson_11(curves: Curves) -> None:
     """Two lines of one slope, each near its four dots, of which ours begins higher."""
     fits = {}
     for provider in ("workbench", "cuDNN"):
@@ -364,7 +366,7 @@ def test_what_short_texts_lack_in_lesson_11_is_not_in_the_keys(curves: Curves) -
     assert ours[1] > 1.3 * theirs[1]
 
 
-def test_kernels_ran_that_lesson_11_says_did(curves: Curves) -> None:
+def test_the_kernels_that_lesson_11_names_ran(curves: Curves) -> None:
     for tokens, line in curves[64, True, "workbench"].items():
         portable = line.config["kernels"] == ["attention_kernel"]
         assert portable == (tokens <= 4096)
@@ -372,7 +374,7 @@ def test_kernels_ran_that_lesson_11_says_did(curves: Curves) -> None:
         assert curves[d, masked, "workbench"][4096].config["kernels"] == ["attention_hopper_kernel"]
 
 
-def test_programs_on_a_unit_that_lesson_11_counts() -> None:
+def test_programs_per_sm_are_as_many_as_lesson_11_counts() -> None:
     """Two of the rungs', three of the portable kernel, one of Hopper's."""
     x = torch.empty(1, 16, 4096, 64, dtype=torch.float16)
     rungs = [attention_ladder.LADDER[name](x, x, x, torch.empty_like(x)) for name in ("online", "causal")]
@@ -389,7 +391,7 @@ def test_programs_on_a_unit_that_lesson_11_counts() -> None:
 LEVELS = ("workbench:thread", "workbench:warp", "workbench:block")
 
 
-def test_levels_won_where_lesson_13_says_they_did() -> None:
+def test_the_fastest_level_is_the_one_that_lesson_13_names() -> None:
     lines = shipped()
     run = recording.latest_run(recording.select(lines, op="sum", provider=LEVELS[1]))[0].run
     times: dict[int, dict[str, float]] = {}
@@ -408,7 +410,7 @@ def test_levels_won_where_lesson_13_says_they_did() -> None:
         assert times[2**22][provider] < 1.1 * times[65536][provider]
 
 
-def test_calls_cost_what_lesson_13_says() -> None:
+def test_calls_cost_as_much_as_lesson_13_says() -> None:
     """More than their kernel, in every way; and Triton's own launches more than ours."""
     lines = shipped()
     for op, problems in (("add", 1), ("matmul", 2)):
@@ -436,7 +438,7 @@ def test_calls_cost_what_lesson_13_says() -> None:
         ("backward_data", 512, 7, 512, (64, 128), 100),  # "It has 100 tiles of 64 x 128"
     ],
 )
-def test_tiles_that_lesson_09_counts(
+def test_tiles_are_as_many_as_lesson_09_counts(
     kind: str, channels: int, size: int, features: int, tile: tuple[int, int], tiles: int
 ) -> None:
     image = torch.empty(32, channels, size, size, device="meta")
@@ -449,7 +451,7 @@ def test_tiles_that_lesson_09_counts(
 
 
 @pytest.mark.parametrize(("columns", "fits"), [(64, True), (128, False)])
-def test_default_tiles_are_at_ease_or_at_the_edge_as_lesson_12_says(columns: int, fits: bool) -> None:
+def test_default_tiles_leave_or_exhaust_registers_as_lesson_12_says(columns: int, fits: bool) -> None:
     """Of the kernel that keeps keys, on Hopper: its registers, of 255."""
     of_keys, _ = attention_backward.default_tilings(torch.float16, columns)
     assert of_keys.tile == (64, 128)  # whose sums the lesson counts
@@ -461,7 +463,7 @@ def test_default_tiles_are_at_ease_or_at_the_edge_as_lesson_12_says(columns: int
     assert (step.registers < 250 and step.spills == 0) == fits
 
 
-def test_backward_has_the_products_that_lesson_12_counts() -> None:
+def test_the_backward_has_as_many_products_as_lesson_12_counts() -> None:
     """Seven of tiles in two kernels, five in one; of pairs that are seen 2.5 times those of forward."""
     given = [torch.zeros(1, 1, 16, 16) for _ in range(5)]
     for one_pass, products in ((False, 7), (True, 5)):
@@ -517,7 +519,7 @@ def fused() -> dict[str, dict[str, recording.Line]]:
     return found
 
 
-def test_what_2048_cubed_cost_elsewhere_as_lesson_10_says() -> None:
+def test_the_chain_at_2048_cubed_cost_as_much_elsewhere_as_lesson_10_says() -> None:
     runs = map(microseconds, runs_of("2048^3", "nvidia-h200"))
     assert 1.09 in {round(times["workbench"] / times["workbench:bare"], 2) for times in runs}  # "it was nine"
     times = microseconds(runs_of("2048^3", "nvidia-h100-80gb-hbm3")[-1])
@@ -532,14 +534,16 @@ def test_what_2048_cubed_cost_elsewhere_as_lesson_10_says() -> None:
         *((problem, 1.18, 1.46) for problem in SHORT_K),  # "from about a fifth to over two fifths"
     ],
 )
-def test_chain_of_lesson_10_costs_what_its_prose_says(
+def test_the_chain_of_lesson_10_costs_as_much_as_its_prose_says(
     fused: dict[str, dict[str, recording.Line]], problem: str, least: float, most: float
 ) -> None:
     times = microseconds(fused[problem])
     assert least < times["workbench"] / times["workbench:bare"] < most
 
 
-def test_addends_of_lesson_10_cost_what_its_prose_says(fused: dict[str, dict[str, recording.Line]]) -> None:
+def test_addends_of_lesson_10_cost_as_much_as_its_prose_says(
+    fused: dict[str, dict[str, recording.Line]],
+) -> None:
     for problem in (*LONG_K, *SHORT_K):
         case = fused[problem]["workbench"].case
         explored = explore.fusion.explored(viz.FusionChoice(case["m"], case["n"], case["k"]))
@@ -556,7 +560,9 @@ def test_addends_of_lesson_10_cost_what_its_prose_says(fused: dict[str, dict[str
             assert times["workbench"] - promised > sum_of_both - times["workbench"]  # "nearer to the sum"
 
 
-def test_what_is_left_without_products_as_lesson_10_says(fused: dict[str, dict[str, recording.Line]]) -> None:
+def test_time_without_products_is_as_long_as_lesson_10_says(
+    fused: dict[str, dict[str, recording.Line]],
+) -> None:
     shares, over_bare = {}, {}
     for problem, by in fused.items():
         times = microseconds(by)
@@ -587,7 +593,9 @@ def test_what_is_left_without_products_as_lesson_10_says(fused: dict[str, dict[s
     assert round(products / line.bytes) == 212  # "212 FLOP a byte"
 
 
-def test_tiles_that_lesson_10_counts(fused: dict[str, dict[str, recording.Line]]) -> None:
+def test_kernels_follow_from_tile_counts_as_lesson_10_says(
+    fused: dict[str, dict[str, recording.Line]],
+) -> None:
     for by in fused.values():
         line = by["workbench"]
         tiles = tiles_of(line, 128, 128)
@@ -600,7 +608,9 @@ def test_tiles_that_lesson_10_counts(fused: dict[str, dict[str, recording.Line]]
     assert tiles_of(fused["2048^3"]["workbench"], 128, 128) == 256
 
 
-def test_compiler_is_as_far_behind_as_lesson_10_says(fused: dict[str, dict[str, recording.Line]]) -> None:
+def test_torch_compile_is_as_far_behind_as_lesson_10_says(
+    fused: dict[str, dict[str, recording.Line]],
+) -> None:
     ratios = {problem: ratios_to_ours(by) for problem, by in fused.items()}
     tuned = {problem: each[TUNED] for problem, each in ratios.items()}
     assert min(tuned.values()) > 1  # "slower on all ten"
@@ -628,7 +638,7 @@ def test_compiler_is_as_far_behind_as_lesson_10_says(fused: dict[str, dict[str, 
     assert tuned["16 x 4096 x 4096"] > 1.35  # "over a third as long again"
 
 
-def test_four_kernels_lose_what_the_roofs_allow_or_less_as_lesson_10_says(
+def test_four_kernels_lose_at_most_what_the_roofs_allow_as_lesson_10_says(
     fused: dict[str, dict[str, recording.Line]],
 ) -> None:
     shares = {}
@@ -764,7 +774,7 @@ def test_bf16_is_like_fp16_as_lesson_12_says(gradient_lines: Gradients) -> None:
         assert lead(by, "FlashAttention-2") > 1
 
 
-def test_keys_cost_more_than_cudnns_in_lesson_12_and_the_rest_less(gradient_lines: Gradients) -> None:
+def test_keys_cost_more_than_in_cudnn_and_the_rest_less_in_lesson_12(gradient_lines: Gradients) -> None:
     """By less than the products that are made twice, which run faster than cuDNN's."""
     fits = []
     lengths = [512, 1024, 2048, 4096]
@@ -779,7 +789,7 @@ def test_keys_cost_more_than_cudnns_in_lesson_12_and_the_rest_less(gradient_line
         assert lead(gradient_lines["fp16"][d, 2048 // d, False, 4096], "cuDNN") > 5 / 7
 
 
-def test_kernels_ran_that_lesson_12_says_did(gradient_lines: Gradients) -> None:
+def test_the_kernels_that_lesson_12_names_ran(gradient_lines: Gradients) -> None:
     """Ours: delta and the two portable ones. cuDNN and FlashAttention-2: one for all three gradients."""
     ours = ["delta_kernel", "gradients_of_keys_kernel", "gradients_of_queries_kernel"]
     for by in (by for by_case in gradient_lines.values() for by in by_case.values()):
@@ -792,7 +802,7 @@ def test_kernels_ran_that_lesson_12_says_did(gradient_lines: Gradients) -> None:
         assert any("Memset" in kernel for kernel in by["cuDNN"].config["kernels"])
 
 
-def test_backward_keeps_what_lesson_12_says() -> None:
+def test_the_backward_keeps_the_bytes_that_lesson_12_says() -> None:
     """4 bytes for each query of a head; in one pass 4 for each element of dQ as well."""
     for length in (512, 4096):
         heads = [torch.empty(1, 32, length, 64, dtype=torch.float16, device="meta") for _ in range(5)]
@@ -805,7 +815,7 @@ def test_backward_keeps_what_lesson_12_says() -> None:
 @pytest.mark.parametrize(
     ("columns", "masked"), [(64, False), (64, True), (128, False), (128, True), (256, False), (256, True)]
 )
-def test_unit_has_room_for_the_warps_of_keys_that_lesson_12_counts(columns: int, masked: bool) -> None:
+def test_eight_warps_of_the_keys_kernel_fit_on_an_sm_as_lesson_12_counts(columns: int, masked: bool) -> None:
     """With the tiles of an H200, at 4,096 tokens."""
     tiling = next(tiling for least, tiling in attention_instances.OF_KEYS[columns, masked] if least <= 4096)
     if columns < 256:  # "smaller, for four warps"

@@ -35,7 +35,7 @@ def images(*shape: int) -> torch.Tensor:
     ],
     ids=["3 x 3", "ragged", "dilated", "carried", "1 x 1"],
 )
-def test_a_rung_is_a_convolution(
+def test_every_rung_computes_the_convolution(
     name: str, shape: tuple[int, ...], features: int, taps: tuple[int, ...], options: dict[str, Any]
 ) -> None:
     x, weight = images(*shape), images(features, shape[1], *taps)
@@ -69,11 +69,11 @@ def narrowest_load(name: str, channels: int) -> int:
         ("moved", 72, 128),
     ],
 )
-def test_what_is_known_decides_how_wide_loads_are(name: str, channels: int, bits: int) -> None:
+def test_load_widths_follow_from_the_divisors_that_a_rung_knows(name: str, channels: int, bits: int) -> None:
     assert narrowest_load(name, channels) == bits
 
 
-def test_what_the_compiler_finds_out_of_an_argument() -> None:
+def test_the_compiler_specializes_an_argument_that_16_divides() -> None:
     """That 16 divides 64 channels: but for the last step along K, `arguments` copies 16 bytes at once."""
     copies = {}
     for channels in (64, 72):
@@ -83,7 +83,7 @@ def test_what_the_compiler_finds_out_of_an_argument() -> None:
     assert copies[64] == 3 * copies[72]  # of images and weight, and of the weight alone
 
 
-def test_arguments_are_divided_by() -> None:
+def test_unknown_lengths_are_divisors_at_run_time_and_known_ones_constants() -> None:
     """And constants are not, unless the compiler can turn that into a multiplication."""
     divisions = re.compile(r"(?://|%) (\w+)")
     known = lower(image_windows((2, 56, 56, 64), (56, 56), (3, 3), padding=1)).source
@@ -104,7 +104,7 @@ def test_rungs_are_candidates_of_conv2d() -> None:
             rung(x, weight, groups=2, **options)
 
 
-def test_images_that_lie_otherwise() -> None:
+def test_images_that_are_not_channels_last_raise() -> None:
     x = images(1, 8, 4, 4).contiguous(memory_format=torch.contiguous_format)
     with pytest.raises(InvalidArgumentError, match="input: strides"):
         view_ladder.constants(x, images(4, 8, 3, 3))
