@@ -37,7 +37,7 @@ NumericsWidget(numerics.errors_of_named_row)
     """
 import torch
 from workbench import lens
-from workbench.kernels import elementwise
+from workbench.kernels.pointwise import elementwise
 from workbench.viz import TraceMapWidget
 
 TraceMapWidget(lens.trace(elementwise.launch(torch.ones(100), torch.ones(100)))[0])

@@ -17,8 +17,8 @@ pytestmark = pytest.mark.browser
 CELLS = (
     """
 import torch
-from workbench.kernels import softmax_states
-from workbench.lens import online_softmax
+from workbench.kernels.rows import softmax_states
+from workbench.readings import online_softmax
 from workbench.viz.numerics.softmax_stepper import SoftmaxStepperWidget
 
 scores = torch.tensor([0.0, 1.0, -1.0, 0.5, 100.0, 2.0, -torch.inf, 1.0, 2.5, 1.5])

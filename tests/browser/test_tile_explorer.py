@@ -16,7 +16,7 @@ pytestmark = pytest.mark.browser
 
 CELLS = (
     "from workbench import explore",
-    "explore.tile_sizes((1024, 1024, 1024))",
+    "explore.tiles.tile_sizes((1024, 1024, 1024))",
 )
 EXPLORER = 1  # its cell
 
