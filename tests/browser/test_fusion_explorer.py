@@ -1,4 +1,4 @@
-"""The fusion explorer in JupyterLab: it appears, and a chain is put together functor by functor."""
+"""The fusion explorer in JupyterLab: it appears, and its controls build a chain."""
 
 from __future__ import annotations
 

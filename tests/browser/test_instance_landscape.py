@@ -1,4 +1,4 @@
-"""The landscape of instances in JupyterLab: it appears, follows its controls, and tells of an instance."""
+"""The landscape of instances in JupyterLab: it appears, follows its controls, and describes an instance."""
 
 from __future__ import annotations
 

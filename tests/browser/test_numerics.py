@@ -1,4 +1,4 @@
-"""The numerics microscope in JupyterLab: it appears, its controls move the picture, and nothing complains."""
+"""The numerics microscope in JupyterLab: it appears, and its controls change the picture."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The reduction tree in JupyterLab: its sliders move the picture, and it reads in both themes."""
+"""The reduction tree in JupyterLab: its sliders change the picture, and it works in both themes."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_the_picture_follows_the_chosen_theme_and_not_the_pages(
 
 
 def alternative(row: int) -> str:
-    """What the picture of a row's second stage says to readers who cannot see it."""
+    """Return the alternative text of the picture of a row's second stage."""
     return (
         f"Reduction of row {row} of a tile of 4 × 256 along axis 1, as a tree from its elements, colored by "
         "lane, to its result: 4 elements in each of 32 lanes of each of 2 warps; 17 combines a lane, "

@@ -1,4 +1,4 @@
-"""The stepper of the online softmax in JupyterLab: it appears, steps, and goes over the row anew."""
+"""The stepper of the online softmax in JupyterLab: it appears, steps, and changes the block size."""
 
 from __future__ import annotations
 

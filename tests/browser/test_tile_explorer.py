@@ -1,4 +1,4 @@
-"""The tile explorer in JupyterLab: it appears, compiles what is chosen, and says what does not fit."""
+"""The tile explorer in JupyterLab: it appears, compiles the choice, and says what does not fit."""
 
 from __future__ import annotations
 

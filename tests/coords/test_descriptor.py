@@ -1,4 +1,4 @@
-"""Descriptors: what they mean, what they refuse, and coordinates that move."""
+"""Descriptors: offsets and validity, errors, and coordinates that move."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_offsets_of_unbound_symbols_raise() -> None:
 
 @given(descriptors(smallest=0), st.data())
 def test_moving_a_coordinate_equals_recomputing_it(descriptor: Descriptor, data: st.DataObject) -> None:
-    """Back and forth, within the lengths."""
+    """The move goes from one index within the lengths to another, and back."""
     every = indices(descriptor)
     if not every:
         return
@@ -116,7 +116,7 @@ def test_moving_in_an_empty_merge_equals_recomputing(lengths: tuple[int, ...]) -
 
 
 def strayed() -> Descriptor:
-    """A gather by a table of 3, of which element 3 is asked too."""
+    """Return a gather by a table of 3 elements whose indices go from 0 to 3."""
     row = transform(naive((3,), (1,)), [offset(5, -2)], [(0,)], [(0,)])
     gathered = transform(row, [indexing([2, 3, 4], 5)], [(0,)], [(0,)])
     return transform(gathered, [embed((1, 4), (0, 1))], [(0,)], [(0, 1)])
@@ -162,13 +162,13 @@ def test_an_index_into_an_unbound_length_can_be_frozen() -> None:
 def test_a_move_visits_only_the_transforms_it_touches() -> None:
     image = convolution_input(2, 5, 5, 3, 3, 2, 1)
     names = {stage.transform.name for stage in image.coordinate((0, 0)).move((0, 1)).touched}
-    assert names == {"merge", "pass_through", "embed"}  # along the channels: no padding
+    assert names == {"merge", "pass_through", "embed"}  # a step along the channels passes no padding
     names = {stage.transform.name for stage in image.coordinate((0, 0)).move((0, 3)).touched}
-    assert names == {"merge", "embed", "pad"}  # along the window's columns
+    assert names == {"merge", "embed", "pad"}  # a step along the window's columns
 
 
 def convolution_input(n: int, h: int, w: int, c: int, window: int, stride: int, padding: int) -> Descriptor:
-    """An image as the matrix of an implicit GEMM: [(n, oh, ow), (r, s, c)]."""
+    """Return an image as the matrix of an implicit GEMM: [(n, oh, ow), (r, s, c)]."""
     image = packed((n, h, w, c), names=("n", "h", "w", "c"))
     rows, cols = ((size + 2 * padding - window) // stride + 1 for size in (h, w))
     padded = transform(
@@ -208,7 +208,7 @@ def test_the_implicit_matrix_of_a_convolution_equals_unfold(window: int, stride:
 
 
 def test_a_1x1_convolution_simplifies_to_a_plain_matrix() -> None:
-    """CK's specializations: 1 x 1 without padding has no division left, and nothing to check."""
+    """As in CK's specialization for 1 x 1 without padding, no division and no check is left."""
     matrix = convolution_input(2, 6, 5, 3, 1, 1, 0)
     asked = matrix.asked()
     values = matrix.values(asked)

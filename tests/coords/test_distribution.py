@@ -1,4 +1,4 @@
-"""CK's tile distribution: its own encodings, any encoding against the definition, and what it refuses."""
+"""CK's tile distribution: encodings of CK, random encodings against the definition, and errors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MFMA_ACCUMULATOR = ((), ((4, 2, 4), (32,)), ((1, 2),), ((1, 0),), (1, 1), (0, 2)
 MFMA_OPERAND = ((), ((32,), (2, 4)), ((2, 1),), ((0, 0),), (2,), (1,))
 
 # Operand A of RDNA 3's WMMA: warp_gemm_attribute_wmma_impl_16bit_traits.hpp, WmmaTraits16BitBase<gfx11_t>.
-# Both halves of the wave hold it, which is what R says.
+# R says that both halves of the wave hold it.
 WMMA_OPERAND = ((2,), ((16,), (1, 1, 16)), ((0, 2, 1),), ((0, 1, 0),), (2, 2), (0, 2))
 
 
@@ -55,7 +55,7 @@ def test_a_block_of_warps_has_its_elements() -> None:
         (), ((2, 2, 4, 2, 4), (1, 2, 32)), ((1, 2), (1, 2)), ((1, 1), (3, 2)), (1, 2, 1, 1), (0, 0, 2, 4)
     )
     assert (encoding.lengths, encoding.ps_lengths, encoding.ys_lengths) == ((128, 64), (4, 64), (2, 1, 4, 4))
-    # step 1 of the warp in row 1, column 0 of the warps; lane 40: the upper half, column 8
+    # This is step 1 of the warp in row 1 and column 0 of warps; lane 40 is in the upper half, column 8.
     assert encoding.x((2, 40), (1, 0, 3, 1)) == (64 + 32 + 24 + 4 + 1, 8)
 
 
@@ -70,7 +70,7 @@ def test_the_table_has_a_row_for_each_processor() -> None:
 
 @st.composite
 def encodings(draw: st.DrawFn) -> TileDistributionEncoding:
-    """Any dimensions R and H, given to (warp, lane) or (lane,) and Y in any order."""
+    """Draw dimensions R and H, assigned to (warp, lane) or (lane,) and Y in any order."""
     lengths = st.integers(1, 4)
     rs = draw(st.lists(lengths, max_size=2))
     hs = draw(st.lists(st.lists(lengths, min_size=1, max_size=3), min_size=1, max_size=2))
@@ -93,7 +93,7 @@ def encodings(draw: st.DrawFn) -> TileDistributionEncoding:
 
 
 def digits(number: int, lengths: list[int]) -> list[int]:
-    """The number written in these lengths, the first of which is the slowest."""
+    """Return the digits of a number in these lengths, the first of which is the slowest."""
     found = []
     for length in reversed(lengths):
         found.append(number % length)
@@ -185,6 +185,6 @@ def test_an_index_of_a_wrong_type_raises(p: Any, y: Any, argument: str) -> None:
 
 
 def test_a_tile_of_9216_lanes_has_each_element_once() -> None:
-    """Of [9216, 1] places numpy's unravel_index finds others."""
+    """numpy's unravel_index gives wrong places for the shape [9216, 1]."""
     encoding = TileDistributionEncoding((), ((96, 96, 1),), ((1, 1),), ((0, 1),), (1,), (2,))
     assert encoding.elements().ravel().tolist() == list(range(9216))

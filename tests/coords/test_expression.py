@@ -1,4 +1,4 @@
-"""Expressions: equal to Python's arithmetic, whatever is simplified; and simplified where it matters."""
+"""Expressions: they equal Python's arithmetic, and are simplified where it matters."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def leaves(name: str) -> Number:
 
 @st.composite
 def numbers(draw: st.DrawFn, depth: int = 4) -> tuple[Number, Callable[[dict[str, int]], int]]:
-    """A number, and the same by Python's own arithmetic."""
+    """Draw a number, and a function that computes it with Python's own arithmetic."""
     kind = draw(
         st.sampled_from(
             ["x", "y", "constant"] if depth == 0 else ["+", "-", "*", "//", "%", "^", "abs", "clamp", "x"]
@@ -78,7 +78,7 @@ def test_expressions_agree_with_pythons_arithmetic(
     assert within.low is None or within.low <= wanted
     assert within.high is None or wanted <= within.high
     assert wanted % (divisor_of(number) or 1) == 0
-    # What is printed is Python, with the same value.
+    # The text of a number is Python with the same value.
     assert eval(str(number), {}, values) == wanted
 
 
@@ -91,7 +91,7 @@ M, K = symbol("m", most=32 * 56 * 56 - 1), symbol("k")
         (M // 56 // 56, M // 3136),
         (M % 3136 // 56, M // 56 % 56),
         (M % 3136 % 56, M % 56),
-        # the digits of a number, put together again
+        # The digits of a number are put together again.
         (M // 3136 * 200704 + M // 56 % 56 * 3584 + M % 56 * 64 + K, M * 64 + K),
         (M // 8 * 8 + M % 8, M),
         ((M * 8 + 3) // 4, M * 2),

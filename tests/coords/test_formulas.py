@@ -1,4 +1,4 @@
-"""The formulas of a stage say, by names, what its transform does to numbers."""
+"""The formulas of a stage describe its transform by the names of dimensions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from workbench.coords.descriptor import Descriptor
 
 
 def distinct(descriptor: Descriptor) -> bool:
-    """Whether no transform takes two dimensions of one name."""
+    """Return whether no transform takes two dimensions of one name."""
     names = descriptor.all_names
     return all(len({names[d] for d in stage.upper}) == len(stage.upper) for stage in descriptor.stages)
 
@@ -38,7 +38,7 @@ def test_formulas_compute_what_their_transform_does(data: st.DataObject) -> None
 
 
 class Clipped:
-    """A table that holds 0 beyond its ends, as generated code has it."""
+    """Table that holds 0 beyond its ends, as in generated code."""
 
     def __init__(self, values: tuple[int, ...]) -> None:
         self.values = values

@@ -1,4 +1,4 @@
-"""Lowered descriptors: the same as in Python for every index, readable, and wide where they can be."""
+"""Lowered descriptors: they agree with Python for every index, are readable, and load widely."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def probe_kernel(
     offset_pointer, valid_pointer, known,
     ACCESS: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr,
 ):  # fmt: skip
-    """What the access function gives for every row and column."""
+    """Store offset and validity of every row and column, from the access function."""
     row, col = tl.arange(0, ROWS)[:, None], tl.arange(0, COLS)[None, :]
     offset, valid = ACCESS(row, col, known)
     place = row * COLS + col
@@ -47,7 +47,7 @@ def probe_kernel(
 
 
 def two_dimensions(descriptor: Descriptor) -> Descriptor:
-    """The first dimensions merged into rows, the others into columns; one of length 1 where there is none."""
+    """Merge the first dimensions into rows and the others into columns; a missing one has length 1."""
     for place in range(len(descriptor.top), 2):
         kept = [pass_through(length) for length in descriptor.lengths]
         taken = [(i,) for i in range(place)]
@@ -61,7 +61,7 @@ def two_dimensions(descriptor: Descriptor) -> Descriptor:
 def probed(
     descriptor: Descriptor, checked: tuple[bool, bool] = (True, True), **symbols: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Offset and validity of every row and column, by a kernel; tiles hang over both ends."""
+    """Return offset and validity of every row and column, by a kernel whose tile hangs over both ends."""
     access = lower(descriptor, checked=checked)
     bound = descriptor.bind(**symbols)
     rows, cols = (triton.next_power_of_2(int(n) + 1) for n in bound.lengths)  # type: ignore[arg-type]
@@ -93,7 +93,7 @@ def test_lowered_offsets_and_validity_agree_with_python(descriptor: Descriptor) 
 
 
 def check_hints(descriptor: Descriptor, checked: tuple[bool, bool]) -> None:
-    """Each aligned run that a hint names is valid as one, and lies together; the caller masks other runs."""
+    """Check that each aligned run of a hint is valid as one and contiguous; the caller masks other runs."""
     source = lower(descriptor, checked=checked).source
     offsets, valid = (table.tolist() for table in probed(descriptor, checked))
     rows, cols = (int(n) for n in descriptor.lengths)  # type: ignore[arg-type]
@@ -126,7 +126,7 @@ def test_hints_are_true(descriptor: Descriptor, check_rows: bool, check_cols: bo
 
 @pytest.mark.parametrize("checked", [True, False])
 def test_hints_are_true_where_the_end_cuts_a_run(checked: bool) -> None:
-    """The second run of 16 is valid in part where 20 of 24 rows are valid, whoever checks the end."""
+    """With 20 of 24 rows valid, the second run of 16 is valid only in part, whoever checks the end."""
     padded = transform(packed((20, 3)), [pad(20, 0, 4), pass_through(3)], [(0,), (1,)], [(0,), (1,)])
     assert "valid = tl.max_constancy(valid, (4, 1))" in lower(padded, checked=(checked, checked)).source
     check_hints(padded, (checked, checked))
@@ -134,13 +134,13 @@ def test_hints_are_true_where_the_end_cuts_a_run(checked: bool) -> None:
 
 @triton.jit
 def tile_kernel(x, params, ACCESS: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr):
-    """Asks for a tile, and does nothing with it."""
+    """Call the access function for a tile, and discard the result."""
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     ACCESS(row[:, None], (tl.program_id(1) * COLS + tl.arange(0, COLS))[None, :], params)
 
 
 def ask_for_tiles(descriptor: Descriptor, tile: tuple[int, int]) -> str:
-    """Run an access function over the tiles of all rows and columns, as its hints are checked; its text."""
+    """Run an access function over all tiles, which checks its hints, and return its source."""
     access = lower(descriptor, checked=(False, False), tile=tile, is_whole=True)
     grid = tuple(-(-int(n) // block) for n, block in zip(descriptor.lengths, tile, strict=True))  # type: ignore[arg-type]
     tile_kernel[grid](torch.zeros(1), access.params(), ACCESS=access.function, ROWS=tile[0], COLS=tile[1])
@@ -150,19 +150,19 @@ def ask_for_tiles(descriptor: Descriptor, tile: tuple[int, int]) -> str:
 @settings(max_examples=examples(60))
 @given(descriptors(smallest=1), *2 * [st.sampled_from((1, 2, 4, 8, 16, 32))])
 def test_hints_are_true_beyond_the_ends(descriptor: Descriptor, rows: int, cols: int) -> None:
-    """The interpreter refuses a false one, in any lane of a tile that hangs over."""
+    """The interpreter refuses a false hint, in any lane of a tile that hangs over."""
     ask_for_tiles(two_dimensions(descriptor), (rows, cols))
 
 
 def test_a_tile_that_hangs_over_the_only_row_has_no_hint() -> None:
-    """Its second row, which there is not, begins at an odd offset; with tiles of one row there is none."""
+    """The missing second row would begin at an odd offset; tiles of one row have no second row."""
     row = naive((1, 16), (17, 1), names=("row", "col"))
     assert "tl.multiple_of(offset, (1, 16))" in ask_for_tiles(row, (1, 16))
     assert "tl.multiple_of" not in ask_for_tiles(row, (2, 16))
 
 
 def test_the_outermost_digit_takes_no_remainder() -> None:
-    """Beyond the end it is the index itself: of two taps, 2 and 3 are not 0 and 1 once more."""
+    """Beyond the end it is the index itself: for two taps, 2 and 3 are not 0 and 1 again."""
     pixels = transform(packed((1,)), [pad(1, 2, 2)], [(0,)], [(0,)])
     taps = transform(pixels, [embed((2, 2), (3, 1))], [(0,)], [(0, 1)])
     kept = [pass_through(2), insert(1), pass_through(2)]
@@ -232,7 +232,9 @@ def test_indices_that_cannot_miss_a_table_are_not_checked() -> None:
     windows = transform(row, [embed((3, 2), (1, 1))], [(0,)], [(0, 1)], names=("row", "col"))
     assert not lower(windows, checked=(False, False)).is_checked
     padded = transform(row, [pad(4, 1, 1)], [(0,)], [(0,)])
-    assert lower(padded, checked=(False,)).source.count(" >= 0") == 2  # the padding, and the load
+    assert (
+        lower(padded, checked=(False,)).source.count(" >= 0") == 2
+    )  # the checks of the padding and of the load
 
 
 def test_equal_names_get_a_number() -> None:
@@ -314,7 +316,7 @@ def test_an_index_is_not_confused_with_a_length_of_its_name(least: int) -> None:
 
 
 def loads_of(source: torch.Tensor, descriptor: Descriptor, **symbols: int) -> int:
-    """Bits that one lane loads at a time of what a descriptor describes, compiled for an H100."""
+    """Return the bits of the widest load of a lane through a descriptor, compiled for sm_90."""
     access = lower(descriptor, checked=(False, False))
     launch = Launch.of(
         copy_kernel, (1,), source, torch.empty(64 * 64, dtype=source.dtype), access.params(symbols),
@@ -379,7 +381,7 @@ def test_missing_params_raise_and_others_are_ignored() -> None:
 
 
 def test_a_value_outside_the_limits_of_its_symbol_raises() -> None:
-    """Hints were written for what divides it, also where it is in no offset."""
+    """The hints depend on a symbol's divisor even if the symbol is in no offset."""
     rows, cols = symbol("rows", least=1, most=64), symbol("cols", multiple_of=8)
     access = lower(packed((rows, cols)), checked=(False, False))
     assert access.params({"rows": 3, "cols": 16}) == (16,)
@@ -394,7 +396,7 @@ def test_a_value_outside_the_limits_of_its_symbol_raises() -> None:
 
 
 def test_a_symbol_that_the_code_does_not_need_is_no_argument() -> None:
-    """A batch that is outermost is in no offset: where its end is not checked, any size is the same call."""
+    """An outermost batch is in no offset: if its end is not checked, all sizes are the same call."""
     access = lower(packed((symbol("n"), 4)), checked=(False, True))
     assert access.symbols == ()
     assert access.params({"n": 7}) == ()

@@ -1,4 +1,4 @@
-"""What is known of neighbors: sound against brute force always, and tight for affine descriptors."""
+"""Known contiguity of neighbors: always sound against brute force, and tight for affine descriptors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from workbench.errors import ArgumentTypeError, InvalidArgumentError
 
 
 def runs(descriptor: Descriptor, dim: int, length: int) -> list[list[tuple[int, bool]]]:
-    """All runs along a dimension, as the offset and validity of each element."""
+    """Return all runs along a dimension, as the offset and validity of each element."""
     ranges = [range(n) for n in descriptor.lengths]  # type: ignore[arg-type]
     whole = range(0, len(ranges[dim]) - length + 1, length)
     starts = itertools.product(*(whole if d == dim else own for d, own in enumerate(ranges)))
@@ -33,7 +33,7 @@ def runs(descriptor: Descriptor, dim: int, length: int) -> list[list[tuple[int, 
 
 
 def is_claim_true(descriptor: Descriptor, dim: int, claim: Vector) -> bool:
-    """Equal steps, valid as one, and what divides the first offset, in every run."""
+    """Return whether every run has equal steps, is valid as one, and begins at a multiple of the divisor."""
     return all(
         offset == first + j * claim.stride
         and valid == is_first_valid
@@ -44,7 +44,7 @@ def is_claim_true(descriptor: Descriptor, dim: int, claim: Vector) -> bool:
 
 
 def longest(descriptor: Descriptor, dim: int, most: int) -> int:
-    """The longest run that goes in equal steps and is valid as one, found by trying."""
+    """Return the longest run with equal steps that is valid as one, found by trying."""
     found, length = 1, 2
     end = descriptor.lengths[dim]
     assert isinstance(end, int)
@@ -70,7 +70,7 @@ def test_claims_hold_for_every_run(descriptor: Descriptor) -> None:
 @settings(max_examples=examples(300))
 @given(descriptors(affine=True, most_stages=2))
 def test_no_longer_run_holds_for_affine_descriptors(descriptor: Descriptor) -> None:
-    """Where all that is between is linear and nothing is padded, no longer run would do."""
+    """For linear transforms without padding the claimed run is the longest possible."""
     if any(stage.transform.limits((0,) * len(stage.upper)) for stage in descriptor.stages):
         return
     if 0 in descriptor.lengths:
@@ -82,7 +82,7 @@ def test_no_longer_run_holds_for_affine_descriptors(descriptor: Descriptor) -> N
 @pytest.mark.parametrize(
     ("left", "length", "right", "vector"),
     [
-        (8, 16, 8, 8),  # runs of 8 are padding, or none of it is
+        (8, 16, 8, 8),  # each run of 8 is all padding or all inside
         (4, 16, 8, 4),
         (1, 16, 7, 1),
         (0, 16, 0, 16),
@@ -154,11 +154,11 @@ def test_windows_one_step_apart_are_contiguous_unless_padded() -> None:
     assert vector_of(windows, 0) == Vector(16, 1, 1)
     padded = transform(packed((14,)), [pad(14, 1, 1)], [(0,)], [(0,)])
     windows = transform(padded, [embed((14, 3), (1, 1))], [(0,)], [(0, 1)])
-    assert vector_of(windows, 0).length == 1  # the padding's end falls anywhere within a run
+    assert vector_of(windows, 0).length == 1  # the end of the padding can fall within a run
 
 
 def test_a_swizzle_keeps_runs_as_long_as_its_pieces() -> None:
-    """A swizzle of 16-byte pieces: elements are exchanged in groups of 8."""
+    """A swizzle of 16-byte pieces exchanges elements in groups of 8."""
     tile = packed((8, 8, 8))
     groups = transform(tile, [xor((8, 8)), pass_through(8)], [(0, 1), (2,)], [(0, 1), (2,)])
     rows = transform(groups, [pass_through(8), merge((8, 8))], [(0,), (1, 2)], [(0,), (1,)])

@@ -1,4 +1,4 @@
-"""From a descriptor to its pictures: what a tile reads is counted again, element by element."""
+"""Pictures of a descriptor: the reads of a tile are counted again, element by element."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LINE = Geometry((9,), (9,), (3,), (1,), ((1, 1),), (1,), 4, 8, 1)
 
 
 def windows(geometry: Geometry, images: int = 2, channels_last: bool = True) -> Descriptor:
-    """The matrix of a dense image."""
+    """Return the implicit matrix of a dense image."""
     channels, sizes = geometry.group_channels, geometry.sizes
     order: tuple[int, ...] = (0, *range(1, len(sizes) + 1))
     if channels_last:
@@ -39,7 +39,7 @@ def windows(geometry: Geometry, images: int = 2, channels_last: bool = True) -> 
 
 
 def phase() -> Descriptor:
-    """Of backward for data: places that are reached only by an offset."""
+    """Return the matrix of a phase of backward for data, whose places are reached by an offset."""
     phases = convolution.backward_data_phases(STRIDED)[0]
     strides = (96, 4, 1, 24, 8)
     return convolution.gradient_windows(STRIDED, 4, strides, phases, (1, 2, 0)).bind(images=2)
@@ -58,7 +58,7 @@ MATRICES = {
 def reads_by_hand(
     descriptor: Descriptor, batch: int, rows: Sequence[int], cols: Sequence[int]
 ) -> tuple[Counter[tuple[int, ...]], int]:
-    """How often each element is asked for, by its coordinates in memory, and how many are valid."""
+    """Count how often each element is asked for, by its coordinates in memory, and how many are valid."""
     found: Counter[tuple[int, ...]] = Counter()
     valid = 0
     for row, col in itertools.product(rows, cols):
@@ -153,7 +153,7 @@ def test_vector_widths_lists_each_dimension_of_each_descriptor() -> None:
     )
     (_, wide) = explore.descriptors.vector_widths({"fp32": base}, 4)
     assert wide.bytes == 16
-    # What divides a length that is not known is known.
+    # The length is unknown, but its divisor is known.
     rows = symbol("rows", multiple_of=8)
     (first, _) = explore.descriptors.vector_widths({"columns": naive((rows, 4), (1, rows))}, 1)
     assert (first.contiguous, first.bytes) == (8, 8)

@@ -1,4 +1,4 @@
-"""What fusion saves, counted in traces: the product's bytes where rows fit a tile, and nothing where not."""
+"""Bytes that fusion saves, counted in traces: the product's where its rows fit a tile, otherwise none."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ def test_a_product_whose_rows_fit_a_tile_never_reaches_memory(op: str) -> None:
     plans = explore.fusion.plans(op, *given(op), tile=tile_of(op, N), product_tile=TILE)
     found = explore.fusion.bytes_saved(plans.fused, plans.unfused, plans.tensors)
     assert (found.fused_kernels, found.unfused_kernels) == (1, 2)
-    assert found.saved == 2 * M * N * 2  # stored, and loaded
-    assert found.fused == plans.fused.work.bytes  # type: ignore[union-attr]  # it is known
+    assert found.saved == 2 * M * N * 2  # it would be stored and loaded once
+    assert found.fused == plans.fused.work.bytes  # type: ignore[union-attr]  # the work is known
     by_name = {each.name: each for each in found.arguments}
     assert by_name["product"].saved == found.saved
     assert by_name["product"].fused_loaded == by_name["product"].fused_stored == 0
@@ -73,7 +73,7 @@ def test_a_product_whose_rows_fit_a_tile_never_reaches_memory(op: str) -> None:
 
 
 def test_a_norm_in_two_steps_saves_nothing() -> None:
-    """The product is stored and loaded as before, and states of its rows besides: fusion does not pay."""
+    """The product is still stored and loaded, and the states of its rows are added."""
     op = "matmul_layer_norm"
     plans = explore.fusion.plans(op, *given(op), tile=tile_of(op, 32), product_tile=TILE)
     found = explore.fusion.bytes_saved(plans.fused, plans.unfused, plans.tensors)
@@ -97,7 +97,7 @@ def test_a_gate_saves_both_products_and_one_load_of_a() -> None:
 
 
 def test_a_tensor_passed_under_two_parameters_counts_once() -> None:
-    """The reduction of the other plan loads the product's values, and one of each row again for its place."""
+    """The unfused argmax loads the product, and one value of each row again for its index."""
     m, n, k = 17, 33, 20
     a, b, addend = half(m, k), half(k, n, seed=1), half(m, n, seed=2)
     plans = explore.fusion.plans("matmul_argmax", a, b)
@@ -131,7 +131,7 @@ def test_a_tensor_given_twice_has_its_first_name(op: str, places: tuple[int, ...
     assert not {"up", "B0", "B1", "bias"} & set(names)
     if op == "swiglu":
         assert found.fused == 3 * M * M * 2
-        assert found.saved == 6 * M * M * 2  # A and B again, and both products stored and loaded
+        assert found.saved == 6 * M * M * 2  # A and B once more, and both products stored and loaded
 
 
 def test_a_chain_counts_a_tensor_given_as_every_operand_once() -> None:
@@ -147,7 +147,7 @@ def test_a_second_product_saves_the_first_and_its_activation() -> None:
     )
     found = explore.fusion.bytes_saved(plans.fused, plans.unfused, plans.tensors)
     assert found.unfused_kernels == 3
-    one = 2  # of 1, with which the activation's kernel multiplies
+    one = 2  # bytes of the factor 1 of the activation's kernel
     assert found.saved == 4 * M * L * 2 + one
     a, b0, b1 = (t.double() for t in given("matmul_matmul"))
     exact = reference.matmul_matmul(a, b0, b1, "gelu")
@@ -209,9 +209,9 @@ def test_errors_of_a_chain_name_the_wrong_operand() -> None:
 # Images, channels, height and width; features, groups, taps; stride and padding.
 IMAGES = [
     ((2, 16, 6, 5), (16, 1, 3), 1, 1),  # a block of ResNet
-    ((2, 32, 7, 6), (16, 2, 3), 2, 0),  # groups, and pixels that no window has
+    ((2, 32, 7, 6), (16, 2, 3), 2, 0),  # groups, and pixels in no window
     ((1, 8, 5, 8), (24, 1, 1), 1, 0),  # a matrix as it lies
-    ((2, 3, 8, 6), (5, 1, 2), (1, 2), (2, 1)),  # channels and features of no whole access
+    ((2, 3, 8, 6), (5, 1, 2), (1, 2), (2, 1)),  # too few channels and features for a wide access
 ]
 
 
@@ -222,7 +222,7 @@ def images(
     padding: Any,
     format: torch.memory_format,
 ) -> tuple[tuple[torch.Tensor, torch.Tensor, torch.Tensor], dict[str, Any], torch.Tensor]:
-    """Input, weight and bias; options; and what torch makes of them."""
+    """Return input, weight and bias, the options, and torch's result in float64."""
     features, groups, taps = kernel
     x, weight = half(*sizes), half(features, sizes[1] // groups, taps, taps, seed=1)
     x, weight = x.contiguous(memory_format=format), weight.contiguous(memory_format=format)
@@ -251,7 +251,7 @@ def test_a_convolution_saves_the_results_between_its_functors(
     plans = explore.fusion.chained_conv2d(*tensors, **options, epilogue=chain)
     found = explore.fusion.bytes_saved(plans.fused, plans.unfused, plans.tensors)
     functors, result = 3, 2 * exact.numel()
-    assert found.saved == functors * 2 * result  # each is stored once and loaded once
+    assert found.saved == functors * 2 * result  # the result before each functor is stored and loaded once
     assert len(plans.unfused) == 1 + functors
     assert found.unfused_kernels == found.fused_kernels + functors
     by_name = {each.name: each for each in found.arguments}
@@ -276,7 +276,7 @@ def test_a_resnet_convolution_moves_the_bytes_of_the_formula() -> None:
     assert (found.fused_kernels, found.unfused_kernels) == (1, 3)
     result = exact.numel()
     assert found.fused == 2 * (sum(each.numel() for each in tensors) + 2 * result)
-    assert found.fused == plans.fused.work.bytes  # type: ignore[union-attr]  # it is known
+    assert found.fused == plans.fused.work.bytes  # type: ignore[union-attr]  # the work is known
     assert found.saved == 2 * 4 * result
 
 
@@ -289,7 +289,7 @@ def test_a_convolution_alone_is_one_launch_in_both_plans() -> None:
 
 
 def test_both_plans_of_a_convolution_drop_the_same_elements() -> None:
-    """Both number elements by pixel and feature, which no kernel for a functor does of other images."""
+    """Both plans number elements by pixel and feature, which needs channels_last and one group."""
     tensors, options, _ = images(*IMAGES[0], torch.channels_last)
     chain = epilogues.relu() | epilogues.dropout(0.5, 7)
     plans = explore.fusion.chained_conv2d(*tensors, **options, epilogue=chain)
@@ -335,7 +335,7 @@ def test_errors_of_a_convolution_name_the_wrong_argument() -> None:
 
 
 def formula(functors: tuple[str, ...], m: int, n: int, k: int) -> tuple[int, int]:
-    """What both plans of a chain move in fp16: each matrix once for each kernel that has it."""
+    """Return the bytes of both plans of a chain in fp16: each matrix once for each kernel that uses it."""
     size = {"": 0, "m": m, "n": n, "mn": m * n}
     own = sum(size[explore.fusion.FUNCTORS[name][0]] for name in functors)
     once = m * k + k * n + m * n + own
@@ -356,7 +356,7 @@ def test_the_explorer_shows_the_bytes_of_the_formula(functors: tuple[str, ...]) 
 
 
 def test_both_plans_of_a_chain_agree_and_move_the_explorers_bytes() -> None:
-    """A trace of another product than the explorer's, whose tiles hang over."""
+    """The traced product differs from the explorer's, and its tiles hang over."""
     m, n, k = 20, 40, 24
     a, b = half(m, k), half(k, n, seed=1)
     first, second = half(m, n, seed=2), half(m, n, seed=3)
@@ -427,7 +427,7 @@ def test_errors_of_the_explorer_name_the_wrong_argument() -> None:
 
 
 def test_gains_under_the_recorded_roofs_are_those_of_lesson_10() -> None:
-    """Of its chain, 4096 x 4096: bytes at first, more at K = 512, and less than a tenth at the end."""
+    """At 4096 x 4096 the gain is the bytes' for a short K, more at K = 512, and below a tenth at the end."""
     found = {k: explore.fusion.explored(FusionChoice(k=k)) for k in (64, 512, 4096, 16384)}
     in_bytes = {k: each.unfused_bytes / each.fused.bytes for k, each in found.items()}
     in_time = {k: each.predicted[1] / each.predicted[0] for k, each in found.items()}

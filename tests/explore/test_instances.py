@@ -1,4 +1,4 @@
-"""From the tuner's trials to the landscape: what became of each candidate, and what limits it."""
+"""The tuner's trials as instances of the landscape: the fate of each candidate, and what limits it."""
 
 from __future__ import annotations
 
@@ -81,13 +81,13 @@ def test_a_profile_has_the_tiles_of_its_instances() -> None:
     assert {each.name: (each.tile, each.warps, each.stages) for each in found} == {
         name: (one["tile"], one["num_warps"], one["num_stages"]) for name, one in keywords.items()
     }
-    first = found[0]  # the shipped one: verified, and not timed
+    first = found[0]  # the shipped instance is verified and not timed
     assert (first.name, first.unsupported, first.ms) == ("shipped", "", None)
     assert first.limited_by
     assert "for sm_90" in InstanceLandscapeWidget(found, "matmul_sum for sm_90").facts[0]
 
 
-# One whose instances have tiles of two, three and four lengths each.
+# Operators whose instances have tiles of two, three and four lengths.
 @pytest.mark.parametrize("name", ["softmax", "matmul", "conv2d", "matmul_matmul", "pixel_shuffle"])
 def test_profiles_of_any_operator_with_tiles_become_instances(name: str) -> None:
     profile = profiled(name, verify=False)

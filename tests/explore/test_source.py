@@ -1,4 +1,4 @@
-"""One line from a launch to the widget that shows all lenses."""
+"""The source lens of a launch, opened by one line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One line from a product's shape to the widget that moves its tile: real compiles, real recordings."""
+"""The tile explorer, opened by one line, with real compilations and recordings."""
 
 from __future__ import annotations
 
@@ -57,11 +57,11 @@ def test_a_configuration_is_compiled_and_placed_under_recorded_roofs() -> None:
 
 def test_the_intensity_of_a_wave_follows_from_its_order() -> None:
     explored = explore.tiles.tile(replace(FIRST, template="persistent", group=11))
-    # 132 programs: 11 rows of tiles, 12 columns.
+    # The 132 programs cover 11 rows and 12 columns of tiles.
     assert explored.at_a_time == 132
     assert explored.wave_intensity == 2 * 132 * 128 * 128 / ((11 + 12) * 128 * 2)
     by_rows = explore.tiles.tile(replace(FIRST, template="persistent", group=1))
-    # 32 tiles a row: four rows and the beginning of a fifth.
+    # A row has 32 tiles, so the programs cover four rows and the beginning of a fifth.
     assert by_rows.wave_intensity == 2 * 132 * 128 * 128 / ((5 + 32) * 128 * 2)
 
 
@@ -111,7 +111,7 @@ def test_one_byte_dtypes_are_shown_with_their_recordings(dtype: str, result_byte
     assert explored.tile_intensity == 128
     assert explored.intensity == 2 * 4096 / (2 + result_bytes)
     assert explored.roofs is not None
-    # of a run that has both, whatever newer one has the vendor's alone
+    # The points are of a run that has both providers, even if a newer run has the vendor's alone.
     assert [point.provider for point in explored.points][1:] == ["workbench"]
     assert {(point.dtype, point.recorded) for point in explored.points} == {(dtype, True)}
     assert dtype in describe_tile_explorer(explored)
@@ -124,7 +124,7 @@ def test_one_byte_dtypes_are_shown_with_their_recordings(dtype: str, result_byte
     ids=str,
 )
 def test_a_shape_too_large_for_memory_raises(shape: tuple[int, int, int]) -> None:
-    """Operands are never read; but a launch is of tensors that exist."""
+    """The operands are never read, but a launch needs tensors that exist."""
     with pytest.raises(InvalidArgumentError, match=r"shape: .*GB"):
         explore.tiles.tile(FIRST, shape)
 
@@ -209,7 +209,7 @@ def test_the_measure_button_is_shown_only_on_a_gpu(widget: TileExplorerWidget) -
 
 
 class Library:
-    """Stands for the vendor's, on a machine without."""
+    """Stand-in for the vendor's library on a machine without a GPU."""
 
     @staticmethod
     def build(op: str, *inputs: torch.Tensor) -> Callable[[], torch.Tensor]:
@@ -217,7 +217,7 @@ class Library:
 
 
 def test_measuring_shows_the_faster_vendor_library(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on an H200, whose clock is replaced: of the two libraries the faster one is shown."""
+    """The machine pretends to be an H200, with invented times for both libraries."""
     here = replace(device.current(), kind="cuda", name="NVIDIA H200", architecture="sm_90")
     seconds = {explore.tiles.THIS_TILE: 2.0, "cuBLAS": 4.0, "cuBLASLt": 1.0}
     asked: list[Mapping[str, Any]] = []

@@ -1,4 +1,4 @@
-"""The fuzz: a short run of every operator, and that it finds, shrinks, counts and stops as it says."""
+"""The fuzz: a short run of every operator, and tests of its drawing, judging, shrinking and runs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.fuzz.tensors import Layout, TensorSpec, tensor
 from tools import fuzz
 from workbench import ops
 
-# Fixed, so that a change is judged by itself; `make gpu-fuzz` draws others each time.
+# A fixed seed, so that only the change under test can fail; `make gpu-fuzz` draws a new one each time.
 SEED = 11
 CASES = 40 if all_is_tested() else 1
 
@@ -41,9 +41,6 @@ def of_sum(spec: TensorSpec = PLAIN, mode: Mode = Mode(), **options: Any) -> Cas
 
 def kinds(case: Case, ours: Callable[..., Any]) -> list[str]:
     return [finding.kind for finding in judge(case, "cpu", ours).findings]
-
-
-# Every operator.
 
 
 def test_every_operator_is_drawn() -> None:
@@ -82,7 +79,7 @@ def test_cases_are_reproducible_and_within_limits(limits: Any) -> None:
 
 
 def test_a_group_shares_what_is_compiled() -> None:
-    """One structure: dtypes, layouts, modes and options by name; sizes differ."""
+    """Cases of a group have the same dtypes, layouts, modes and options; their sizes differ."""
     for group in range(20):
         first, *others = (
             drawn(SEED, group * ON_GPU.members + member, ON_GPU, ["softmax"]) for member in range(6)
@@ -98,7 +95,7 @@ def test_a_group_shares_what_is_compiled() -> None:
 
 
 def test_every_mode_layout_value_and_size_is_drawn() -> None:
-    """Over some hundred cases: every kind of mode, layout and value, sizes of 0 and 1, threads, streams."""
+    """Some hundred cases also have sizes of 0 and 1, threads and streams."""
     cases = [drawn(SEED, number, INTERPRETED) for number in range(0, 1600, 2)]
     calls = [call for case in cases for call in case.calls]
     specs = [spec for call in calls for spec in call.tensors.values()]
@@ -193,7 +190,7 @@ def test_strides_gradients_and_flags_are_compared() -> None:
 
 
 def test_a_result_asked_for_in_a_narrow_dtype_may_be_rounded_to_it() -> None:
-    """The gradient of a float64 input too."""
+    """The gradient of a float64 input may be rounded, too."""
     call = Call(
         {"input": replace(PLAIN, shape=(8,), dtype="float64")},
         {"dim": -1, "dtype": "torch.float32"},
@@ -228,9 +225,11 @@ def test_the_gradient_of_relu_near_0_may_be_either() -> None:
 
 
 def test_a_float64_gradient_of_a_norm_is_judged_by_the_terms_that_cancel() -> None:
-    """torch's own gradient is off by a hundred roundings where two elements are nearly equal."""
+    """torch's own gradient has an error of a hundred roundings where two elements are nearly equal."""
     narrow = TensorSpec((5, 4, 2), "float64", requires_grad=True)
-    case = Case("group_norm", (Call({"input": narrow}, {"num_groups": 4}),) * 4)  # each of other numbers
+    case = Case(
+        "group_norm", (Call({"input": narrow}, {"num_groups": 4}),) * 4
+    )  # each call has other numbers
 
     def subtracted_first(input: torch.Tensor, num_groups: int, error: float = 0.0) -> torch.Tensor:
         mean = input.view(5, num_groups, -1).mean(-1, keepdim=True).expand(5, num_groups, 2)
@@ -253,12 +252,12 @@ def test_a_float64_gradient_of_a_norm_is_judged_by_the_terms_that_cancel() -> No
     ids=str,
 )
 def test_strides_of_a_memory_format_are_recognized(strides: tuple[int, ...], is_one: bool) -> None:
-    """torch suggests contiguous for (4, 1, 1, 2): it reads the stride of the height, of one element, too."""
+    """torch suggests contiguous for (4, 1, 1, 2) because it also reads the stride of a height of one."""
     assert _has_a_format(torch.empty(8).as_strided((1, 2, 1, 2), strides)) == is_one
 
 
 def test_a_batch_norm_with_given_statistics_is_judged_strictly() -> None:
-    """Its float64 result is exact to rounding, however near to each other the elements of the batch are."""
+    """Its float64 result is exact to rounding, even for nearly equal elements."""
     few = TensorSpec((3,), "float64")
     tensors = {"input": replace(few, shape=(1, 3, 1, 1), values="large_mean"), "bias": few}
     running = {"running_mean": few, "running_var": replace(few, values="positive")}
@@ -313,7 +312,7 @@ def test_a_gradient_of_an_element_that_is_not_the_largest_is_wrong(share: float)
 
 
 def test_a_near_tie_hides_no_wrong_gradient_of_other_rows() -> None:
-    """In bfloat16 some of 64 rows have two that are as near as rounding: in others the largest is known."""
+    """In some of the 64 rows two elements are equal to the rounding of bfloat16; in others one is largest."""
     narrow = TensorSpec((64, 24), "bfloat16", requires_grad=True)
     tensors = {"input": narrow, "other": replace(narrow, shape=(24, 48))}
     case = Case("matmul_amax", (Call(tensors, {}, Mode()),))
@@ -341,7 +340,7 @@ def test_a_near_tie_hides_no_wrong_gradient_of_other_rows() -> None:
 def test_dtypes_that_the_cpu_lacks_are_compared_with_the_devices_result(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The CPU does not reflect truth values, for example; nothing is rounded, so the result is exact."""
+    """The CPU cannot reflect booleans, for example; such results are exact, because nothing is rounded."""
     calls = []
 
     def once(input: torch.Tensor, dims: Any) -> torch.Tensor:
@@ -384,11 +383,11 @@ def test_listed_differences_have_reasons() -> None:
     assert all(each.why.endswith(".") and each.pattern for each in differences.LISTED)
 
 
-# What is printed.
+# Printing.
 
 
 def test_the_text_of_a_case_runs() -> None:
-    """Of many operators: the lines run, and make the call that was judged."""
+    """The text makes the calls that were judged, for many operators."""
     checked = 0
     for number in range(0, 400, 2):
         case = drawn(SEED, number, INTERPRETED)
@@ -411,7 +410,7 @@ def test_a_failing_case_has_the_command_that_repeats_it() -> None:
     assert command_of(Plan(3, members=4), 9) == "python -m tools.fuzz --seed 3 --case 9 --members 4"
 
 
-# The run.
+# Runs.
 
 
 def test_a_run_prints_failures_and_counts() -> None:
@@ -466,7 +465,7 @@ def test_a_crash_in_torch_is_not_judged() -> None:
 
 
 def test_a_run_and_a_case_end_at_their_time_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By a case that does not end too, which has failed once it takes longer than one may."""
+    """A case that does not end fails once it takes longer than a case may."""
     plan = Plan(SEED, ("sum",), planted="sum=tests.fuzz.planted:endless_sum")
     begin = time.monotonic()
     summary = run(plan, seconds=8.0, say=print)

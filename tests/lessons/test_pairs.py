@@ -1,4 +1,4 @@
-"""The committed lessons keep the rules, and each rule finds the fault that it is for."""
+"""The committed lessons keep the rules, and each rule finds its fault."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tools.lesson_check import (
 )
 from tools.lessons import Lesson
 
-# Cells of the stand-in lesson by what they are.
+# The cells of the stand-in lesson.
 TITLE, IMPORTS, NUMBER, FACT, TIME, PLOT, CAPTION, WIDGET = range(8)
 
 
@@ -46,7 +46,7 @@ def rewrite(lesson: Lesson, change: Callable[[NotebookNode], object]) -> None:
     lesson.notebook.write_text(nbformat.writes(notebook))
 
 
-# What is done to the source, and what is then said. The notebook stays as it was, so it is out of step too.
+# Edits of the source, and the problem that must be reported. The notebook is then out of step as well.
 SOURCE_FAULTS = {
     "code changed": (
         'print("one fact")',
@@ -83,7 +83,7 @@ def add(place: int, output: NotebookNode) -> Callable[[NotebookNode], object]:
 
 
 def say(text: str) -> Callable[[NotebookNode], object]:
-    """Put `text` into the last cell, which is prose."""
+    """Return a change that puts `text` into the last cell, which is prose."""
     return cell(-1, source=f"### Takeaways\n\n{text}")
 
 
@@ -186,7 +186,7 @@ def test_a_source_or_notebook_without_the_other_is_found(lesson: Lesson) -> None
 
 
 def test_links_code_and_self_describing_pictures_are_no_faults(lesson: Lesson) -> None:
-    """Links that a reader may follow, code that looks like a link, and a picture that describes itself."""
+    """The links are followed by readers only, or are code; the picture has a text of its own."""
 
     def change(notebook: NotebookNode) -> None:
         say("[paper](https://example.org/paper) `a[i](j)`\n\n```\n# no heading\n[x](y)\n```")(notebook)
@@ -235,7 +235,7 @@ def test_widgets_must_be_tagged_and_have_a_picture() -> None:
 
 
 def test_rebuilding_changes_only_the_time(lesson: Lesson) -> None:
-    """All but the cell that shows the time is the same, byte for byte."""
+    """All cells but the one that shows the time are equal."""
     before = lesson.stored()
     assert lessons.build(lesson).problems == []
     after = lesson.stored()

@@ -42,7 +42,7 @@ LINE = recording.Line(
 
 @pytest.fixture(autouse=True)
 def recordings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of recordings with one device: a run, and an older and slower one."""
+    """Make a folder of recordings of one device: a run, and an older and slower run."""
     monkeypatch.setattr(recording, "recordings_folder", lambda: tmp_path / "recordings")
     rival = dataclasses.replace(LINE, provider="torch eager", median_ms=0.6, p80_ms=0.6)
     older = dataclasses.replace(
@@ -60,7 +60,7 @@ def recordings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("provider=workbench show=TFLOP/s", "0.0021 TFLOP/s"),
         ("provider=workbench show=ms", "0.5 ms"),
         ("provider=workbench show=µs", "500 µs"),
-        # a rival's name has a space; case keys, and the problem for short
+        # A provider's name may have a space; a problem is chosen by keys of its case or by its short name.
         ('provider="torch eager" shape=[1024,1024] mode=events data=normal show=ms', "0.6 ms"),
         ("provider=workbench dtype=fp32 run=first show=ms", "0.9 ms"),
         ('provider=workbench problem="1024 x 1024" over="torch eager"', "1.20"),
@@ -79,7 +79,7 @@ def test_a_placeholder_is_filled_from_the_recording(query: str, text: str) -> No
         ("device=gpu-one op=add shape=[7] show=ms", InvalidArgumentError, "chooses 0 lines"),
         ("device=gpu-one provider=workbench", UnknownNameError, "show: '' is not known"),
         ("device=gpu-one provider=workbench show=bytes", UnknownNameError, "Known: GB/s, TB/s"),
-        # the older run has no line of torch's: times of two runs are not divided
+        # The older run has no line of torch, and times of two runs are never divided.
         ('device=gpu-one run=first over="torch eager"', InvalidArgumentError, "chooses 0 lines"),
     ],
 )

@@ -35,13 +35,13 @@ AFTER_HEAD = HEAD.count("\n") + 1
 
 
 def found_in(text: str) -> list[str]:
-    """What is called by Python in the lines behind `HEAD`."""
+    """Return the calls by Python in the lines behind `HEAD`."""
     calls = python_calls(HEAD + text)
     assert all(call.line >= AFTER_HEAD for call in calls)
     return [call.called for call in calls]
 
 
-# As lesson 11 had it, in three cells.
+# Three former cells of lesson 11.
 OLD_LESSON_11 = """
 from workbench.kernels.tile import gemm, reduce, scores
 
@@ -115,14 +115,14 @@ def test_calls_of_jit_functions_from_python_are_found(text: str, called: list[st
     [
         "twice[(3,)](4)",  # starts a kernel
         "kernel = twice\nkernel[(3,)](4)",
-        "run(twice, 3)",  # passed on
+        "run(twice, 3)",  # passed to a function
         "print(twice.fn)",
         "order.grouped.fn(3, 5, 6, 2)",  # plain arithmetic behind it
         "twice.fn(3)",
         "grid = (triton.cdiv(10, 3),)",
         "def f(twice):\n    return twice(3)",  # a parameter of that name
         "f = lambda twice: twice(3)",
-        "def twice(x):\n    return x\n\ntwice(3)",  # no jit function any more
+        "def twice(x):\n    return x\n\ntwice(3)",  # no longer a jit function
         "twice = len\ntwice('')",
         "@triton.jit\ndef outer(x):\n    return twice(tl.cdiv(x, 2))",  # within a kernel
         "@triton.jit\ndef outer(x):\n    return plain_and(x)\n\nouter[(1,)](2)",

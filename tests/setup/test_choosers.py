@@ -1,4 +1,4 @@
-"""What of the choosers no test has reached, as coverage.py measures it."""
+"""Lines and branches of the choosers that no test has reached, as measured by coverage.py."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def launch(rows):
 
 @pytest.fixture
 def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A package of which `chosen(1)` and `launch(1)` were called, measured."""
+    """Measure the coverage of a package in which `chosen(1)` and `launch(1)` are called."""
     kernels = tmp_path / "workbench" / "kernels"
     (kernels / "choosing").mkdir(parents=True)
     (kernels / "choosing" / "rows.py").write_text(CHOOSING)

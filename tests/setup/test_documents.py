@@ -1,4 +1,4 @@
-"""Documents name what is there: links, files, decisions in order."""
+"""Documents name existing files, and decisions are in order."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def names(path: Path) -> str:
 
 
 def links(text: str) -> list[str]:
-    """Links to files, but for what looks like one in code."""
+    """Return the links to files, without code that looks like one."""
     return LINK.findall(CODE.sub("", text))
 
 
 def files_named(text: str) -> Iterator[str]:
-    """Paths from the root of the repository that stand as code; of `path::test` the path; no patterns."""
+    """Yield paths from the root that are written as code; the path alone of `path::test`; no patterns."""
     for code in CODE.findall(text):
         path = code.split("::")[0]
         if path.startswith(FOLDERS) and not re.search(r"[\s<>*{}()]|NN", path):

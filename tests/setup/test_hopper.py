@@ -1,4 +1,4 @@
-"""What tools for Hopper have in common, as far as no GPU is needed."""
+"""The common parts of the tools for Hopper: what can be tested without a GPU."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ RUN = """<testsuite>
 <testcase classname="tests.gpu.test_gpu" name="test_there" time="0"><skipped message="no GPU"/></testcase>
 </testsuite>""".replace("{lines}", "deeper\n" * 30)
 
-# What stands in for the tests: it writes the results where it is told to, and fails.
+# A stand-in for the tests, which writes its results to the given file and fails.
 MAKEFILE = """test-all:
 \t@echo output of the tests
 \t@cp run.xml $(patsubst --junitxml=%,%,$(filter --junitxml=%,$(TEST_ARGS)))

@@ -1,4 +1,4 @@
-"""Planted faults: where each is planted, what it changes, and what becomes of it."""
+"""Planted faults: where each is planted, what it changes, and whether tests catch it."""
 
 from __future__ import annotations
 

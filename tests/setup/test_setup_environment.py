@@ -1,4 +1,4 @@
-"""What `make` decides when it creates or updates .venv, with the machine, pip and the network faked."""
+"""The decisions of `make` when it creates or updates .venv; the machine, pip and the network are faked."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NVIDIA = Machine("nvidia", (13, 0))
 
 
 def told(answers: dict[str, str]) -> Callable[..., str | None]:
-    """A machine on which these commands, and no others, work."""
+    """Return a stand-in for `output_of` on a machine where these commands, and no others, work."""
     return lambda *command: answers.get(command[0])
 
 
@@ -68,7 +68,7 @@ def test_the_rocm_version_is_read_from_its_file(tmp_path: Path) -> None:
         (NVIDIA, "cpu", "cpu", None),
         (NVIDIA, "auto", None, None),  # PyPI's build
         (Machine("nvidia"), "auto", None, None),
-        (Machine("nvidia", (12, 8)), "auto", "cu126", "cu126"),  # a driver that PyPI's build is too new for
+        (Machine("nvidia", (12, 8)), "auto", "cu126", "cu126"),  # the driver is too old for PyPI's build
         (NO_GPU, "cuda", None, None),  # an image built where there is no GPU
         (Machine("amd", (7, 1)), "auto", "rocm7.1", "rocm7.1"),
         (Machine("amd", (7, 2)), "auto", "rocm7.2", "rocm7.2"),
@@ -144,7 +144,7 @@ def test_an_index_that_refuses_does_not_answer() -> None:
 
 @dataclass
 class Computer:
-    """A computer on which pip takes no time: what was run, and what it answers."""
+    """Fake computer on which pip takes no time: it records the commands, and answers them."""
 
     machine: Machine = NO_GPU
     python: str = "3.12"
@@ -192,7 +192,7 @@ def test_a_second_setup_runs_nothing(computer: Computer, tmp_path: Path) -> None
 
 
 def test_jupyter_gets_the_settings_of_the_project(computer: Computer, tmp_path: Path) -> None:
-    """In the folder in which its programs look, `jupyter nbconvert` too; again once they have changed."""
+    """They are copied to the folder where Jupyter's programs look, and again after a change."""
     there = tmp_path / "venv" / "etc" / "jupyter" / "jupyter_config.json"
     for _ in range(2):
         ask(tmp_path / "venv", "lab")
@@ -229,11 +229,11 @@ def test_interrupted_installation_starts_over(computer: Computer, tmp_path: Path
     computer.pip_status = 0
     ask(environment.folder, "test")
     assert computer.runs == ["venv", "install", "venv", "install", "check"]
-    assert environment.extras == {"lab", "test"}  # what was asked for the first time is not forgotten
+    assert environment.extras == {"lab", "test"}  # the extras of the interrupted installation are kept
 
 
 def test_failure_of_pip_leaves_what_was_there(computer: Computer, tmp_path: Path) -> None:
-    """Without a network, `make test` fails, and `make lab` goes on working."""
+    """Without a network, `make test` fails, and `make lab` still works."""
     ask(tmp_path / "venv", "lab")
     computer.pip_status = 1
     with pytest.raises(SetupError, match="pip failed"):
@@ -262,7 +262,7 @@ def test_broken_environment_is_made_anew(computer: Computer, tmp_path: Path) -> 
 def test_environment_of_a_copied_project_is_made_anew(
     computer: Computer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It would go on importing the original's package."""
+    """The old environment would import the original's package."""
     ask(tmp_path / "venv", "lab")
     for name in ("pyproject.toml", "constraints.txt"):
         (tmp_path / name).write_text((setup.ROOT / name).read_text())
@@ -296,7 +296,7 @@ def test_environment_made_by_hand_is_taken_over(computer: Computer, tmp_path: Pa
 def test_torch_of_the_wrong_build_is_replaced(
     computer: Computer, tmp_path: Path, before: str, machine: Machine, anew: bool
 ) -> None:
-    """By a new environment: for pip, 2.13.0+cpu is 2.13.0 already."""
+    """The environment is made again, because pip takes 2.13.0+cpu for 2.13.0."""
     (tmp_path / "venv").mkdir()
     computer.torch, computer.machine = before, machine
     ask(tmp_path / "venv", "lab")
@@ -326,7 +326,7 @@ def test_damaged_record_is_read_as_none(tmp_path: Path) -> None:
 
 
 def test_the_fingerprint_depends_on_packages_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A change of a linter's settings installs nothing; a change of a version does."""
+    """A change of a linter's settings installs nothing; a change of a version installs packages."""
     for name in ("pyproject.toml", "constraints.txt"):
         (tmp_path / name).write_text((setup.ROOT / name).read_text())
     monkeypatch.setattr(setup, "ROOT", tmp_path)
@@ -342,7 +342,7 @@ def test_the_fingerprint_depends_on_packages_alone(tmp_path: Path, monkeypatch: 
 def test_an_old_python_is_refused_with_advice(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    ast.parse(Path(setup.__file__).read_text(), feature_version=(3, 8))  # it gets as far as saying so
+    ast.parse(Path(setup.__file__).read_text(), feature_version=(3, 8))  # an old Python can parse the file
     monkeypatch.setattr(sys, "version_info", (3, 10, 12))
     assert setup.main() == 1
     said = capsys.readouterr().err

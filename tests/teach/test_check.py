@@ -1,4 +1,4 @@
-"""What the check says to every kind of wrong answer."""
+"""The verdicts of the check on every kind of wrong answer."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def doubled(x: torch.Tensor) -> torch.Tensor:
 
 
 def exercise_on(specification: Callable[..., Any], *lengths: int, **fields: Any) -> Exercise:
-    """An exercise without mutants, on vectors, or matrices of three columns where `lengths` are negative."""
+    """Make an exercise without mutants on vectors; a negative length makes a matrix of three columns."""
 
     def case(length: int) -> Case:
         shape = (length,) if length > 0 else (-length, 3)
@@ -62,13 +62,13 @@ def exercise_on(specification: Callable[..., Any], *lengths: int, **fields: Any)
 
 
 def line_of(kernel: Any, text: str) -> int:
-    """The line in this file of a kernel's line."""
+    """Return the number in this file of the kernel's line that contains `text`."""
     lines, first = inspect.getsourcelines(compat.python_function(kernel))
     return next(first + number for number, line in enumerate(lines) if text in line)
 
 
 def launched(kernel: Any, output: torch.Tensor, *arguments: Any, block: int = 64) -> Launch:
-    """A launch of a kernel that takes its arguments, the output, the length and BLOCK_SIZE."""
+    """Launch a kernel that takes its arguments, the output, the length and BLOCK_SIZE."""
     length = arguments[-1].numel()
     grid = (triton.cdiv(length, block),)
     return Launch.of(kernel, grid, *arguments, output, length, outputs=output, BLOCK_SIZE=block)
@@ -84,7 +84,7 @@ def shifted_kernel(x_pointer, y_pointer, output_pointer, length, alpha, BLOCK_SI
 
 
 def axpy_with(kernel: Any, output: Callable[[torch.Tensor], torch.Tensor] = torch.empty_like) -> Any:
-    """An invoker like the solution's, for another kernel and another output."""
+    """Return an invoker like the solution's, for another kernel and another output."""
 
     def invoker(alpha: float, x: torch.Tensor, y: torch.Tensor) -> Launch:
         result = output(x)
@@ -124,7 +124,7 @@ def one_element_kernel(x_pointer, y_pointer, output_pointer, alpha):
 
 
 def test_other_correct_solutions_pass() -> None:
-    """One element a program; a large block; two steps; other names; numbers of another library."""
+    """One element a program, one large block, two steps, and numbers of numpy all pass."""
 
     def by_elements(alpha: float, x: torch.Tensor, y: torch.Tensor) -> Launch:
         output = torch.empty_like(x)
@@ -151,7 +151,7 @@ def test_swapped_arguments_are_wrong_values() -> None:
 
 
 def test_an_answer_for_one_shape_fails_on_another() -> None:
-    """Right for the first case alone."""
+    """The answer is correct for the first case alone."""
 
     def of_300(alpha: float, x: torch.Tensor, y: torch.Tensor) -> Launch:
         output = torch.empty_like(x)
@@ -160,7 +160,7 @@ def test_an_answer_for_one_shape_fails_on_another() -> None:
     verdict = AXPY.evaluate(of_300)
     assert verdict.kind == "out of bounds"
     assert verdict.case == "axpy(0.5, float32[1], float32[1])"
-    assert verdict.mistake == ""  # the mutants fail in the first case already
+    assert verdict.mistake == ""  # every mutant already fails in the first case
     assert "reads outside x_pointer: element 1 of a tensor with 1" in verdict.text
     assert COUNT.evaluate(lambda n, block_size: (4, 24)).case == "count(1024, 256)"
 
@@ -175,12 +175,12 @@ def strided_kernel(x_pointer, y_pointer, output_pointer, length, alpha, BLOCK_SI
 
 
 def every_other(x: torch.Tensor) -> torch.Tensor:
-    """A result that is not contiguous."""
+    """Return an output that is not contiguous."""
     return torch.zeros(2 * x.numel(), dtype=x.dtype, device=x.device)[::2]
 
 
 def test_strides_of_a_sliced_output_must_be_respected() -> None:
-    """Right where the kernel knows; a kernel that does not know writes beside its elements."""
+    """A kernel that knows the stride passes; one that does not writes between the elements."""
     assert AXPY.evaluate(axpy_with(strided_kernel, every_other)).solved
     verdict = AXPY.evaluate(axpy_with(axpy_kernel, every_other))
     assert verdict.kind == "out of bounds"
@@ -188,7 +188,7 @@ def test_strides_of_a_sliced_output_must_be_respected() -> None:
 
 
 def test_an_output_with_the_strides_of_its_input_has_wrong_strides() -> None:
-    """What torch.empty_like makes of a transposed matrix, stored to as if it were contiguous, and rightly."""
+    """torch.empty_like keeps the strides of a transposed matrix; the kernel stores as if contiguous."""
     copy = teach.exercise("01-2")
     contiguous: Any = copy_any(torch.zeros(40, 70)).steps[0].kernel
 
@@ -246,7 +246,7 @@ def test_no_candidate_is_not_solved_yet(candidate: object) -> None:
 
 
 def test_returning_none_in_a_later_case_is_a_wrong_type() -> None:
-    """The stub fails in the first one; who forgets a return in a branch has begun."""
+    """The stub returns None in the first case; a forgotten return in one branch is a mistake."""
     verdict = COUNT.evaluate(lambda n, block_size: (4, 24) if n == 1000 else None)
     assert verdict.kind == "wrong type"
     assert "count(1024, 256) returns a value of type NoneType, not a tuple of int, int." in verdict.text
@@ -327,7 +327,7 @@ def leaving_kernel(x_pointer, y_pointer, output_pointer, length, alpha, BLOCK_SI
 
 
 def test_function_or_kernel_that_exits_is_caught() -> None:
-    """Either would end the process that checks it."""
+    """An exit would otherwise end the process that checks the answer."""
 
     def leaves(n: int, block_size: int) -> tuple[int, int]:
         sys.exit("enough")
@@ -378,7 +378,7 @@ def greedy_kernel(x_pointer, y_pointer, output_pointer, length, alpha, BLOCK_SIZ
 
 
 def test_answers_that_write_to_their_inputs_are_refused() -> None:
-    """By the function, by the kernel, and by naming an input as the output."""
+    """The function writes, the kernel writes, or the launch names an input as its output."""
 
     def scales(alpha: float, x: torch.Tensor, y: torch.Tensor) -> Launch:
         return axpy(1.0, x.mul_(alpha), y)
@@ -397,7 +397,7 @@ def test_answers_that_write_to_their_inputs_are_refused() -> None:
 
 
 def test_inputs_with_nan_are_not_taken_for_changed() -> None:
-    """NaN is not equal to itself."""
+    """NaN does not equal itself, so equality alone would call these inputs changed."""
 
     def case(generator: torch.Generator) -> tuple[torch.Tensor]:
         x = eighths(generator, 5)
@@ -410,7 +410,7 @@ def test_inputs_with_nan_are_not_taken_for_changed() -> None:
 
 
 def test_inputs_named_as_outputs_are_refused_without_claiming_writes() -> None:
-    """The kernel writes to neither, so nothing is said of writing."""
+    """The kernel writes to no input, so the verdict must not speak of writing."""
 
     def names_all(alpha: float, x: torch.Tensor, y: torch.Tensor) -> Launch:
         launch = axpy(alpha, x, y)
@@ -446,7 +446,7 @@ def copy_kernel(x_pointer, output_pointer, length, BLOCK_SIZE: tl.constexpr):
 
 
 def copied(result: torch.Tensor, programs: int | None = None) -> Launch:
-    """A launch that only copies what was computed before."""
+    """Launch a kernel that only copies a result computed before."""
     grid = (programs or triton.cdiv(result.numel(), 64),)
     output = torch.empty_like(result)
     block = 2048 if programs else 64
@@ -478,7 +478,7 @@ def copied(result: torch.Tensor, programs: int | None = None) -> Launch:
 def test_results_computed_outside_the_launch_are_refused(
     exercise: str, answer: Callable[..., Any], said: str
 ) -> None:
-    """The launch is right, and is given what something else computed."""
+    """The launch stores the correct result, which something else computed."""
     verdict = teach.exercise(exercise).evaluate(answer)
     assert verdict.kind == "computed elsewhere"
     assert f" is right, but no kernel of the launch loads {said}.\n" in verdict.text
@@ -487,7 +487,7 @@ def test_results_computed_outside_the_launch_are_refused(
 
 @triton.jit
 def pretending_kernel(input_pointer, result_pointer, output_pointer, length, BLOCK_SIZE: tl.constexpr):
-    """Loads an input, and stores what it was given."""
+    """Load an input, and store the given result."""
     offsets = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
     valid = offsets < length
     unused = tl.load(input_pointer + offsets, mask=valid)
@@ -496,7 +496,7 @@ def pretending_kernel(input_pointer, result_pointer, output_pointer, length, BLO
 
 
 def pretended(result: torch.Tensor, *inputs: torch.Tensor) -> Launch:
-    """A launch that loads all inputs, and copies the result."""
+    """Launch kernels that load all inputs and copy the given result."""
     output = torch.empty_like(result)
     launches = [launched(pretending_kernel, output, tensor, result) for tensor in inputs]
     return Launch(tuple(step for launch in launches for step in launch.steps), (output,))
@@ -515,7 +515,7 @@ def pretended(result: torch.Tensor, *inputs: torch.Tensor) -> Launch:
 def test_results_that_do_not_follow_from_loaded_inputs_are_refused(
     exercise: str, answer: Callable[..., Any], said: str
 ) -> None:
-    """The result was computed before; it does not follow when the inputs hold other numbers."""
+    """The result was computed before: it stays the same when the inputs hold other numbers."""
     verdict = teach.exercise(exercise).evaluate(answer)
     assert verdict.kind == "computed elsewhere"
     assert f"with other numbers in {said}, the same launch does not compute from those" in verdict.text
@@ -523,7 +523,7 @@ def test_results_that_do_not_follow_from_loaded_inputs_are_refused(
 
 @triton.jit
 def sparing_kernel(x_pointer, y_pointer, output_pointer, length, alpha, BLOCK_SIZE: tl.constexpr):
-    """Does not load x where alpha is zero."""
+    """Load x only where alpha is not zero."""
     offsets = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
     valid = offsets < length
     result = tl.load(y_pointer + offsets, mask=valid)
@@ -533,7 +533,7 @@ def sparing_kernel(x_pointer, y_pointer, output_pointer, length, alpha, BLOCK_SI
 
 
 def test_an_input_that_does_not_matter_need_not_be_loaded() -> None:
-    """A kernel that skips x when alpha is zero is right, unless x holds infinities or NaN."""
+    """A kernel that skips x when alpha is zero is correct, unless x holds infinities or NaN."""
     assert any(case.inputs()[0] == 0 for case in AXPY.cases)
     assert AXPY.evaluate(axpy_with(sparing_kernel)).solved
 
@@ -548,7 +548,7 @@ def test_an_input_that_does_not_matter_need_not_be_loaded() -> None:
 
 
 def test_inputs_that_share_memory_can_be_checked() -> None:
-    """Expanded, and views of one tensor: they hold other numbers the second time too."""
+    """The check gives expanded inputs and views of one tensor other numbers in its second run, too."""
 
     def packed(generator: torch.Generator) -> tuple[Any, ...]:
         both = eighths(generator, 2, 40)
@@ -583,7 +583,7 @@ def strided_sum_kernel(x_pointer, y_pointer, output_pointer, x_stride, length, B
 
 
 def test_views_and_constants_do_not_count_as_computation() -> None:
-    """The kernels still load the inputs' own memory."""
+    """The kernel still loads the memory of the inputs."""
 
     def through_views(alpha: float, x: torch.Tensor, y: torch.Tensor) -> Launch:
         ones = torch.ones(3, device=x.device)
@@ -594,7 +594,7 @@ def test_views_and_constants_do_not_count_as_computation() -> None:
 
 @pytest.mark.parametrize("exercise", ["00-2", "02-3"])
 def test_a_grid_rounded_down_is_named(exercise: str) -> None:
-    """Of one element it leaves no program at all, which cannot be launched; the mistake has its name."""
+    """With one element it leaves no program, which cannot be launched; the mistake is named all the same."""
     answer: dict[str, Callable[..., Any]] = {
         "00-2": lambda alpha, x, y: Launch.of(
             axpy_kernel, (x.numel() // 64,), x, y, (o := torch.empty_like(x)), x.numel(), alpha, outputs=o,
@@ -621,7 +621,7 @@ def racing_kernel(x_pointer, y_pointer, output_pointer, length, alpha, BLOCK_SIZ
 
 
 def test_a_race_between_programs_is_traced_to_both_lines() -> None:
-    """In plain order each program repairs what the one before it spoiled, so the result is right, by luck."""
+    """In plain order each program repairs what the one before spoiled, so the result is correct by luck."""
     verdict = AXPY.evaluate(axpy_with(racing_kernel))
     assert verdict.kind == "race"
     zeros, results = "tl.store(output_pointer + ahead", "tl.store(output_pointer + offsets"
@@ -650,7 +650,7 @@ def sum_by_atomics_kernel(x_pointer, total_pointer, length, BLOCK_SIZE: tl.const
 
 @triton.jit
 def ticket_kernel(x_pointer, total_pointer, length, BLOCK_SIZE: tl.constexpr):
-    """The last program to draw a ticket is expected to be the last of the grid."""
+    """Expect the last program that draws a ticket to be the last of the grid."""
     ticket = tl.atomic_add(total_pointer + 1, 1.0)
     if ticket == tl.num_programs(0) - 1:
         tl.store(
@@ -672,7 +672,7 @@ def into_an_accumulator(kernel: Any, elements: int = 1) -> Callable[[torch.Tenso
 
 
 def test_racing_sums_are_refused_and_atomic_sums_pass() -> None:
-    """Whether programs run one by one in any order, as here, shows no difference between the first two."""
+    """Programs run one by one here, so the results of the racing and of the atomic sum are equal."""
     exercise = exercise_on(lambda x: x.sum()[None], 300, 64, returns_launch=True)
     verdict = exercise.evaluate(into_an_accumulator(sum_into_kernel))
     assert verdict.kind == "race"
@@ -686,7 +686,7 @@ def test_racing_sums_are_refused_and_atomic_sums_pass() -> None:
 
 
 def test_equal_writes_of_two_programs_are_noted() -> None:
-    """A last tile that is moved back, so that it needs no mask, overlaps the one before."""
+    """The last tile is moved back so that it needs no mask; it overlaps the tile before."""
 
     def overlapping(x: torch.Tensor) -> Launch:
         output = torch.empty_like(x)
@@ -749,7 +749,7 @@ def endless_kernel(x_pointer, y_pointer, output_pointer, length, alpha, BLOCK_SI
 
 
 def test_endless_loops_are_stopped() -> None:
-    """In the kernel; in the function, also in one that catches every Exception, or that only sleeps.
+    """The loop is in the kernel, or in a function that computes, catches every Exception, or sleeps.
 
     The next check works.
     """
@@ -786,7 +786,7 @@ def test_endless_loops_are_stopped() -> None:
 
 
 def test_a_timer_set_before_the_check_goes_on() -> None:
-    """Such as that of a test runner, which also limits real time."""
+    """A test runner may have such a timer, to limit the time of a test."""
     before = signal.signal(signal.SIGALRM, lambda number, frame: None)
     try:
         signal.setitimer(signal.ITIMER_REAL, 500.0)
@@ -798,7 +798,7 @@ def test_a_timer_set_before_the_check_goes_on() -> None:
 
 
 def test_a_check_works_in_another_thread() -> None:
-    """Where no signal can stop it."""
+    """Signals, which stop endless loops, reach only the main thread."""
     verdicts: list[teach.Verdict] = []
     thread = threading.Thread(target=lambda: verdicts.append(AXPY.evaluate(axpy)))
     thread.start()
@@ -810,7 +810,7 @@ def test_a_check_works_in_another_thread() -> None:
 def test_prints_of_the_function_appear_once_for_the_first_case(
     idle: Callable[[int, int], int], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Once; neither of later cases, nor where wrong answers are tried in search of a name for the mistake."""
+    """Later cases print nothing, nor do the trials of wrong answers that look for the name of a mistake."""
 
     def talks(n: int, block_size: int) -> tuple[int, int]:
         print("here", n)
@@ -843,15 +843,15 @@ def talking_kernel(x_pointer, y_pointer, output_pointer, length, alpha, BLOCK_SI
 
 
 def test_prints_of_the_kernel_are_shown_once(capsys: pytest.CaptureFixture[str]) -> None:
-    """Five programs of the case that fails; not of the runs that follow."""
+    """The five programs of the failing case print; the runs that follow are silent."""
     AXPY.check(axpy_with(talking_kernel))
     said = capsys.readouterr().out
     assert said.count("length") == said.partition("00-2 axpy: ")[0].count("length") == 5
 
 
 def test_mutant_is_tried_once_a_case(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A second wrong answer is compared with what the mutants did before."""
-    exercise = dataclasses.replace(teach.exercise("00-2"))  # of which nothing is kept yet
+    """A second wrong answer is compared with the kept results of the mutants."""
+    exercise = dataclasses.replace(teach.exercise("00-2"))  # a copy, for which nothing is kept yet
     wrong = mutants.build_mutant(exercise, exercise.mutants[-1])
     tried: list[str] = []
     build = mutants.build_mutant
@@ -870,7 +870,7 @@ def test_mutant_is_tried_once_a_case(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_two_passes_through_memory_are_over_budget() -> None:
-    """Correct, in two launches; it counts once the bytes are what they must be."""
+    """The answer is correct in two steps, and moves more bytes than the budget allows."""
 
     def twice(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Launch:
         product = launched(product_kernel, torch.empty_like(a), a, b)
@@ -889,7 +889,7 @@ def test_two_passes_through_memory_are_over_budget() -> None:
 
 
 def test_a_wrong_number_of_programs_is_over_budget() -> None:
-    """The result is right however many there are."""
+    """The result is correct for any number of programs."""
 
     def one_more(x: torch.Tensor, y: torch.Tensor, programs: int) -> Launch:
         output = torch.empty_like(x)
@@ -946,7 +946,7 @@ def double_in_python_kernel(x_pointer, output_pointer, length, BLOCK_SIZE: tl.co
 
 
 def test_excess_sectors_are_listed_by_access() -> None:
-    """2048 numbers of 4 bytes fill 256 sectors, loaded and stored; spread out, each has one of its own."""
+    """2048 numbers of 4 bytes fill 256 sectors; spread out, each number has a sector of its own."""
     exercise = exercise_on(
         doubled, 2048, returns_launch=True, budget=lambda x: Budget(x.nbytes, x.nbytes, sectors=512)
     )
@@ -971,7 +971,7 @@ def test_excess_sectors_are_listed_by_access() -> None:
 
 
 def test_a_kernel_that_does_not_compile_has_no_sectors() -> None:
-    """It is right, and no GPU's compiler takes it."""
+    """The kernel is correct in the interpreter, and compiles for no GPU."""
 
     def answer(x: torch.Tensor) -> Launch:
         return launched(double_in_python_kernel, torch.empty_like(x), x)
@@ -1015,7 +1015,7 @@ def test_wrong_elements_are_named_by_output_and_index() -> None:
 
 
 def test_tensors_are_judged_by_value_shape_and_dtype() -> None:
-    """Judged by value, shape and dtype like the outputs of a launch."""
+    """Returned tensors are judged like the outputs of a launch."""
     exercise = exercise_on(doubled, 5, 8)
     assert exercise.evaluate(lambda x: x + x).solved
     wrong = {
@@ -1036,7 +1036,7 @@ def test_tensors_are_judged_by_value_shape_and_dtype() -> None:
 
 
 def test_an_exercise_can_allow_larger_errors() -> None:
-    """For tensors that a function returns, and for outputs of a launch on either of its inputs."""
+    """The tolerance holds for tensors that a function returns, and for a launch in both of its runs."""
 
     def rounded(x: torch.Tensor) -> torch.Tensor:
         return doubled(x).half().float() + 1e-4
@@ -1066,14 +1066,14 @@ def test_check_prints_the_verdict_and_returns_nothing(capsys: pytest.CaptureFixt
 
 
 def bordered(rows: int, cols: int) -> Descriptor:
-    """A matrix with a row of padding on top."""
+    """Return a matrix with a row of padding on top."""
     base = naive((rows, cols), (cols, 1))
     padded = [transforms.left_pad(rows, 1), transforms.pass_through(cols)]
     return transform(base, padded, [(0,), (1,)], [(0,), (1,)])
 
 
 def through_a_table(rows: int, cols: int) -> Descriptor:
-    """The same, a column twice reversed by a table."""
+    """Return the same matrix, its columns reversed twice by tables."""
     found = bordered(rows, cols)
     for _ in range(2):
         chosen = [transforms.pass_through(rows + 1), transforms.indexing(range(cols - 1, -1, -1), cols)]
@@ -1122,14 +1122,13 @@ BORDERED = dataclasses.replace(
 def test_a_descriptor_is_judged_by_elements_and_transforms(
     answer: Callable[..., Any], kind: str, says: str
 ) -> None:
-    """It is judged by where its elements lie, and by what it is made of."""
     verdict = BORDERED.evaluate(answer)
     assert verdict.kind == kind
     assert says in verdict.text
 
 
 def test_any_transforms_pass_without_a_limit() -> None:
-    """A table of its own is no fault where nobody asked for anything but the elements."""
+    """Without a limit only the elements count, and a table is no fault."""
     anyhow = dataclasses.replace(BORDERED, transforms=None)
     assert anyhow.evaluate(through_a_table).solved
 
@@ -1146,7 +1145,7 @@ def branching_kernel(x_pointer, output_pointer, length, PLAIN: tl.constexpr, BLO
 
 
 def test_each_branch_of_a_kernel_is_compiled() -> None:
-    """Whatever the sizes, once for each combination of what branches depend on."""
+    """A kernel is compiled once for each combination of constants that its branches depend on."""
 
     def answer(x: torch.Tensor) -> Launch:
         output = torch.empty_like(x)
@@ -1182,7 +1181,7 @@ def test_a_size_of_1_is_a_constant_to_the_compiler() -> None:
 
 
 def test_kernels_are_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Eight cases, which differ in sizes; one for those that are 1. A second check compiles nothing."""
+    """Eight cases of different sizes need two compilations: sizes of 1 are constants."""
     compiled: list[str] = []
     plain = lens.compile
 
@@ -1201,7 +1200,7 @@ def test_kernels_are_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_only_kernels_of_the_learner_are_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A number, or a launch of the package's kernel, of which the learner gives the descriptor alone."""
+    """The answer is a number, or a descriptor that a kernel of the package takes."""
 
     def refuse(*_: object) -> None:
         raise AssertionError("compiled")
@@ -1245,7 +1244,7 @@ if __name__ == "__main__":
 
 
 def test_a_missing_compiler_is_noted_and_not_blamed_on_the_answer(tmp_path: Path) -> None:
-    """No folder can be made for what is compiled, say: that is not the learner's fault."""
+    """Here the compiler cannot make its cache folder, which is not the learner's fault."""
     (tmp_path / "a_file").touch()
     (tmp_path / "script.py").write_text(NOTHING_COMPILES)
     done = subprocess.run(
@@ -1290,7 +1289,7 @@ def answer(x):
 
 
 def test_a_mistake_with_infinite_errors_is_named_despite_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The wrong elements are infinite in both; right ones differ in their last digit."""
+    """The wrong elements are infinite in both; the correct ones differ in their last digit."""
     one = Mutant(
         "infinite below 0", "tl.exp2(x * 0.6)", 'tl.where(x < 0, float("inf"), tl.exp2(x * 0.6))', "It is."
     )

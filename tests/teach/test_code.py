@@ -1,4 +1,4 @@
-"""What an answer's kernels become on GPUs that need not be here, and what the check says of it."""
+"""Budgets of compiled code: the check compiles an answer's kernels for GPUs that need not be present."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def python_kernel(x_pointer, output_pointer, rows, columns, row_stride, R: tl.co
 def tiled(
     kernel: Any, rows: int = 16, columns: int = 128, unit: int = 1, **options: Any
 ) -> Callable[[torch.Tensor], Launch]:
-    """An answer of this kernel and tile; columns and stride are counted in `unit` elements."""
+    """Return an answer with this kernel and tile; columns and stride are passed divided by `unit`."""
 
     def answer(x: torch.Tensor) -> Launch:
         output = torch.empty(x.shape, dtype=x.dtype, device=x.device)
@@ -122,7 +122,7 @@ def test_other_correct_kernels_pass(answer: Callable[[torch.Tensor], Launch]) ->
 
 @pytest.mark.parametrize("kernel", [unaided_kernel, hinted_kernel], ids=["unaided", "multiple_of"])
 def test_narrow_accesses_are_named_with_their_lines(kernel: Any) -> None:
-    """`tl.multiple_of` has no effect on an argument, as the solution says."""
+    """`tl.multiple_of` has no effect on an argument, as the solution explains."""
     verdict = WIDE.evaluate(tiled(kernel))
     assert (verdict.kind, verdict.mistake) == ("over budget", "the sizes may be any numbers")
     lines = verdict.text.splitlines()
@@ -136,7 +136,7 @@ def test_narrow_accesses_are_named_with_their_lines(kernel: Any) -> None:
 
 
 def test_too_many_lanes_for_a_row_load_too_narrowly() -> None:
-    """512 elements are eight for each of 64 lanes, and four for each of 128."""
+    """A row of 512 elements is eight for each of 64 lanes, but four for each of 128."""
     verdict = WIDE.evaluate(row_by_row(512, num_warps=2))
     assert verdict.kind == "over budget"
     assert "for gfx942, a lane loads 64 bits at once where 128 are asked for" in verdict.text
@@ -144,7 +144,7 @@ def test_too_many_lanes_for_a_row_load_too_narrowly() -> None:
 
 
 def test_excess_registers_and_spills_are_over_budget() -> None:
-    """A limit that is forced on the compiler makes it spill, which no budget allows."""
+    """A forced limit of registers makes the compiler spill, which no budget allows."""
     x = torch.zeros(256, 512, dtype=torch.float16)
     launch = tiled(relu_kernel, rows=128, columns=256)(x)
     (large,) = code.excesses(launch, Code("sm_90", bits=128, registers=64))
@@ -156,7 +156,7 @@ def test_excess_registers_and_spills_are_over_budget() -> None:
 
 
 def test_a_kernel_that_does_not_compile_is_refused() -> None:
-    """It is right in the interpreter, which takes any Python."""
+    """The kernel is correct in the interpreter, which runs any Python."""
     verdict = WIDE.evaluate(tiled(python_kernel, rows=16, columns=512))
     assert verdict.kind == "raises"
     assert "is right, but it does not compile for sm_90.\n" in verdict.text

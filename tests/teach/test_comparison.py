@@ -1,4 +1,4 @@
-"""How far from the reference a result may be."""
+"""The error that a result may have against the reference."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from workbench.teach.comparison import in_words, same_type, wrong_elements
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float64], ids=str)
 def test_one_rounding_step_is_allowed_and_four_are_not(dtype: torch.dtype) -> None:
-    """One rounding step of the largest value is allowed, four are not."""
     own = torch.tensor([1.0, 2.0, 4.0], dtype=dtype)
     step = 4 * torch.finfo(dtype).eps
     for steps, wrong in ((0, False), (1, False), (4, True)):
@@ -27,7 +26,7 @@ def test_twice_the_error_of_torch_is_allowed() -> None:
 
 
 def test_a_tolerance_allows_a_share_of_the_largest_float() -> None:
-    """Of whole numbers none."""
+    """The tolerance does not apply to integers."""
     own = torch.tensor([1.0, 100.0])
     got = torch.tensor([1.09, 100.11])
     assert wrong_elements(got, own.double(), own).all()

@@ -1,4 +1,4 @@
-"""A right result does not make up for what the compiler is told wrong, nor for lanes that race."""
+"""A correct result does not excuse a false promise to the compiler, nor lanes that race."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_true_promises_pass() -> None:
 def test_a_false_promise_is_refused_with_its_line(
     promises: tuple[int, int, int], text: str, words: str
 ) -> None:
-    """Its results are right in the interpreter, and so it counted as solved."""
+    """The results are correct in the interpreter all the same."""
     verdict = AXPY.evaluate(promising(*promises))
     assert verdict.kind == "false promise"
     assert not verdict.solved
@@ -72,7 +72,7 @@ def test_a_false_promise_is_refused_with_its_line(
 
 @triton.jit
 def read_back_kernel(x_pointer, y_pointer, output_pointer, length, alpha, BLOCK_SIZE: tl.constexpr):
-    """Leaves alpha * x in the output, and reads it back, with the lanes the other way round."""
+    """Store alpha * x in the output, and read it back with the lanes in reverse order."""
     offsets = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
     x = tl.load(x_pointer + offsets, mask=offsets < length)
     tl.store(output_pointer + offsets, alpha * x, mask=offsets < length)
@@ -108,7 +108,7 @@ def test_a_race_between_lanes_asks_for_a_barrier() -> None:
 def impatient_kernel(
     x_pointer, y_pointer, output_pointer, count_pointer, length, alpha, BLOCK_SIZE: tl.constexpr
 ):
-    """The last program to count itself adds y to what all have stored, and does not wait for their lanes."""
+    """Let the last program that counts itself add y to all stores, without waiting for other lanes."""
     offsets = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
     x = tl.load(x_pointer + offsets, mask=offsets < length)
     tl.store(output_pointer + offsets, alpha * x, mask=offsets < length)

@@ -1,4 +1,4 @@
-"""Predictions: what is said of a guess, and of none."""
+"""Predictions: what `reveal` prints for a guess and for none."""
 
 from __future__ import annotations
 
@@ -21,7 +21,12 @@ from workbench.errors import ArgumentTypeError, InvalidArgumentError, UnknownNam
         (11_000, 12_000, 0.02, "Your guess of 11,000 bytes is too low by a factor of 1.09."),
         (4_000, 12_000, 0.0, "Your guess of 4,000 bytes is too low by a factor of 3. The answer: 12,000"),
         (120_000, 12_000, 0.0, "is too high by a factor of 10. The answer: 12,000 bytes."),
-        (0, 12_000, 0.0, "Your guess of 0 bytes is too low. The answer"),  # no factor leads there
+        (
+            0,
+            12_000,
+            0.0,
+            "Your guess of 0 bytes is too low. The answer",
+        ),  # no factor leads from 0 to the answer
         (-1, 12_000, 0.0, "Your guess of -1 bytes is too low. The answer"),
         (
             0.25,
@@ -58,7 +63,7 @@ def test_a_guessed_choice_is_judged(guess: str | None, said: str, capsys: pytest
 
 @pytest.mark.parametrize("guess", [np.int64(3), np.uint8(3), np.float32(3), np.float64(3)], ids=repr)
 def test_numpy_numbers_are_guesses_and_answers(guess: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    """As guess and as answer; one of few bits meets answers beyond them."""
+    """A number of 8 bits is compared with an answer that 8 bits cannot hold."""
     teach.predict("Idle lanes", guess, unit="lanes").reveal(3000)
     teach.predict("Idle lanes", 3, unit="lanes").reveal(guess)
     assert capsys.readouterr().out == (

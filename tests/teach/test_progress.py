@@ -1,4 +1,4 @@
-"""The learner's progress: kept, shown, forgotten, and never lost."""
+"""The learner's progress is kept, shown and reset, and never lost."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ BROKEN = {
 
 
 def state(exercise: str = "00-1") -> str:
-    """What the progress says of an exercise."""
+    """Return the state of an exercise."""
     return next(state for _, name, state in teach.progress().rows if name.startswith(exercise))
 
 
 def write(content: bytes) -> Path:
-    """Put a progress file in place."""
+    """Write a progress file, and return its path."""
     path = progress_file.path()
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)
@@ -135,7 +135,7 @@ def test_broken_files_do_not_replace_one_another(capsys: pytest.CaptureFixture[s
 
 
 def test_unknown_exercises_are_kept() -> None:
-    """A newer version of the lessons wrote them."""
+    """A newer version of the lessons may have written them."""
     path = write(b'{"version": 1, "exercises": {"77-7": "solved"}}')
     progress_file.note("00-1", "tried")
     teach.reset_progress()
@@ -145,7 +145,7 @@ def test_unknown_exercises_are_kept() -> None:
 def test_a_folder_that_cannot_be_written_is_explained(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The verdict is printed all the same."""
+    """The check still prints its verdict."""
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("WORKBENCH_HOME", str(tmp_path / "file"))
     COUNT.check(count)
@@ -161,7 +161,7 @@ def test_a_folder_that_cannot_be_written_is_explained(
 
 
 def test_a_read_only_folder_raises_without_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It exists and refuses, whoever asks; nothing waits for a lock there."""
+    """/sys refuses new files to every user, so that no lock can be made there."""
     monkeypatch.setenv("WORKBENCH_HOME", "/sys")
     with pytest.raises(ProgressError, match="Cannot write your progress file"):
         progress_file.note("00-1", "solved")
@@ -179,7 +179,7 @@ def test_a_folder_in_place_of_the_file_raises() -> None:
 
 
 def test_a_full_disk_keeps_the_old_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The old file stays whole, and no part of the new one is left."""
+    """No part of the new file is left."""
     progress_file.note("00-1", "solved")
 
     def full(source: object, target: object) -> None:
@@ -206,7 +206,7 @@ def test_a_lock_that_is_never_released_raises(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_processes_do_not_lose_one_anothers_results() -> None:
-    """Three processes, each noting forty exercises at the same time."""
+    """Three processes note forty exercises each at the same time."""
     program = (
         "import sys; from workbench.teach import progress_file\n"
         "for i in range(40): progress_file.note(f'{sys.argv[1]}-{i}', 'solved')"
@@ -221,7 +221,6 @@ def test_processes_do_not_lose_one_anothers_results() -> None:
 def test_the_file_is_in_workbench_home_or_the_users_data(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """WORKBENCH_HOME, else where the system keeps a user's data."""
     monkeypatch.setenv("WORKBENCH_HOME", str(tmp_path))
     assert progress_file.path() == tmp_path / "progress.json"
     monkeypatch.setenv("HOME", str(tmp_path))

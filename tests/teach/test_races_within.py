@@ -1,4 +1,4 @@
-"""Lanes of one program race where one touches what another has written, with no barrier between."""
+"""Lanes of one program race where one touches what another wrote, without a barrier between them."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_overwriting_what_another_lane_reads_races_without_a_barrier(
 
 @triton.jit
 def less_the_first_kernel(x, N: tl.constexpr):
-    """All lanes read the first element, and one of them overwrites it."""
+    """Read the first element in all lanes, one of which overwrites it."""
     first = tl.load(x)
     i = tl.arange(0, N)
     tl.store(x + i, tl.load(x + i) - first)
@@ -101,7 +101,7 @@ def less_the_first_kernel(x, N: tl.constexpr):
 
 @triton.jit
 def total_kernel(x, N: tl.constexpr):
-    """What is stored is known only once all lanes have loaded."""
+    """Store a sum, which is known only once all lanes have loaded."""
     tl.store(x, tl.sum(tl.load(x + tl.arange(0, N))))
 
 
@@ -114,14 +114,14 @@ def product_kernel(x, N: tl.constexpr):
 
 @triton.jit
 def turned_kernel(x, N: tl.constexpr):
-    """A tile is stored where its transpose lies; lanes pass values to one another, or do not."""
+    """Store a tile where its transpose lies; the compiler may or may not exchange values between lanes."""
     i, j = tl.arange(0, N)[:, None], tl.arange(0, N)[None, :]
     tl.store(x + j * N + i, tl.load(x + i * N + j))
 
 
 @triton.jit
 def transposed_kernel(x, KIND: tl.constexpr, N: tl.constexpr):
-    """A tile is transposed, and stored where its own elements lie."""
+    """Transpose a tile, double it, and store each element where it was loaded."""
     i, j = tl.arange(0, N)[:, None], tl.arange(0, N)[None, :]
     tile = tl.load(x + i * N + j)
     if KIND == "T":
@@ -159,7 +159,6 @@ def scattering_kernel(x, bins, counts, VALUE: tl.constexpr, N: tl.constexpr):
 
 
 def test_two_lanes_of_one_store_race_unless_values_agree() -> None:
-    """Two values for one element; one value is the same whoever comes last."""
     bins, counts = torch.arange(32) // 2, torch.zeros(32, dtype=torch.int64)
     race = found(Launch.of(scattering_kernel, 1, counts, bins, counts, 1, 32, outputs=counts))
     assert race is not None
@@ -185,9 +184,9 @@ def column_kernel(x, scratch, y, KIND: tl.constexpr, N: tl.constexpr):
 
 @pytest.mark.parametrize(("kind", "is_race"), [("in place", False), ("back", False), ("through", True)])
 def test_a_reshaped_tile_is_stored_in_place_without_a_race(kind: str, is_race: bool) -> None:
-    """What is stored in an element is made of what was loaded there, by whichever lane.
+    """The value stored in an element depends only on the value loaded there, so any lane may store it.
 
-    A column that is loaded may have other lanes than the row that was stored.
+    A column that is loaded may be spread over other lanes than the row that was stored: that races.
     """
     x, scratch, y = torch.arange(64.0), torch.zeros(64), torch.zeros(64)
     launch = Launch.of(column_kernel, 1, x, scratch, y, kind, 64, outputs=y)
@@ -212,7 +211,7 @@ def atomic_between_kernel(x, count, scratch, y, KIND: tl.constexpr, N: tl.conste
 
 @pytest.mark.parametrize("kind", ["discarded", "largest discarded", "stored", "nested"])
 def test_lanes_wait_for_an_atomic_only_where_they_read_its_result(kind: str) -> None:
-    """As the compiler leaves the barrier out where the result is not used."""
+    """The compiler leaves out the barrier where the result is not used."""
     x, count, scratch, y = torch.arange(128.0), torch.zeros(2), torch.zeros(128), torch.zeros(128)
     launch = Launch.of(atomic_between_kernel, 1, x, count, scratch, y, kind, 128, outputs=y)
     is_ordered = kind in ("stored", "nested")
@@ -243,7 +242,7 @@ def counting_kernel(bins, counts, output, ZEROED: tl.constexpr, N: tl.constexpr,
     ],
 )
 def test_atomics_race_with_plain_accesses_alone(zeroed: int, is_read: bool, words: str | None) -> None:
-    """Atomics on one element are ordered with one another, and with nothing else."""
+    """Atomics on one element are ordered with one another, but with no load or store."""
     bins, counts = torch.arange(32) % 4, torch.zeros(4, dtype=torch.int32)
     output = torch.zeros(4, dtype=torch.int32) if is_read else None
     race = found(Launch.of(counting_kernel, 1, bins, counts, output, zeroed, 32, 4, outputs=counts))
@@ -255,7 +254,7 @@ def test_atomics_race_with_plain_accesses_alone(zeroed: int, is_read: bool, word
 
 @triton.jit
 def partial_kernel(x, parts, counter, total, N: tl.constexpr, P: tl.constexpr):
-    """The last program reads its own part too, after an atomic whose result one lane gives to all."""
+    """Let the last program read all parts, its own too, after an atomic whose result reaches all lanes."""
     program = tl.program_id(0)
     tl.store(parts + program, tl.sum(tl.load(x + program * N + tl.arange(0, N))))
     if tl.atomic_add(counter, 1) == P - 1:
@@ -270,7 +269,7 @@ def test_all_lanes_wait_for_the_result_of_a_scalar_atomic() -> None:
 
 @triton.jit
 def accumulating_kernel(x, output, STEPS: tl.constexpr, N: tl.constexpr):
-    """Each lane goes on with what it has stored itself, under a mask or not."""
+    """Add to what the same lane has stored, with and without a mask."""
     i = tl.arange(0, N)
     for step in range(STEPS):
         tl.store(output + i, tl.load(output + i) + tl.load(x + i), mask=i < N - step)
@@ -283,7 +282,7 @@ def test_a_lane_may_read_back_its_own_element() -> None:
 
 @triton.jit
 def same_value_kernel(x, flags, N: tl.constexpr):
-    """All lanes set the flag, and read it: each sees what it has stored itself."""
+    """Set one flag in all lanes, and read it: each lane sees its own value."""
     i = tl.arange(0, N)
     tl.store(flags + i * 0, tl.full([N], 1, tl.int32))
     tl.store(x + i, tl.load(flags + i * 0))
@@ -294,12 +293,9 @@ def test_lanes_that_store_one_value_may_read_it_back() -> None:
     assert found(Launch.of(same_value_kernel, 1, x, flags, 32, outputs=x)) is None
 
 
-# Any accesses, against the definition.
-
-
 @triton.jit
 def bytes_kernel(x, KIND: tl.constexpr, N: tl.constexpr):
-    """Elements of 4 bytes, byte by byte or two at a time."""
+    """Access elements of 4 bytes byte by byte, or two elements at a time."""
     i = tl.arange(0, N)
     if KIND == "store":
         at = (x + tl.program_id(0) * (N // 4)).to(tl.pointer_type(tl.uint8))
@@ -339,7 +335,7 @@ def test_parts_of_an_element_race_only_where_they_overlap(kind: str, programs: i
 
 @st.composite
 def recordings(draw: st.DrawFn) -> list[Access]:
-    """Accesses of two programs, of few elements, by tiles of two shapes; every stored value is another."""
+    """Draw accesses of two programs to four elements by tiles of three shapes; all stored values differ."""
     seen: list[Access] = []
     barriers = exchanges = 0
     values = itertools.count()
@@ -364,7 +360,7 @@ def recordings(draw: st.DrawFn) -> list[Access]:
 
 
 def lanes_of(seen: list[Access]) -> list[tuple[int, int, tuple[Any, ...]]]:
-    """Of each active lane in the order of the text: the element, the number of the access, who it is."""
+    """Return element, number of the access, and identity of each active lane, in program order."""
     return [
         (int(access.offsets[place]), number, (access.mask.shape, place))
         for number, access in enumerate(seen)
@@ -374,7 +370,10 @@ def lanes_of(seen: list[Access]) -> list[tuple[int, int, tuple[Any, ...]]]:
 
 
 def meets(seen: list[Access], lanes: list[tuple[int, int, tuple[Any, ...]]], i: int, j: int) -> bool:
-    """Whether lane i, and lane j after it, race. What an atomic did is over where a store follows it."""
+    """Return whether lane i and the later lane j race.
+
+    A store between an atomic and a load is what the load races with.
+    """
     (element, first, one), (at, second, other) = lanes[i], lanes[j]
     before, after = seen[first], seen[second]
     if element != at or one == other or first == second:

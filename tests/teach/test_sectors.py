@@ -1,4 +1,4 @@
-"""Sectors of whole launches, against counts made by hand."""
+"""Sectors of whole launches, compared with counts made by hand."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def counts(launch: Launch) -> list[tuple[str, str, int, int]]:
 
 @pytest.mark.parametrize("kernel", [copy_kernel, spread_out_kernel], ids=["one line", "several lines"])
 def test_a_copy_touches_each_sector_once(kernel: object) -> None:
-    """4096 numbers of 4 bytes are 512 sectors. The compiler may place a call at one of its arguments."""
+    """4096 numbers of 4 bytes are 512 sectors. The compiler may give a call the line of an argument."""
     assert counts(launched(kernel, 4096)) == [
         ("load", "x_pointer", 128, 512),
         ("store", "output_pointer", 128, 512),
@@ -87,7 +87,7 @@ def test_a_copy_touches_each_sector_once(kernel: object) -> None:
 
 
 def test_a_ragged_mask_splits_each_request_into_four() -> None:
-    """Of 4100 numbers the last 4 are in one sector: four requests each, of one lane."""
+    """Each access of 4 elements becomes four; the last 4 of 4100 numbers touch one sector four times."""
     assert counts(launched(copy_kernel, 4100)) == [
         ("load", "x_pointer", 32, 4 * 512 + 4),
         ("store", "output_pointer", 32, 4 * 512 + 4),
@@ -103,7 +103,7 @@ def test_accesses_of_a_tile_operator_are_counted_by_call() -> None:
 
 
 def test_sectors_of_a_reduced_tile_are_counted() -> None:
-    """Its layout is a slice of the tile's, or one of its own; 16 sums of 4 bytes are 2 sectors."""
+    """The sums' layout is a slice of the tile's or one of its own; 16 sums of 4 bytes are 2 sectors."""
     x, sums = torch.zeros(16, 64), torch.zeros(16)
     launch = Launch.of(row_sums_kernel, (1,), x, sums, outputs=sums, ROWS=16, COLUMNS=64)
     load, store = sectors.by_access(launch)
@@ -133,6 +133,6 @@ def test_accesses_that_cannot_be_counted_raise(kernel: object, what: str) -> Non
 
 
 def test_a_kernel_that_does_not_compile_raises() -> None:
-    """The interpreter takes any Python."""
+    """The interpreter runs any Python, the compiler does not."""
     with pytest.raises(KernelError, match="python_kernel"):
         sectors.by_access(launched(python_kernel, 100))

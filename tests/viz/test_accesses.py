@@ -1,4 +1,4 @@
-"""Accesses on grids of elements: each active lane on the cell of the element that it touches."""
+"""Accesses on grids of elements: each active lane lies on the cell of the element that it touches."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from workbench.viz.traces.accesses import Accesses, accesses_of
 
 
 def synthetic(tensor: torch.Tensor, patterns: list[Pattern], bases: list[int]) -> StepTrace:
-    """One program that loads a tensor at these places, each with the pattern of the same number."""
+    """Return the trace of one program that loads a tensor at each base by the pattern of its number."""
     argument = Argument("x", tuple(tensor.shape), tensor.stride(), "float32", 4)
     sites = tuple(Site("load", "x", (Frame("file", 7),), one.shape, 4, 0) for one in patterns)
     zeros, numbers = np.zeros(len(bases), np.int32), np.arange(len(bases), dtype=np.int32)
@@ -33,7 +33,7 @@ def synthetic(tensor: torch.Tensor, patterns: list[Pattern], bases: list[int]) -
 
 
 def memory_of(panel: Panel, row: int, column: int) -> int:
-    """The place in memory of the element that a cell shows."""
+    """Return the place in memory of the element that a cell shows."""
     index = panel.index(row, column)
     assert index is not None
     return sum(place * stride for place, stride in zip(index, panel.strides, strict=True))
@@ -81,7 +81,7 @@ def test_cell_counts_equal_the_counts_of_the_trace(name: str) -> None:
 
 @st.composite
 def views(draw: st.DrawFn) -> torch.Tensor:
-    """Tensors of up to three axes: permuted, sliced, expanded."""
+    """Draw tensors of up to three axes, permuted, sliced and expanded."""
     rank = draw(st.integers(0, 3))
     shape = [draw(st.sampled_from([1, 2, 3, 5, 8])) for _ in range(rank)]
     order = draw(st.permutations(range(rank)))
@@ -102,7 +102,7 @@ def views(draw: st.DrawFn) -> torch.Tensor:
 def test_lanes_lie_on_their_elements_for_every_view_of_a_tensor(
     tensor: torch.Tensor, data: st.DataObject
 ) -> None:
-    """Blocks along the axes, ragged at both ends, and whatever a kernel may gather."""
+    """The tiles are blocks along the axes, ragged at both ends, and gathers of any elements."""
     ranks = range(len(tensor.shape))
     patterns, bases = [], []
     for _ in range(3):
@@ -143,7 +143,7 @@ def masked_cells(trace: StepTrace) -> set[tuple[int, int]]:
 
 
 def test_masked_lanes_beyond_a_middle_axis_cover_no_other_element() -> None:
-    """With three axes, row 3 of the first matrix would be row 0 of the second."""
+    """With three axes, row 3 of the first matrix would otherwise be row 0 of the second."""
     mask = np.broadcast_to((np.arange(4) < 3)[:, None], (2, 4, 5))
     tile = Pattern((2, 4, 5), (15, 5, 1), mask, None)
     trace = synthetic(torch.empty(4, 3, 5), [tile], [15])

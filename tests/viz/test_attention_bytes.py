@@ -1,4 +1,4 @@
-"""Where attention's bytes go, as a picture: a bar for each tensor and way, and the growth with the length."""
+"""The picture of attention's bytes: a bar for each tensor and way, and the growth with the length."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def never(name: str, size: int) -> TensorBytes:
 
 
 def ways(length: int) -> list[AttentionBytes]:
-    """Such as a head of 16 columns in fp16 has."""
+    """Return the bytes of a head of 16 columns in fp16."""
     row, pairs = 32 * length, 2 * length * length
     given = (loaded("Q", row), loaded("K", row, length // 16), loaded("V", row, length // 16))
     return [
@@ -51,7 +51,7 @@ COUNTED = [one for length in (64, 128, 256) for one in ways(length)]
 
 
 def bars(figure: Figure) -> list[tuple[float, float]]:
-    """Left and width of each bar that there is."""
+    """Return left and width of each bar."""
     found = [patch for patch in figure.axes[0].patches if isinstance(patch, Rectangle)]
     return [(bar.get_x(), bar.get_width()) for bar in found if bar.get_width()]
 

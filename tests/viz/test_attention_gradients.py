@@ -26,7 +26,7 @@ from workbench.viz.base.style import PALETTES, THEMES, Theme
 DOCUMENTS = torch.arange(64, dtype=torch.int32) // 20
 OF_DOCUMENTS = Mask(scores.same_document, (DOCUMENTS, 64), of_batch=False, of_head=False)
 
-# Columns of keys and of values, tiles of both kernels, in one pass or two, and the mask.
+# Columns of keys and of values, tiles of both kernels, one pass or two, and the mask.
 CASES: dict[str, tuple[int, int, tuple[int, int], tuple[int, int], bool, Scoring]] = {
     "two kernels": (16, 32, (16, 32), (32, 16), False, Scoring(window=CAUSAL)),
     "one pass": (64, 64, (32, 16), (16, 16), True, Scoring()),
@@ -49,7 +49,7 @@ def flow(name: str) -> GradientFlow:
 
 
 def tiles(figure: Figure) -> list[tuple[str, float, float]]:
-    """The edge's color, width and height of each tile that is drawn."""
+    """Return the edge color, width and height of each drawn tile."""
     found = [patch for patch in figure.axes[0].patches if isinstance(patch, Rectangle)]
     return [(to_hex(tile.get_edgecolor()), tile.get_width(), tile.get_height()) for tile in found]
 

@@ -39,7 +39,7 @@ def made(tile: int = 2) -> AttentionSteps:
     return explore.attention.steps(launched(), tile)
 
 
-# Queries, keys, columns of values, window, tile, and what scores are multiplied by.
+# Queries, keys, columns of values, window, tile, and the factor of the queries.
 HARD: dict[str, tuple[int, int, int, Window, tuple[int, int], float]] = {
     "one query": (1, 200, 16, CAUSAL._replace(from_end=True), (16, 16), 1.0),
     "many": (64, 512, 128, Window(), (64, 32), 1.0),
@@ -60,7 +60,7 @@ def hard(name: str) -> AttentionSteps:
 
 
 def panel(figure: Figure, name: str) -> Axes:
-    """The one whose title begins so."""
+    """Return the panel whose title begins with `name`."""
     (found,) = (axes for axes in figure.axes if axes.get_title(loc="left").startswith(name))
     return found
 
@@ -78,7 +78,7 @@ def test_only_scores_of_visited_tiles_are_drawn(theme: Theme) -> None:
     assert len(first) == 16
     assert len(first[0]) == 48
     assert [row[:16] for row in first] == [row[:16] for row in last]
-    assert len({color for row in first for color in row[16:]}) == 1  # not seen yet
+    assert len({color for row in first for color in row[16:]}) == 1  # not visited yet
     masked = {last[row][32 + col] for row in range(16) for col in range(row + 1, 16)}
     assert len(masked) == 1
     assert masked.isdisjoint({last[row][32 + col] for row in range(16) for col in range(row + 1)})
@@ -95,7 +95,7 @@ def test_weights_fade_only_with_the_rescale() -> None:
     assert (fading < 0.9).any()
     for row, factor in enumerate(fading):
         assert (now[row][:16] == kept[row][:16]) == bool(factor == 1)
-        assert now[row][32:] == kept[row][32:]  # of this visit
+        assert now[row][32:] == kept[row][32:]  # weights of this visit
 
 
 def test_bars_show_the_rescale_and_the_total() -> None:

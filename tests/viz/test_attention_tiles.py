@@ -40,7 +40,7 @@ def made(choice: TilesChoice) -> MaskTiles:
 
 
 def colors(figure: Figure) -> list[list[str]]:
-    """The color of each pair of a query and a key."""
+    """Return the color of each pair of a query and a key."""
     (image,) = figure.axes[0].images
     return [[to_hex(color) for color in row] for row in np.asarray(image.get_array())]
 
@@ -50,8 +50,8 @@ def test_colors_say_whether_a_pair_is_skipped_masked_or_unmasked(theme: Theme) -
     pairs = colors(plot_attention_tiles(made(CAUSAL), theme=theme))
     palette = PALETTES[theme]
     assert len(pairs) == len(pairs[0]) == 64
-    assert pairs[20][15] == palette.series[0]  # left of the diagonal's tile
-    assert pairs[20][16] == pairs[20][20] == palette.series[1]  # on it, seen
+    assert pairs[20][15] == palette.series[0]  # in a tile left of the diagonal
+    assert pairs[20][16] == pairs[20][20] == palette.series[1]  # on the diagonal, seen
     assert pairs[20][21] not in (palette.series[1], palette.grid)  # computed for nothing
     assert pairs[20][32] == palette.grid
     assert len({color for row in pairs for color in row}) == 4

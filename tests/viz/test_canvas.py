@@ -1,4 +1,4 @@
-"""The base of widgets drawn in the browser: what is sent, what comes back, and the picture beside it."""
+"""The base class of widgets drawn in the browser: messages in both directions, and the picture beside it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from workbench.viz.base.style import PALETTES, figure_style, new_figure
 
 
 class Steps(CanvasWidget):
-    """The smallest one: a bar for each step, and a choice of how many steps there are."""
+    """The smallest widget: a bar for each step, and a slider for the number of steps."""
 
     scripts = ("panels.js",)
 
@@ -120,7 +120,7 @@ def test_a_step_can_be_set_and_a_wrong_one_raises() -> None:
     for wrong_type in (None, "1", 1.0, True, [1]):
         with pytest.raises(ArgumentTypeError, match="step: got "):
             widget.step = wrong_type  # type: ignore[assignment] # that is the mistake
-    widget.canvas.set_state({"step": 77})  # the browser's clock may be ahead of a new scene
+    widget.canvas.set_state({"step": 77})  # the browser may send a step of the previous scene
     assert widget.step == 2
 
 
@@ -149,7 +149,7 @@ def test_a_status_line_is_shown_until_the_scene_is_ready() -> None:
 
 def test_the_theme_is_the_readers_choice_or_the_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     def color(widget: Steps) -> tuple[int, ...]:
-        return Image.open(io.BytesIO(widget.picture.png)).convert("RGB").getpixel((0, 0))  # type: ignore[return-value] # of three numbers
+        return Image.open(io.BytesIO(widget.picture.png)).convert("RGB").getpixel((0, 0))  # type: ignore[return-value] # three numbers
 
     assert (Steps().canvas.theme, color(Steps())) == ("", (255, 255, 255))
     assert Steps(theme="light").canvas.theme == "light"

@@ -1,4 +1,4 @@
-"""Generated code as a picture, and the table of how wide loads are."""
+"""Generated code as a picture, and the table of load widths."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The graph of a descriptor: values are the descriptor's own, padding is named, nothing overlaps."""
+"""The graph of a descriptor: it shows the descriptor's values and names padding, and nothing overlaps."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from workbench.viz.base.style import PALETTES, THEMES, Theme
 
 @cache
 def windows(rank: int = 2, size: int = 6) -> Descriptor:
-    """Of images with 4 channels, 3 taps along each side, padding of 1; of any number of images."""
+    """Return windows of any number of images: 4 channels, 3 taps along each side, padding of 1."""
     geometry = convolution.Geometry(
         (size,) * rank, (size,) * rank, (3,) * rank, (1,) * rank, ((1, 1),) * rank, (1,) * rank, 4, 8, 1
     )
@@ -40,14 +40,14 @@ def windows(rank: int = 2, size: int = 6) -> Descriptor:
 
 
 def phase() -> Descriptor:
-    """Of backward for data, with a stride of 2."""
+    """Return the windows of a phase of backward for data, with a stride of 2."""
     geometry = convolution.Geometry((7, 7), (4, 4), (3, 3), (2, 2), ((1, 1), (1, 1)), (1, 1), 4, 8, 1)
     phases = convolution.backward_data_phases(geometry)[0]
     return convolution.gradient_windows(geometry, 8, (144, 4, 1, 24, 4), phases, (1, 2, 0))
 
 
 def fixed() -> Descriptor:
-    """With a dimension that nothing asks for, and one that nothing is below."""
+    """Return a descriptor with a frozen dimension, and one that has no dimension below."""
     base = naive((8, 4), (4, 1), names=("row", "col"))
     return transform(
         base,
@@ -73,7 +73,7 @@ SOME = {
 
 
 def shown_values(figure: Figure) -> Counter[tuple[str, str]]:
-    """The head of each box of a dimension, and what stands below it."""
+    """Return the heading of each box of a dimension, and the value below it."""
     places = {text.get_position(): text for text in figure.axes[0].texts}
     found: Counter[tuple[str, str]] = Counter()
     for (x, y), text in places.items():
@@ -84,7 +84,7 @@ def shown_values(figure: Figure) -> Counter[tuple[str, str]]:
 
 
 def expected_values(descriptor: Descriptor, index: Sequence[int]) -> Counter[tuple[str, str]]:
-    """Of each dimension that is not the other end of a plain line."""
+    """Return the values of all dimensions, those joined by a pass-through once."""
     values, skipped = descriptor.values(index), set()
     names = {d: [name] for d, name in enumerate(descriptor.all_names)}
     for stage in reversed(descriptor.stages):
@@ -150,7 +150,7 @@ def test_an_index_missing_from_a_table_is_not_called_padding() -> None:
 @pytest.mark.parametrize("theme", THEMES)
 def test_padding_is_shown_in_words_and_color(theme: Theme) -> None:
     descriptor, bad = windows().bind(images=2), PALETTES[theme].series[1]
-    said = describe_descriptor(descriptor, (0, 0, 12))  # the pixel (0, 0), the tap (1, 0)
+    said = describe_descriptor(descriptor, (0, 0, 12))  # pixel (0, 0), tap (1, 0)
     assert "row = 0, col = 12: invalid, nothing is read." in said
     assert "pad(6, 1, 1) says that it is padding: x = -1 is outside 0 to 5." in said
     assert "y = -1" not in said

@@ -1,4 +1,4 @@
-"""The fusion explorer: bytes and times of both plans, in the picture and in words; controls make chains."""
+"""The fusion explorer: it shows bytes and times of both plans, and its controls build chains."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_texts_neither_overlap_nor_leave_the_figure(explored: ExploredFusion, th
 
 
 class Explorer:
-    """Stands for the trace, and counts."""
+    """Stand-in for the trace that counts its calls."""
 
     def __init__(self, explored: ExploredFusion) -> None:
         self.explored, self.asked = explored, 0

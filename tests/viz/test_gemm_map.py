@@ -1,4 +1,4 @@
-"""The tile map of a product: who writes what, what is read together, and the curves beside it."""
+"""The tile map of a product: tiles written and read by the running programs, and the hit rates beside it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from workbench.viz.gemm.gemm_map import ORDERS, GemmMapWidget, describe_gemm_map
 
 @cache
 def traced(order: str, group: int) -> GemmReads:
-    """Of 4 x 4 tiles, 4 programs at a time, in a cache of what 5 of them read in a step along K."""
+    """Return reads of 4 x 4 tiles, 4 programs at a time; the cache holds what 5 read in a step along K."""
     a, b = torch.ones(64, 32, dtype=torch.float16), torch.ones(32, 64, dtype=torch.float16)
     step = trace(gemm.launch(a, b, tile=(16, 16, 16), launch_order=order, group=group))[0]
     return reads_of(step, resident=4, cache_bytes=2560)
@@ -38,7 +38,7 @@ def by_order(group: int = 2) -> Mapping[str, GemmReads]:
 
 
 def made(m: int, n: int, k: int, tile: int, resident: int) -> GemmReads:
-    """Reads such as a trace row by row gives, without one."""
+    """Make reads like those of a row-by-row trace, without tracing."""
     programs = tuple(
         ProgramReads(
             (Block(row, min(row + tile, m), 0, k),),
@@ -64,7 +64,7 @@ HARD = {
 
 
 def colors(figure: Figure, panel: int) -> list[list[str]]:
-    """Of A (0), B (1) or the output (2): the color of each tile."""
+    """Return the color of each tile of A (0), B (1) or the output (2)."""
     (mesh,) = (one for one in figure.axes[panel].collections if isinstance(one, QuadMesh))
     return [[to_hex(color) for color in row] for row in np.asarray(mesh.get_array())]
 
@@ -95,11 +95,11 @@ def test_output_tiles_of_running_programs_are_highlighted(
 def test_the_color_of_a_read_tile_grows_with_the_programs_that_share_it() -> None:
     now, untouched = PALETTES["light"].series[1], PALETTES["light"].grid
     by_rows = gemm_map_figure(by_order(), "by_rows", 4, theme="light")
-    assert places(colors(by_rows, 0), now) == {(0, 0), (0, 1)}  # a row of A, by all four
+    assert places(colors(by_rows, 0), now) == {(0, 0), (0, 1)}  # all four read one row of A
     assert places(colors(by_rows, 0), untouched) == {(row, k) for row in (1, 2, 3) for k in (0, 1)}
     assert not places(colors(by_rows, 1), now) | places(
         colors(by_rows, 1), untouched
-    )  # all of B, by one each
+    )  # one program reads each column of B
     assert {"×4", "×1"} <= texts(by_rows)
     grouped = gemm_map_figure(by_order(), "grouped", 4, theme="light")
     assert places(colors(grouped, 0), now) == {(row, k) for row in (0, 1) for k in (0, 1)}

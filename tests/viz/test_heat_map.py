@@ -1,4 +1,4 @@
-"""The heat map: every cell in the color of how often its element is touched."""
+"""The heat map: the color of a cell says how often its element is touched."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from workbench.viz.base.style import THEMES, Theme
 
 
 def shades(trace: StepTrace, argument: str, kind: str | None = None) -> Any:
-    """A number for each color of a figure's cells, (rows, columns)."""
+    """Return the color of each cell as a number, (rows, columns)."""
     colors = cells(heat_map(trace, argument, kind), 0).astype(int)
     return colors @ [1 << 16, 1 << 8, 1]
 
@@ -50,7 +50,7 @@ def test_colors_of_larger_counts_contrast_more_with_the_background() -> None:
         steps = [contrast(color, table[0]) for color in table[2:]]
         assert len(table) == 256
         assert steps == sorted(steps)
-        assert contrast(table[2], table[1]) > 1.2  # the least touched from those not touched
+        assert contrast(table[2], table[1]) > 1.2  # touched least against not touched
         assert steps[-1] / steps[0] > 4
 
 
@@ -88,7 +88,7 @@ def test_counts_far_apart_are_colored_by_their_ratio() -> None:
 
 
 def skewed(counts: Any) -> StepTrace:
-    """A program that loads element i of x as often as `counts[i]` says."""
+    """Return the trace of a program that loads element i of x `counts[i]` times."""
     import torch
 
     from tests.viz.test_accesses import synthetic
@@ -137,7 +137,7 @@ def test_facts_describe_the_element_under_the_pointer() -> None:
     widget.canvas.set_state({"hovered": {"panel": 1, "row": 0, "column": 1}})
     assert widget.facts[1] == "totals[1]: touched 12 times."
     assert widget.facts[2].endswith("program 0 at access 2, 1 at access 2, 2 at access 2.")
-    widget.argument.value = "x"  # nothing is under the pointer any more
+    widget.argument.value = "x"  # the pointer is over no element now
     assert len(widget.facts) == 1
 
 

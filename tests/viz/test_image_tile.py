@@ -1,4 +1,4 @@
-"""A tile of a convolution's matrix on its image: each count is drawn, texts fit, sliders move it."""
+"""A tile of a convolution's matrix on its image: counts are drawn, texts fit, sliders move the tile."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def made(
     cols: tuple[int, int] = (3, 6),
     padding: int = 1,
 ) -> ImageTile:
-    """A tile that reads something, some of it in padding, as no real one does."""
+    """Make a tile whose reads, some of them in padding, are invented."""
     valid = np.ones(shape, dtype=bool)
     valid[:, 0] = valid[rows[0], cols[0]] = False
     reads = np.zeros((images, size[0] + 2 * padding, size[1] + 2 * padding), dtype=np.int64)
@@ -54,7 +54,7 @@ HARD = {
 
 
 def numbers(figure: Figure, panel: int) -> Counter[str]:
-    """The numbers in the cells of a panel."""
+    """Count the numbers in the cells of a panel."""
     found: Counter[str] = Counter()
     for one in figure.axes[panel].collections:
         if isinstance(one, PathCollection):
@@ -89,7 +89,7 @@ def test_the_tile_and_padding_have_their_colors(theme: Theme) -> None:
     assert matrix[palette.series[1]] == 1
     assert colors(figure, 0)[4][3] == palette.series[1]
     image = colors(figure, 1)
-    assert image[1][1] == palette.series[0]  # what is read most often
+    assert image[1][1] == palette.series[0]  # the pixel that is read most often
     assert image[2][2] == palette.grid
     assert len({image[0][0], image[0][1], image[2][2], image[1][1]}) == 4
 

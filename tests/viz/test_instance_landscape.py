@@ -44,7 +44,7 @@ CELL = 74.0
 
 
 def bars(figure: Figure) -> list[tuple[str, float]]:
-    """Color, or that it is hollow, and height of each bar."""
+    """Return color (or "hollow") and height of each bar."""
     _, drawn = figure.axes[0].collections
     assert isinstance(drawn, PolyCollection)
     colors = [to_hex(color, keep_alpha=True) for color in np.asarray(drawn.get_facecolor())]
@@ -59,7 +59,7 @@ def bars(figure: Figure) -> list[tuple[str, float]]:
 def test_bars_show_speeds_in_the_colors_of_limits(theme: Theme) -> None:
     registers, shared, _, blocks, *_ = PALETTES[theme].series
     drawn = bars(instance_landscape_figure(CASE, ABOUT, theme=theme))
-    # 64 x 64, then 128 x 256: the fastest first. Of 256 x 256 there is no time, and no bar.
+    # 64 x 64, then 128 x 256, each with the fastest first; 256 x 256 was not timed and has no bar.
     assert drawn == [
         (blocks, 0.5), ("hollow", pytest.approx(0.06)), (registers, 1.0), (shared, 0.25),
     ]  # fmt: skip
@@ -112,7 +112,7 @@ def test_the_description_gives_the_counts() -> None:
 
 
 def many(limits: int) -> list[LandscapeInstance]:
-    """Ten sides by ten, with so many limits."""
+    """Return 10 x 10 tile sizes with `limits` different limits."""
     return [
         instance(f"{m} x {n}", (16 * m, 16 * n), ms=0.001 * (m + n), limited_by=f"limit {(m + n) % limits}")
         for m in range(1, 11)
@@ -120,7 +120,7 @@ def many(limits: int) -> list[LandscapeInstance]:
     ]
 
 
-# As many labels as the legend can have, with texts of any length.
+# As many labels as the legend can have, one of them long.
 EVERY_LIMIT = [
     *CASE,
     *(

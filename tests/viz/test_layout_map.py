@@ -1,4 +1,4 @@
-"""The layout map: each cell has its lane's color and its register's number, each hover its place in words."""
+"""The layout map: a cell has its lane's color and its register's number, and hovering describes its place."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ WARP_GROUP = Layout(
 
 
 def blocked(rows: int, columns: int, warps: int = 4) -> Layout:
-    """Lanes along rows, the rest in registers; warps one below the other."""
+    """Return a layout with lanes along rows, warps one below the other, and the rest in registers."""
     lanes = [(0, 1 << bit) for bit in range(5) if 1 << bit < columns]
     lanes += [(1 << bit, 0) for bit in range(5 - len(lanes))]
     below = 1 << (5 - sum(1 for _, column in lanes if column))
@@ -74,7 +74,7 @@ CUBE = Layout(
     lane_bases=((0, 0, 1), (0, 0, 2), (0, 0, 4), (0, 1, 0), (0, 2, 0)),
     warp_bases=((1, 0, 0),),
 )
-# 32 columns of fp32, the phase of the swizzle changes from row to row.
+# 32 columns of fp32; the phase of the swizzle changes from row to row.
 SWIZZLED = SharedLayout(
     "#ttg.swizzled_shared<{vec = 4, perPhase = 1, maxPhase = 8, order = [1, 0]}>",
     (8, 32),
@@ -107,13 +107,13 @@ ALL: dict[str, Layout | SharedLayout] = {
 
 
 def cells(figure: Figure) -> list[list[str]]:
-    """The colors of the grid."""
+    """Return the colors of the grid."""
     image = np.asarray(figure.axes[0].images[0].get_array())
     return [[to_hex(color) for color in row] for row in image.tolist()]
 
 
 def in_cells(figure: Figure) -> dict[tuple[float, float], str]:
-    """The texts in the grid by row and column."""
+    """Return the texts in the grid by row and column."""
     return {
         (text.get_position()[1] - 0.5, text.get_position()[0] - 0.5): text.get_text()
         for text in figure.axes[0].texts
@@ -129,7 +129,7 @@ def test_each_cell_has_the_color_of_its_lane_and_the_number_of_its_register(them
         (place,) = ACCUMULATOR.holders(row, column)
         assert drawn[row][column] == colors[place.lane]
         assert written[row, column] == f"L{place.lane}\nr{place.register}"
-    # The manual's own example: the first row is lanes 0 to 3, two elements each.
+    # In the manual's example, lanes 0 to 3 hold the first row, two elements each.
     assert [written[0, column] for column in range(4)] == ["L0\nr0", "L0\nr1", "L1\nr0", "L1\nr1"]
 
 
@@ -160,7 +160,7 @@ def test_warps_are_named_where_their_elements_begin() -> None:
 
 @pytest.mark.parametrize(("size", "is_outlined"), [(128, True), (256, False)])
 def test_outlines_of_warps_never_hide_what_they_surround(size: int, is_outlined: bool) -> None:
-    """A warp of one row: of large tiles its outlines would be all that is seen."""
+    """A warp holds one row here: outlines would cover the cells of a large tile."""
     layout = blocked(size, size)
     figure = layout_map(layout, theme="light")
     figure.canvas.draw()
@@ -220,7 +220,7 @@ def test_shared_memory_is_colored_by_bank() -> None:
     figure = layout_map(SWIZZLED)
     drawn, written, colors = cells(figure), in_cells(figure), number_colors(32)
     for row, column in np.ndindex(8, 32):
-        bank = column ^ 4 * row  # vectors of 4 elements change places by the row's number
+        bank = column ^ 4 * row  # vectors of 4 elements are exchanged by the row number
         assert drawn[row][column] == colors[bank]
         assert written[row, column] == str(bank)
 
@@ -286,7 +286,7 @@ def test_an_unknown_theme_raises() -> None:
 
 
 def numbers(array: dict[str, Any]) -> np.ndarray[Any, Any]:
-    """An array as the browser gets it."""
+    """Return an array as the browser receives it."""
     return np.frombuffer(array["bytes"], array["dtype"]).reshape(array["shape"])
 
 
@@ -344,5 +344,5 @@ def test_the_mime_bundle_has_the_picture_and_its_description() -> None:
 
 
 def test_drawn_texts_finds_the_texts_of_a_figure() -> None:
-    """The checks above would see nothing if this were empty."""
+    """The checks of overlaps would pass trivially if no text were found."""
     assert len(drawn_texts(layout_map(ACCUMULATOR))) > 16 * 8

@@ -1,4 +1,4 @@
-"""The numerics figures and the microscope: the lines are the errors, and every control shows."""
+"""The numerics figures and the microscope: lines show the errors, and every control has an effect."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ FIGURES = {
 
 
 def markers(panel: Axes, color: str, *, hollow: bool = False) -> dict[float, float]:
-    """Where a series' markers are."""
+    """Return the places of a series' markers, x to y."""
     found: dict[float, float] = {}
     for line in panel.lines:
         is_hollow = line.get_markerfacecolor() != color
@@ -93,7 +93,7 @@ def test_a_line_marks_where_a_sum_stops_growing() -> None:
     assert "one by one stops at 2,048" in texts(summation_errors(ONES))
     assert stop_lines(summation_errors(ONES)) == [2048]
     assert stop_lines(summation_errors(ONES, count=2048)) == []
-    # The last of many random numbers is lost by chance, which is no stop.
+    # Losing only the last of many numbers is chance, not a stop.
     lost = replace(ONES, curves=tuple(replace(curve, stagnation=2**16 - 1) for curve in ONES.curves))
     assert stop_lines(summation_errors(lost)) == []
 
@@ -180,7 +180,7 @@ def test_each_control_changes_the_picture_and_the_facts(widget: NumericsWidget) 
     assert widget.facts[1] == "one by one: 1024, error 0 ULP, relative 0."
     widget.dtype.value = "bf16"
     seen.append((widget.picture.png, widget.facts))
-    assert widget.count.value == 1024  # what was chosen stays
+    assert widget.count.value == 1024  # the chosen count stays
     assert widget.facts[1] == (
         "one by one: 256, error 96 ULP, relative 0.75; adding changes nothing from element 256 on."
     )

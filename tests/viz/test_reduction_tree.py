@@ -1,4 +1,4 @@
-"""The reduction tree: each value that is combined has its line, stages step, and what is folded is said."""
+"""The reduction tree: each combined value has a line, stages can be stepped, and folding is described."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def along(*columns: int) -> Bases:
 
 
 LANES = along(4, 8, 16, 32, 64)
-# As Triton has tiles of these shapes, in 1, 4, 4 and 8 warps.
+# Layouts of Triton for tiles of these shapes, in 1, 4, 4 and 8 warps.
 LINE = laid((1, 32), (), along(1, 2, 4, 8, 16))
 FOUR = laid((4, 256), along(1, 2) + down(2), LANES, along(128) + down(1))
 SIXTEEN = laid((16, 64), along(1, 2) + down(8), along(4, 8, 16, 32) + down(1), down(2, 4))
@@ -69,7 +69,7 @@ ALL = {
 
 
 def lines(figure: Figure) -> Counter[str]:
-    """How many lines there are of each color."""
+    """Count the lines of each color."""
     (found,) = (each for each in figure.axes[0].collections if isinstance(each, LineCollection))
     return Counter(to_hex(color) for color in np.asarray(found.get_colors()))
 
@@ -85,7 +85,7 @@ def cells(figure: Figure) -> list[str]:
 
 
 def said(figure: Figure) -> str:
-    """What stands above the tree, on one line."""
+    """Return the texts above the tree on one line."""
     return " ".join(text.get_text() for text in figure.texts)
 
 
@@ -105,7 +105,7 @@ def test_each_value_that_is_combined_has_a_line_to_its_result(theme: Theme) -> N
     assert lines(figure) == {PALETTES[theme].muted: 32 + 16 + 8 + 4 + 2}
     assert list(Counter(height for _, height in dots(figure)).values()) == [16, 8, 4, 2, 1]
     assert cells(figure) == list(number_colors(32, theme))
-    # Of one warp: registers, lanes; of both: stored, loaded and combined.
+    # Lines of one warp: registers, then lanes. Lines of both warps: stored, then loaded and combined.
     four = reduction_tree(reduction.tree(FOUR), theme=theme)
     assert lines(four).total() == 32 + (32 + 16 + 8 + 4 + 2) + 2 + 2
     assert cells(four) == [color for color in number_colors(32, theme) for _ in range(4)]
@@ -113,7 +113,7 @@ def test_each_value_that_is_combined_has_a_line_to_its_result(theme: Theme) -> N
 
 def test_a_result_stands_in_the_column_of_the_first_lane_that_has_it() -> None:
     figure = reduction_tree(reduction.tree(SIXTEEN), 3)
-    # Row 3 is in the upper half of warp 1's lanes.
+    # The upper half of the lanes of warp 1 holds row 3.
     assert {str(lane) for lane in range(16, 32)} <= texts(figure)
     assert cells(figure)[::4] == list(number_colors(32)[16:])
     columns = sorted({across for across, _ in dots(figure)})
@@ -208,7 +208,7 @@ def test_the_chosen_stage_is_highlighted_and_later_ones_are_pale(theme: Theme) -
     assert colors == {palette.muted: 32, palette.series[1]: 32, pale: 16 + 8 + 4 + 2 + 4}
     assert contrast(pale, palette.background) < contrast(palette.muted, palette.background) / 2
     widget.stage.value = 7
-    # The stage in which warps meet begins with what they store.
+    # The stage across warps begins with their stores.
     assert lines(widget.draw(theme).figure)[palette.series[1]] == 4
 
 

@@ -26,7 +26,7 @@ MakePoint = Callable[..., Point]
 
 
 def markers(figure: Figure) -> list[Line2D]:
-    """The series of measured points: ridge points are diamonds, own kernels stars."""
+    """Return the series of measured points; ridge points are diamonds, own kernels stars."""
     return [line for line in figure.axes[0].get_lines() if line.get_marker() not in ("None", "D")]
 
 
@@ -61,7 +61,7 @@ def test_roofs_and_ridges_are_named_with_their_values(ceilings: Ceilings) -> Non
     assert {"bf16 710 TFLOP/s", "fp16 700 TFLOP/s", "tf32 400 TFLOP/s", "fp32 51 TFLOP/s"} <= written
     assert "best vendor rate seen" in written
     assert "memory bandwidth 4.25 TB/s" in written
-    # fp16's and bf16's lie on the same pixels: they share a text.
+    # The ridges of fp16 and bf16 lie on the same pixels: they share a text.
     assert {"ridge fp32 12 FLOP/byte", "ridge fp16 165, bf16 167 FLOP/byte"} <= written
 
 
@@ -255,7 +255,7 @@ def test_integers_beyond_64_bits_are_drawn(ceilings: Ceilings, make_point: MakeP
 
 
 def crowd(make_point: MakePoint, dtypes: list[str]) -> tuple[Ceilings, list[Point]]:
-    """Of twelve providers, eleven operators, four devices; and thirty kernels of one's own at one place."""
+    """Make points of 12 providers, 11 operators and 4 devices, and 30 own kernels at one place."""
     chosen = random.Random(3)
     roofs = Ceilings(
         4e12, {name: 1e12 * 1.9**i for i, name in enumerate(dtypes)}, "some GPU", "2026-01-31", True
@@ -299,7 +299,9 @@ def test_a_crowded_figure_has_no_overlap_and_counts_omitted_labels(make_point: M
         assert outside(figure) == []
         written = texts(figure)
         labels = {point.label for point in points}
-        missing = len(labels) - len(labels & written)  # each has a series of its own, but all of mine are one
+        missing = len(labels) - len(
+            labels & written
+        )  # each point has a series of its own, all own kernels share one
         ridges = sum(text.startswith("ridge") for text in written)
         if figure.axes[0].get_xlabel() == "bytes moved":
             assert f"{missing} labels had no room." in caption(figure)

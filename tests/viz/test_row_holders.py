@@ -1,4 +1,4 @@
-"""Who holds a row: each lane has its row's number and color, and those that share row 0 have a frame."""
+"""The lanes that hold a row: each has its row's number and color, and those that share row 0 a frame."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from workbench.viz.layouts.row_holders import describe_row_holders, row_holders_
 
 
 def powers(least: int, count: int, dimension: int) -> tuple[tuple[int, int], ...]:
-    """So many bits along a dimension, from `least` on."""
+    """Return `count` bases along a dimension: `least` and its doublings."""
     steps = [least << bit for bit in range(count)]
     return tuple((step, 0) if dimension == 0 else (0, step) for step in steps)
 
@@ -37,7 +37,7 @@ NOTES = {"warp": "5 shuffles"}
 
 
 def frames(figure: Figure) -> list[list[tuple[float, float, float]]]:
-    """For each grid, lane, warp and number of lanes of every frame."""
+    """Return lane, warp and number of lanes of every frame, a list for each grid."""
     return [
         [(p.get_x(), p.get_y(), p.get_width()) for p in axes.patches if isinstance(p, Rectangle)]
         for axes in figure.axes

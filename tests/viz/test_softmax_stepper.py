@@ -1,4 +1,4 @@
-"""The stepper of the online softmax: bars where the scores are, the state in figures and in words."""
+"""The stepper of the online softmax: scores as bars, and the state in numbers and in words."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from workbench.viz.base.style import PALETTES, THEMES, Theme, figure_png
 from workbench.viz.numerics.softmax_stepper import SoftmaxStepperWidget, describe_softmax_steps, softmax_steps
 
 INF, NAN = float("inf"), float("nan")
-# Rises in the second block and stays in the third, which is ragged.
+# The maximum rises in the second block and stays in the third, which is ragged.
 ROW = [0.0, 1.0, -1.0, 0.5, 3.0, 2.0, 0.0, 1.0, 2.5, 1.5]
 
 
@@ -66,7 +66,7 @@ def hard(name: str) -> OnlineSoftmax:
 
 
 def bars(figure: Figure, panel: int) -> list[tuple[str, list[tuple[int, float]]]]:
-    """Of each layer of bars: its color, and the score and the height of each bar."""
+    """Return each layer of bars: its color, and the score and height of each bar."""
     found = []
     for layer in figure.axes[panel].collections:
         if isinstance(layer, PolyCollection):
@@ -77,13 +77,13 @@ def bars(figure: Figure, panel: int) -> list[tuple[str, list[tuple[int, float]]]
 
 
 def table(figure: Figure, name: str) -> str:
-    """The value beside a name in the tables below the panels."""
+    """Return the value beside a name in the tables below the panels."""
     written = [text.get_text() for text in figure.texts]
     return str(written[written.index(name) + 1])
 
 
 def legend(axes: Axes) -> list[str]:
-    """The texts of a panel's legend."""
+    """Return the texts of a panel's legend."""
     found = axes.get_legend()
     return [text.get_text() for text in found.get_texts()] if found else []
 

@@ -1,4 +1,4 @@
-"""The source lens: what a line did, where its values lie and what it became, of a real kernel."""
+"""The source lens of a real kernel: each line's accesses, layouts and instructions."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def product_kernel(a_pointer, b_pointer, c_pointer, m, n, k, TILE: tl.constexpr)
 
 @dataclass(frozen=True)
 class Seen:
-    """One step as the lenses see it."""
+    """Trace, compiled code and source of one step."""
 
     trace: StepTrace
     compiled: dict[str, CompiledStep]
@@ -86,7 +86,7 @@ def layout_of(tensor: TensorLayout, target: str) -> Layout | SharedLayout | None
 
 
 def line_of(seen: Seen, text: str) -> int:
-    """The place of the first line with that text, all functions' lines counted from 0."""
+    """Return the number of the first line with that text; lines of all functions are counted from 0."""
     lines = [line for function in seen.source for line in function.text.splitlines()]
     return next(number for number, line in enumerate(lines) if text in line)
 
@@ -97,7 +97,7 @@ def facts_at(widget: SourceLensWidget, seen: Seen, text: str) -> str:
 
 
 def bars(figure: Figure) -> list[float]:
-    """The widths of the bars, from the top."""
+    """Return the widths of the bars, from the top."""
     patches = [patch for patch in figure.axes[0].patches if isinstance(patch, Rectangle)]
     return [patch.get_width() for patch in patches]
 
@@ -134,17 +134,17 @@ def test_a_line_that_calls_a_tile_operator_includes_its_accesses(seen: Seen) -> 
 
 
 def test_lines_of_one_statement_are_merged(seen: Seen) -> None:
-    """The interpreter puts a call on its first line, the compiler this one on that of the last argument."""
+    """The interpreter gives a call its first line; the compiler gives this one the last argument's line."""
     first = line_of(seen, "transfer.store(")
     lines = {each.line - seen.source[0].line for each in seen.compiled["sm_90"].instructions}
-    assert first + 1 in lines  # else this test shows nothing
+    assert first + 1 in lines  # otherwise this test would prove nothing
     widget = SourceLensWidget(*seen.all)
     said = facts_at(widget, seen, "transfer.store(")
     assert facts_at(widget, seen, "c_pointer, rows") == said
     scene = widget.canvas.scene
     assert scene["firsts"][first : first + 4] == [first, first, first, first + 3]
     assert scene["targets"][0]["lineInstructions"][first + 1] == []
-    # A head of several lines; a body is not part of it, and the lines of a definition stay by themselves.
+    # The condition of an `if` is merged, its body is not; lines of a definition stay separate.
     text = "def product_kernel(\n    a\n):\n    if (a\n            > 1):\n        b = 1\n    return a\n"
     source = [SimpleNamespace(name="product_kernel", file="", line=1, text=text)]
     assert SourceLensWidget(seen.trace, seen.compiled, source).canvas.scene["firsts"] == [0, 1, 2, 3, 3, 5, 6]
@@ -224,7 +224,7 @@ def test_layouts_of_indices_and_masks_are_marked_as_index(seen: Seen) -> None:
     def of(operation: str, dtype: str, memory: Literal["register", "shared"] = "register") -> TensorLayout:
         return TensorLayout(operation, line, (), (16,), dtype, memory, text, "blocked")
 
-    # The last one has the layout, shape and type of an index too.
+    # The last load has the layout, shape and dtype of an index.
     tensors = (
         *(of("arith.addi", "i64"), of("arith.cmpi", "i1"), of("tt.addptr", "!tt.ptr<f16>")),
         *(of("tt.load", "i16"), of("ttg.local_alloc", "i32", "shared"), of("arith.addi", "i32")),
@@ -333,7 +333,7 @@ def test_at_most_four_targets_can_be_chosen(seen: Seen) -> None:
     assert [box.disabled for box in widget.targets.values()] == [False, False, False, True, True, False]
     widget.targets["way 0"].value = False
     assert not any(box.disabled for box in widget.targets.values())
-    assert widget.canvas.scene["targets"][0]["notes"] == ["sm_90"]  # another name than the target's
+    assert widget.canvas.scene["targets"][0]["notes"] == ["sm_90"]  # the name differs from the target's
 
 
 def test_a_compile_error_is_shown_and_other_targets_stay(seen: Seen) -> None:
@@ -444,7 +444,10 @@ def test_errors_name_the_wrong_choice(seen: Seen) -> None:
 @pytest.mark.parametrize(
     ("file", "place"),
     [
-        ("/anywhere/ipykernel_123/4567890.py", "a notebook cell"),  # its name says nothing to the reader
+        (
+            "/anywhere/ipykernel_123/4567890.py",
+            "a notebook cell",
+        ),  # the file name means nothing to the reader
         ("/anywhere/kernels.py", "kernels.py"),
     ],
 )

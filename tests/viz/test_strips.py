@@ -1,4 +1,4 @@
-"""The strips: each byte that lanes ask for is filled in its sector, each word stands in its bank and pass."""
+"""The strips: requested bytes are filled in their sectors, and words stand in their bank and pass."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def load(
     first: int = 0,
     active: int | None = None,
 ) -> Coalescing:
-    """One warp loads elements `stride` apart, of which the first `active` lie in the tensor."""
+    """Return the coalescing of a warp that loads elements `stride` apart, of which `active` are unmasked."""
     registers = each.bit_length() - 1
     count = lanes * each
     layout = Layout(
@@ -55,7 +55,7 @@ def load(
 def moved(
     kind: str = "plain", *, columns: bool = True, bits: int = 32, target: str = "sm_90"
 ) -> BankConflicts:
-    """A 32 × 32 tile of fp32, read by one warp a column (or vectors of rows) at a time."""
+    """Return the conflicts of a warp that reads a 32 × 32 fp32 tile by columns (or vectors of rows)."""
     swizzle = {"plain": [(1, 0), (2, 0), (4, 0)], "swizzled": [(1, 4), (2, 8), (4, 16)]}[kind]
     rows = [(0, 1), (0, 2), (0, 4), (0, 8), (0, 16), *swizzle, (8, 0), (16, 0)]
     shared = SharedLayout("#ttg.swizzled_shared<{...}>", (32, 32), 32, tuple(rows), ())
@@ -70,7 +70,7 @@ def moved(
 
 
 def filled(figure: Figure, colors: set[str]) -> list[Rectangle]:
-    """The rectangles in one of these colors."""
+    """Return the rectangles in one of these colors."""
     patches = [patch for patch in figure.axes[0].patches if isinstance(patch, Rectangle)]
     return [patch for patch in patches if to_hex(patch.get_facecolor()) in colors]
 
@@ -178,7 +178,7 @@ def test_lanes_that_share_a_word_share_a_cell() -> None:
     )
     written = texts(bank_strip(shared))
     assert "0+" in written
-    assert "1" in written  # as a bank's number only
+    assert "1" in written  # only as the number of a bank
     assert "31" in written
 
 

@@ -44,13 +44,13 @@ def linear(color: str) -> Color:
 
 
 def contrast(first: str, second: str) -> float:
-    """WCAG 2.1's contrast ratio, 1 to 21."""
+    """Return WCAG 2.1's contrast ratio, 1 to 21."""
     dark, bright = sorted(float(linear(color) @ [0.2126, 0.7152, 0.0722]) for color in (first, second))
     return (bright + 0.05) / (dark + 0.05)
 
 
 def lab(color: Color) -> Color:
-    """CIE L*a*b* (D65) of a linear RGB color."""
+    """Return CIE L*a*b* (D65) of a linear RGB color."""
     to_xyz = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])
     xyz = to_xyz @ color / np.array([0.9505, 1.0, 1.089])
     x, y, z = np.where(xyz > 0.008856, np.cbrt(xyz), 7.787 * xyz + 16 / 116)
@@ -115,7 +115,9 @@ def test_powers_of_ten_on_a_logarithmic_axis_are_typeset() -> None:
         ticks = [*axes.get_xticklabels(), *axes.get_yticklabels()]
     written = [tick for tick in ticks if tick.get_text()]
     assert written
-    assert max(tick.get_window_extent().width for tick in written) < 50  # not the formula's source
+    assert (
+        max(tick.get_window_extent().width for tick in written) < 50
+    )  # the source text of a formula would be wider
 
 
 def test_interleaved_figures_do_not_influence_one_another() -> None:
@@ -161,7 +163,7 @@ def test_text_on_a_series_color_is_legible(theme: viz.style.Theme) -> None:
 
 
 def test_a_fallback_font_draws_glyphs_that_the_first_one_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Neither is in DejaVu Sans. STIXGeneral, which comes with matplotlib too, has one, the other not in bold.
+    # DejaVu Sans has neither. STIXGeneral, also part of matplotlib, has the first; the second not in bold.
     sign, thin = "\u29b6", "\u1d84"
     assert drawable(f"a {sign}") == r"a \u29b6"
     monkeypatch.setattr(style, "FALLBACK_FONTS", ("no such font", "STIXGeneral"))
@@ -169,7 +171,7 @@ def test_a_fallback_font_draws_glyphs_that_the_first_one_lacks(monkeypatch: pyte
     with viz.figure_style():
         figure, axes = new_figure()
         axes.set(title=sign, xlabel=sign)
-    assert viz.figure_png(figure)  # with no warning of a missing glyph, which fails a test
+    assert viz.figure_png(figure)  # a warning of a missing glyph would fail the test
 
 
 @pytest.mark.parametrize(
@@ -177,7 +179,7 @@ def test_a_fallback_font_draws_glyphs_that_the_first_one_lacks(monkeypatch: pyte
     [
         ("2^12 × µs", "2^12 × µs"),
         ("x\ny\t", r"x\ny\t"),
-        ("\ud800\x00", r"\ud800\x00"),  # half a pair; a NUL
+        ("\ud800\x00", r"\ud800\x00"),  # half a surrogate pair; a NUL
         ("", ""),
     ],
 )

@@ -1,4 +1,4 @@
-"""The tile explorer's figure, its words and its widget, of numbers that a test chooses."""
+"""The tile explorer's figure, description and widget, for numbers chosen by the tests."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def test_the_bound_is_the_lower_roof(explored: ExploredTile) -> None:
     few = replace(explored, wave_intensity=100.0)
     assert few.bound == "memory"
     assert few.predicted == pytest.approx(100 * 4.25e12)
-    idle = replace(few, share=0.5)  # half of the units idle: what the others compute is the lower roof
+    idle = replace(few, share=0.5)  # half of the SMs idle: the others' compute rate is the lower roof
     assert idle.bound == "compute"
     assert idle.predicted == pytest.approx(3.5e14)
 
@@ -222,7 +222,7 @@ def test_a_kernel_without_matrix_instructions_says_so(explored: ExploredTile) ->
 
 
 class Explorer:
-    """Stands for the compiler, and counts."""
+    """Stand-in for the compiler that counts its calls."""
 
     def __init__(self, explored: ExploredTile) -> None:
         self.explored, self.asked = explored, 0
@@ -313,7 +313,7 @@ def test_a_measured_speed_replaces_the_recorded_one(explorer: Explorer, explored
     assert widget.picture.png != before.png
     assert "measured: this tile 670 TFLOP/s" in widget.picture.alt
     assert "recorded" not in widget.picture.alt
-    widget.controls["group"].value = 1  # was not measured
+    widget.controls["group"].value = 1  # this choice was not measured
     assert "recorded: cuBLAS" in widget.picture.alt
 
 

@@ -1,4 +1,4 @@
-"""The tile map: drawn from the accesses of a real kernel, right for full, ragged and tiny problems."""
+"""The tile map, drawn from the accesses of a real kernel for full, ragged and tiny problems."""
 
 from __future__ import annotations
 
@@ -70,14 +70,14 @@ def test_the_labels_of_controls_are_aligned() -> None:
 
 
 def one(offsets: Sequence[int], program: int = 0, argument: str = "x_pointer", **changes: Any) -> Access:
-    """A load of all these elements."""
+    """Return a load of these elements."""
     places = np.array(offsets, dtype=np.int64)
     access = Access("load", (program, 0, 0), argument, places, np.ones(len(places), dtype=bool), 1)
     return replace(access, **changes)
 
 
 def numbers(figure: Figure) -> list[Text]:
-    """The programs' numbers, not the ticks'."""
+    """Return the texts with numbers of programs, without those of ticks."""
     ticks = {id(text) for text in figure.axes[0].get_xticklabels()}
     return [text for text in drawn_texts(figure) if text.get_text().isdigit() and id(text) not in ticks]
 

@@ -1,4 +1,4 @@
-"""The trace map: every cell in the color of what the shown program, and those before it, do to it."""
+"""The trace map: the color of a cell says what the shown program and those before it do to its element."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from workbench.viz.base.style import PALETTES, THEMES, Theme
 
 
 def cells(figure: Figure, panel: int) -> Any:
-    """The colors of a panel's cells, (rows, columns, 3)."""
+    """Return the colors of a panel's cells, (rows, columns, 3)."""
     return figure.axes[panel].images[0].get_array()
 
 
@@ -71,7 +71,7 @@ def test_texts_neither_overlap_nor_leave_the_figure(name: str, theme: Theme) -> 
 
 
 def test_a_row_one_pixel_high_is_visible_inside_its_outline() -> None:
-    """Masked lanes below make it as thin as that."""
+    """The masked lanes below make the row of the tensor so thin."""
     figure = trace_map(transpose(1, 3000, 128), 0, theme="light")
     figure.canvas.draw()
     pixels = np.asarray(figure.canvas.buffer_rgba())[..., :3]  # type: ignore[attr-defined] # Agg's canvas has it
@@ -159,7 +159,7 @@ def test_picture_and_facts_follow_the_browser() -> None:
 
 def test_an_earlier_access_of_the_same_program_is_paler_than_the_one_shown() -> None:
     widget = TraceMapWidget(transpose(10, 6, 4), theme="light")
-    widget.step = 2  # of program 0, the store
+    widget.step = 2  # the store of program 0
     figure = widget.draw("light")
     x, y = cells(figure, 0)[0, 0], cells(figure, 1)[0, 0]
     assert is_color(y, ORANGE)
@@ -179,16 +179,16 @@ def test_a_function_that_returns_a_trace_is_called_again_on_redraw() -> None:
 
 
 def test_repeated_tiles_are_sent_once() -> None:
-    """Tiles that repeat are sent once: not a number for each element of each access."""
+    """The browser does not get a number for each element of each access."""
     scene = TraceMapWidget(EVERY["binned cells"]()).canvas.scene
     lanes = scene["footprints"]["rows"]["shape"][0]
-    assert lanes <= 8 * 128 * 128  # of 14 accesses: whole tiles, and those at two edges
+    assert lanes <= 8 * 128 * 128  # distinct tiles of 14 accesses: whole ones, and those at two edges
     assert sum(len(array["bytes"]) for array in scene["accesses"].values()) < 1000
 
 
 @pytest.mark.parametrize("theme", THEMES)
 def test_colors_of_kinds_and_tints_are_distinct(theme: Theme) -> None:
-    """Each kind at full strength from its own tints, from the background and from cells not touched."""
+    """The color of each kind differs from its tints, from the background and from cells not touched."""
     table = TraceMapWidget(add(), theme=theme).canvas.scene["colors"][theme]
     for bits in (1, 2, 4, 3):
         now, earlier, before = (table[level | bits] for level in (24, 16, 8))

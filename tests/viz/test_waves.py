@@ -29,7 +29,7 @@ HARD = {
 
 
 def strip(figure: Figure) -> list[list[str]]:
-    """The color of each slot, wave by wave."""
+    """Return the color of each slot, wave by wave."""
     (image,) = figure.axes[0].images
     return [[to_hex(color) for color in row] for row in np.asarray(image.get_array())]
 

@@ -84,7 +84,7 @@ def test_an_error_is_shown_in_words_and_the_last_picture_stays() -> None:
     assert widget.error == "power: got <2>. Take another."
     assert "power: got &lt;2&gt;. Take another." in widget.view.children[-3].value
     assert widget.picture is good
-    widget.power.value = 3  # an error of Python's own names the line that raised it
+    widget.power.value = 3  # an error raised by Python is shown with its line
     assert widget.error.startswith("ZeroDivisionError: ")
     assert "return 1 / (power - 3)" in widget.error
     widget.power.value = 0
@@ -106,7 +106,7 @@ def test_controls_set_together_are_drawn_once() -> None:
         widget.power.value = 2
         widget.theme.value = "dark"
     widget.redraw()
-    assert widget.draws == 2  # the first, and this one
+    assert widget.draws == 2  # the first drawing, and this one
 
 
 class Shows(FigureWidget):
@@ -140,7 +140,7 @@ def test_only_a_drawing_is_accepted(wrong: object) -> None:
         ({"alt": None}, "alt: got None"),
         ({"alt": 3}, "alt: got 3"),
         ({"alt": ""}, "alt: got ''"),
-        ({"facts": "a fact"}, "facts: got 'a fact'"),  # each of its letters would become a line
+        ({"facts": "a fact"}, "facts: got 'a fact'"),  # each letter would become a line
         ({"facts": None}, "facts: got None"),
         ({"facts": ["a fact", 3]}, r"facts\[1\]: got 3"),
     ],

@@ -1,4 +1,4 @@
-"""Every rung of attention is right, moves what lesson 11 says, and compiles without a spill."""
+"""Every rung of attention is correct, moves what lesson 11 says, and compiles without a spill."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ each_rung = pytest.mark.parametrize("name", LADDER)
 
 
 def launched(name: str, *given: torch.Tensor, from_end: bool = False) -> Launch:
-    """The rung with tiles small enough that a few rows are several."""
+    """Return the rung's launch with tiles so small that a few rows make several tiles."""
     options: dict[str, Any] = {"block_m": 16} if name == "whole_rows" else {"tile": (16, 32)}
     if name in ("causal", "grouped_queries"):
         options["from_end"] = from_end
@@ -66,7 +66,7 @@ def test_every_rung_computes_attention_for_any_lengths(
 
 @each_rung
 def test_every_rung_takes_heads_interleaved_in_memory(name: str) -> None:
-    """Rows of all heads lie together, and the output likewise."""
+    """The rows of all heads lie side by side in memory, those of the output too."""
     query, key, value = (
         tensor.transpose(1, 2).contiguous().transpose(1, 2)
         for tensor in tensors(2, 2, 2, 20, 35, 16, torch.bfloat16)
@@ -79,7 +79,7 @@ def test_every_rung_takes_heads_interleaved_in_memory(name: str) -> None:
 
 @pytest.mark.parametrize(("name", "tiles"), [("online", 64), ("causal", 36), ("grouped_queries", 36)])
 def test_rungs_visit_only_tiles_that_the_mask_leaves(name: str, tiles: int) -> None:
-    """Two products each; of 8 x 8 tiles, those on the diagonal and below."""
+    """Each tile has two products; of 8 x 8 tiles the causal mask leaves those on and below the diagonal."""
     given = tensors(1, 1, 1, 128, 128, 16, torch.float16)
     (trace,) = lens.trace(LADDER[name](*given, torch.empty_like(given[0]), tile=(16, 16)))
     assert len(list(trace.events(kind="dot"))) == 2 * tiles
@@ -119,7 +119,7 @@ def test_every_rung_uses_matrix_units_and_does_not_spill(name: str, target: str)
 
 
 def test_whole_rows_of_many_keys_spill() -> None:
-    """What lesson 11 says of a tile's scores."""
+    """The scores of a whole tile exceed the registers, as lesson 11 says."""
     query = torch.empty(1, 1, 64, 64, dtype=torch.float16)
     key = torch.empty(1, 1, 1024, 64, dtype=torch.float16)
     (step,) = lens.compile(LADDER["whole_rows"](query, key, key, torch.empty_like(query)), "sm_90")
@@ -171,7 +171,7 @@ def test_unsupported_dtypes_tiles_and_batches_raise() -> None:
 @pytest.mark.parametrize("is_causal", [False, True])
 @pytest.mark.parametrize("rung", ladder.RUNGS["scaled_dot_product_attention"])
 def test_rungs_called_by_suites_compute_what_the_operator_does(rung: str, is_causal: bool) -> None:
-    """As suites call them; each knows a causal mask, or none, and says so."""
+    """A rung either has a causal mask or none, and refuses the other."""
     query, key, value = (torch.randn(1, 2, 40, 16).half() for _ in range(3))
     build = ladder.RUNGS["scaled_dot_product_attention"][rung]
     if rung != "portable" and is_causal != (rung in ("causal", "grouped_queries")):

@@ -1,4 +1,4 @@
-"""Every rung computes what its operator does, and reads memory as its pattern says."""
+"""Every rung computes what its operator does, and reads memory in the order of its pattern."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_the_kernel_reads_where_the_pattern_says(pattern: str) -> None:
 
 
 def test_patterns_are_ordered_by_the_sectors_of_a_warp() -> None:
-    """Sectors of 32 bytes for the 32 lanes of a warp that load 4 bytes each."""
+    """The 32 lanes of a warp load 4 bytes each; a sector has 32 bytes."""
     sectors = [len({int(at) // 8 for at in ladder.places(name, 2**16)[:32]}) for name in ladder.PATTERNS]
     assert sectors == [4, 5, 8, 32, 32]
 
@@ -64,7 +64,7 @@ def test_errors_name_the_wrong_pattern_or_length() -> None:
 
 @pytest.mark.parametrize(("pattern", "length"), [("every_eighth", 2**29), ("every_second", 2**31)])
 def test_lengths_whose_places_exceed_32_bits_raise(pattern: str, length: int) -> None:
-    """The kernel would wrap around to places before the tensor."""
+    """The kernel's 32-bit offsets would wrap around to places before the tensor."""
     values = torch.empty(1).expand(length)
     with pytest.raises(InvalidArgumentError, match=f"length: got {length}"):
         ladder.copy_by(pattern, values, values)
@@ -121,7 +121,6 @@ def test_the_rung_computes_layer_norm(shape: tuple[int, int]) -> None:
 
 
 def test_softmax_rungs_read_the_rows_three_times_twice_and_once() -> None:
-    """Three times, twice and once: what the lesson predicts."""
     x = torch.randn(2, 9000)
     for rung, reads in (
         (row_ladder.softmax_three_reads, 3),

@@ -1,7 +1,7 @@
 """Reductions by thread, warp and block: who holds a row, what is exchanged, and the arithmetic of the kernel.
 
-Gluon is not interpreted. What the kernels compute is tested on a GPU (tests/gpu), and here by the kernel's
-own text, in which Triton's functions stand in for Gluon's: they are the same but for the layouts.
+Gluon is not interpreted. The results of the kernels are tested on a GPU (tests/gpu). Here the kernel's own
+text runs with Triton's functions in place of Gluon's, which differ in nothing but layouts.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def compiled(level: str, target: str, cols: int = 1024, reduction: str = "sum") 
 def test_each_level_uses_its_own_shuffles_and_shared_memory(target: str, reduction: str) -> None:
     thread, warp, block = (compiled(level, target, reduction=reduction) for level in LEVELS)
     assert thread.shuffles == 0
-    # A row is joined in as many steps as halve the lanes.
+    # Each shuffle halves the number of lanes that hold a part of the row.
     assert warp.shuffles == LANES[target].bit_length() - 1
     assert block.shuffles > 0
     for step, is_shared in ((thread, False), (warp, False), (block, True)):
@@ -62,7 +62,7 @@ def test_a_row_is_spread_over_the_threads_of_its_level(target: str) -> None:
     assert (thread.shape, thread.spread(1)) == ((256, 16), Spread(1, 1, 16))
     assert (warp.shape, warp.spread(1)) == ((4, 1024), Spread(1, lanes, 1024 // lanes))
     assert (block.shape, block.spread(1)) == ((4, 1024), Spread(4, lanes, 256 // lanes))
-    # Each place holds another element: nothing is loaded twice.
+    # Each register of each lane holds a different element: nothing is loaded twice.
     for tile in (thread, warp, block):
         assert tile.warps * tile.lanes * tile.registers == tile.shape[0] * tile.shape[1]
 
@@ -89,7 +89,7 @@ def test_a_short_row_fits_one_load_of_a_thread() -> None:
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_loads_are_as_wide_as_the_divisor_of_the_row(level: str) -> None:
-    x = torch.empty(64, 1004, dtype=torch.float16)  # 4 divides it
+    x = torch.empty(64, 1004, dtype=torch.float16)  # 1004 is a multiple of 4
     (step,) = lens.compile(reduction_levels.launch(x, level=level), "sm_90")
     assert step.widest("global load") == 64
     (step,) = lens.compile(reduction_levels.launch(x[:, 1:], level=level), "sm_90")
@@ -98,7 +98,7 @@ def test_loads_are_as_wide_as_the_divisor_of_the_row(level: str) -> None:
 
 @pytest.fixture(scope="module")
 def in_triton(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """The kernel's own text as one of Triton's, in which functions of Triton stand in for those of Gluon."""
+    """Return the kernel's own text as a Triton kernel, with functions of Triton in place of Gluon's."""
     text = inspect.getsource(compat.python_function(reduction_levels.reduction_level_kernel))
     text = text.replace("@gluon.jit", "@triton.jit").replace("gl.constexpr", "tl.constexpr")
     file = tmp_path_factory.mktemp("levels") / "in_triton.py"
@@ -130,7 +130,7 @@ STAND_INS = {
 
 
 def run_in_triton(kernel: Any, launch: Launch, reduction: str) -> torch.Tensor:
-    """What the launch computes, interpreted."""
+    """Return the result of the launch, interpreted."""
     (step,) = launch.steps
     meta = {**step.meta, **STAND_INS[reduction]}
     launch.outputs[0].fill_(float("nan"))
@@ -138,7 +138,7 @@ def run_in_triton(kernel: Any, launch: Launch, reduction: str) -> torch.Tensor:
 
 
 def laid(rows: int, cols: int, dtype: torch.dtype, layout: str) -> torch.Tensor:
-    """A matrix that lies so; elements that it does not have are NaN."""
+    """Return a matrix of this layout; memory between its elements holds NaN."""
     generator = torch.Generator().manual_seed(rows + cols)
     x = torch.randn(rows, cols, generator=generator).to(dtype)
     if layout == "transposed":
@@ -180,7 +180,7 @@ def test_integers_are_summed_exactly(in_triton: Any, level: str, rows: int, cols
 
 
 def assert_right(result: torch.Tensor, x: torch.Tensor, reduction: str) -> None:
-    """A maximum is exact; a sum within one rounding of the result and some of its terms' sum in fp32."""
+    """Check that a maximum is exact, and a sum off by its own rounding and that of an fp32 sum at most."""
     assert result.dtype == x.dtype
     if reduction == "amax":
         assert torch.equal(result, x.amax(1))
