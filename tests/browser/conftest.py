@@ -1,7 +1,7 @@
-"""A JupyterLab as `make lab` starts it, headless Chromium in front of it, and what tests ask of both.
+"""JupyterLab as `make lab` starts it, headless Chromium in front of it, and questions that tests ask of both.
 
-One server and one browser serve all tests, and neither can reach another machine. What a test that failed had
-open is kept as a picture in tests/artifacts/.
+One server and one browser serve all tests, and neither can reach another machine. A screenshot of the page of
+a failed test is kept in tests/artifacts/.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ FLAGS = [
     "--disable-sync",
 ]
 
-# What the pictures of a cell's output are made of, by content: an address may be new for an old picture.
+# Returns the pictures of a cell's output by content: the address of an unchanged picture may change.
 PICTURES = """
 async output => {
     const content = [];
@@ -67,10 +67,10 @@ class Lab:
     """A running JupyterLab.
 
     Attributes:
-        url: where it is, with a slash at its end.
-        token: what it wants to be told.
+        url: its address, with a slash at the end.
+        token: the token that requests need.
         folder: its root, where notebooks can be put.
-        network_log: what it, or a kernel of it, tried to reach.
+        network_log: the file of what the server or its kernels tried to reach.
     """
 
     url: str
@@ -87,20 +87,20 @@ class Lab:
             return json.loads(answer.read() or "null")
 
     def stop_kernels(self) -> None:
-        """End every session: a kernel that has imported torch takes much memory."""
+        """End every session, because a kernel that has imported torch takes much memory."""
         for session in self.ask("GET", "api/sessions"):
             self.ask("DELETE", f"api/sessions/{session['id']}")
 
 
 @pytest.fixture(scope="session")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """A server over a copy of the lessons, with the project's settings and none of the user's."""
+    """Start a server over a copy of the lessons, with the project's settings and none of the user's."""
     scratch = tmp_path_factory.mktemp("lab")
     folder = scratch / "lessons"
     shutil.copytree(LESSONS, folder)
     settings = scratch / "settings" / "@jupyterlab" / "notebook-extension" / "tracker.jupyterlab-settings"
     settings.parent.mkdir(parents=True)
-    # Off-screen cells are not rendered otherwise, and their pictures could not be looked at.
+    # Cells off screen would otherwise not be rendered, and their pictures could not be checked.
     settings.write_text(json.dumps({"windowingMode": "none"}))
     token, runtime, log = secrets.token_hex(16), scratch / "runtime", scratch / "network.log"
     environment = without_network(kernel_environment(scratch / "home"), log) | {
@@ -126,11 +126,11 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 
 
 def wait_for_url(server: subprocess.Popen[bytes], runtime: Path, log: Path) -> str:
-    """The address that the server writes down once it listens."""
+    """Return the address that the server writes to a file once it listens."""
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline and server.poll() is None:
         for path in runtime.glob("jpserver-*.json"):
-            with contextlib.suppress(json.JSONDecodeError):  # not yet written to its end
+            with contextlib.suppress(json.JSONDecodeError):  # the file is not complete yet
                 url: str = json.loads(path.read_text())["url"]
                 return url
         time.sleep(0.2)
@@ -139,7 +139,7 @@ def wait_for_url(server: subprocess.Popen[bytes], runtime: Path, log: Path) -> s
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
-    """Headless Chromium with a new profile."""
+    """Start headless Chromium with a new profile."""
     path = find_browser()
     assert path is not None, "no Chromium starts here: python tools/ensure_browser.py says what to do"
     with sync_playwright() as playwright:
@@ -155,9 +155,9 @@ class OpenNotebook:
     Attributes:
         page: the browser's page.
         stored: the notebook as it was before it was opened.
-        run_seconds: what the last `run_all` took.
-        console_errors: what the page complained about.
-        refused: addresses on other machines that the page wanted.
+        run_seconds: how long the last `run_all` took.
+        console_errors: errors in the console of the page.
+        refused: addresses on other machines that the page asked for.
     """
 
     page: Page
@@ -177,20 +177,20 @@ class OpenNotebook:
         self.run_seconds = time.perf_counter() - begin
 
     def prompts(self) -> list[str]:
-        """What stands before the code cells: `[1]:`, or `[ ]:` where a cell was not run."""
+        """Return the prompts of the code cells: `[1]:`, or `[ ]:` for a cell that was not run."""
         return self.page.locator(".jp-Notebook .jp-CodeCell .jp-InputArea-prompt").all_inner_texts()
 
     def output(self, index: int) -> Locator:
-        """What stands below a code cell."""
+        """Return the output of a code cell."""
         return self.page.locator(".jp-Notebook .jp-Cell").nth(index).locator(".jp-Cell-outputWrapper")
 
     def pictures(self, index: int) -> list[str]:
-        """The pictures below a code cell, by content."""
+        """Return the pictures below a code cell, by content."""
         content: list[str] = self.output(index).evaluate(PICTURES)
         return content
 
     def wait_for_change(self, index: int, before: list[str], seconds: float) -> bool:
-        """Whether, in this time, the pictures below a code cell become others, seen twice alike."""
+        """Return whether the pictures below a code cell change within this time, and are the same twice."""
         deadline = time.monotonic() + seconds
         last = before
         while time.monotonic() < deadline:
@@ -202,19 +202,19 @@ class OpenNotebook:
         return False
 
     def use_theme(self, name: str) -> None:
-        """Settings > Theme; ends when JupyterLab has taken away its curtain: there is one alone."""
+        """Choose Settings > Theme, and wait until JupyterLab has removed its splash screen."""
         change = "theme => window.jupyterapp.commands.execute('apputils:change-theme', { theme })"
         self.page.evaluate(change, f"JupyterLab {name}")
         self.page.locator("#jupyterlab-splash").wait_for(state="detached")
 
     def visible_figures(self) -> int:
-        """The number of pictures, among those that a cell printed as PNG, that are there to be seen."""
+        """Return how many of the PNG pictures in outputs are visible."""
         script = "images => images.filter(image => image.complete && image.naturalWidth > 0).length"
         number: int = self.page.locator(".jp-RenderedImage img").evaluate_all(script)
         return number
 
     def complaints(self) -> list[str]:
-        """Failed cells, missing widgets, questions and notices that a reader sees; what the page reports."""
+        """Return the failed cells, missing widgets, dialogs and notices of the page, and its errors."""
         seen = [
             *self.page.locator('[data-mime-type$="jupyter.error"], [data-mime-type$="jupyter.stderr"]').all(),
             *self.page.get_by_text(re.compile("model not found|Error (displaying|creating) widget")).all(),
@@ -223,11 +223,11 @@ class OpenNotebook:
         return [*(place.inner_text() for place in seen), *self.console_errors, *self.refused]
 
 
-MILLISECONDS = 100  # a redraw, at most
+MILLISECONDS = 100  # limit of a redraw
 
 
 def assert_in_time(times: Sequence[float]) -> None:
-    """Eight of ten redraws, nine within twice the time; other tests run beside, and can make two wait."""
+    """Check that eight of ten redraws keep the limit, and nine twice the limit: other tests can delay two."""
     assert len(times) >= 10
     slowness = Machine.slowness()
     eight, nine = (sorted(times)[(share * len(times) - 1) // 10] / slowness for share in (8, 9))
@@ -270,11 +270,11 @@ def opened(browser: Browser, lab: Lab, notebook: str) -> Iterator[OpenNotebook]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Keep a picture of what a test that failed had open."""
+    """Keep a screenshot of the page of a failed test."""
     report = yield
     for value in getattr(item, "funcargs", {}).values():
         if report.failed and report.when == "call" and isinstance(value, OpenNotebook):
             name = re.sub(r"[^\w-]+", "-", item.name)
-            with contextlib.suppress(PlaywrightError):  # a page that crashed has no picture
+            with contextlib.suppress(PlaywrightError):  # a crashed page has no screenshot
                 value.page.screenshot(path=ARTIFACTS / f"{name}.png")
     return report

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.browser
 CELLS = (
     """
 import torch
-from workbench import attend
+from workbench import explore
 from workbench.kernels import attention
 from workbench.viz import TilesChoice
 
@@ -25,8 +25,12 @@ generator = torch.Generator().manual_seed(0)
 query, key, value = torch.randn(3, 1, 1, 48, 16, generator=generator)
 scoring = attention.Scoring(window=attention.CAUSAL)
 """,
-    'attend.map_tiles(TilesChoice("causal", 64, 64, (16, 16), 32, False))',
-    "attend.step_through(attention.launch(3 * query, key, value, scoring, tile=(16, 16), splits=1))",
+    'explore.attention.map_tiles(TilesChoice("causal", 64, 64, (16, 16), 32, False))',
+    """
+explore.attention.step_through(
+    attention.launch(3 * query, key, value, scoring, tile=(16, 16), splits=1)
+)
+""",
 )
 TILES, STEPPER = 1, 2  # their cells
 SECONDS = 20  # for a redraw on a machine that runs other tests at the same time
@@ -43,7 +47,7 @@ def notebook(browser: Browser, lab: Lab) -> Iterator[OpenNotebook]:
         yield notebook
 
 
-def test_the_map_follows_its_controls(notebook: OpenNotebook) -> None:
+def test_the_map_of_tiles_follows_its_controls(notebook: OpenNotebook) -> None:
     tiles = notebook.output(TILES)
     expect(tiles).to_contain_text("64 queries, 64 keys: 10 of 16 tiles of 16 × 16 visited")
     before = notebook.pictures(TILES)

@@ -1,4 +1,4 @@
-"""The fusion explorer in JupyterLab: it appears, and a chain is put together functor by functor."""
+"""The fusion explorer in JupyterLab: it appears, and its controls build a chain."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EXPLORER = 1  # its cell
 SECONDS = 20  # for a redraw on a machine that runs other tests at the same time
 
 
-def test_a_chain_is_put_together(browser: Browser, lab: Lab) -> None:
+def test_the_fusion_explorer_follows_its_controls(browser: Browser, lab: Lab) -> None:
     cells = [new_code_cell(text) for text in CELLS]
     nbformat.write(new_notebook(metadata=lessons.METADATA, cells=cells), lab.folder / "fusion.ipynb")
     with opened(browser, lab, "fusion.ipynb") as notebook:

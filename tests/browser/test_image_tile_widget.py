@@ -17,7 +17,7 @@ pytestmark = pytest.mark.browser
 CELLS = (
     """
 import torch
-from workbench import address
+from workbench import explore
 from workbench.kernels import convolution
 from workbench.ops.convolution import geometry_of
 
@@ -25,7 +25,7 @@ image, weight = torch.empty(1, 4, 4, 4), torch.empty(8, 4, 3, 3)
 geometry = geometry_of(2, image, weight, padding=1)
 a = convolution.input_windows(geometry, 4, (64, 0, 1, 16, 4), (1, 2, 0)).bind(images=1)
 """,
-    "address.move_tile(a, tile=(8, 12))",
+    "explore.descriptors.move_tile(a, tile=(8, 12))",
 )
 WIDGET = 1  # its cell
 SECONDS = 20  # for a redraw on a machine that runs other tests at the same time
@@ -41,7 +41,7 @@ def notebook(browser: Browser, lab: Lab) -> Iterator[OpenNotebook]:
         yield notebook
 
 
-def test_the_tile_moves_down_the_rows_and_along_k(notebook: OpenNotebook) -> None:
+def test_sliders_move_the_tile_down_the_rows_and_along_k(notebook: OpenNotebook) -> None:
     shown = notebook.output(WIDGET)
     expect(shown).to_contain_text(
         "Rows 0 to 7 of 16, columns 0 to 11 of 36: 8 × 12 = 96 elements, 56 in padding."

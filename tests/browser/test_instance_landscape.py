@@ -1,4 +1,4 @@
-"""The landscape of instances in JupyterLab: it appears, follows its controls, and tells of an instance."""
+"""The landscape of instances in JupyterLab: it appears, follows its controls, and describes an instance."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LANDSCAPE = 1  # its cell
 SECONDS = 20  # for a redraw on a machine that runs other tests at the same time
 
 
-def test_it_follows_its_controls_and_tells_of_an_instance(browser: Browser, lab: Lab) -> None:
+def test_the_landscape_follows_its_controls_and_describes_an_instance(browser: Browser, lab: Lab) -> None:
     cells = [new_code_cell(text) for text in CELLS]
     nbformat.write(new_notebook(metadata=lessons.METADATA, cells=cells), lab.folder / "landscape.ipynb")
     with opened(browser, lab, "landscape.ipynb") as notebook:

@@ -1,4 +1,4 @@
-"""The trace map and the heat map in JupyterLab: they step, hover, keep their time, and agree with Python."""
+"""The trace map and the heat map in JupyterLab: they step and hover in time, and agree with Python."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ CELLS = {
     "facts": "print([widget.facts for widget in (small, large, mixed, heat)])",
 }
 
-# Sets the slider as a hand does, and returns how long the page took to draw what it asks for.
+# Sets the slider as a reader would, and returns how long the page took to redraw.
 SET = """
 (slider, value) => {
     const begin = performance.now();
@@ -86,12 +86,12 @@ def notebook(browser: Browser, lab: Lab) -> Iterator[OpenNotebook]:
 
 
 def shown(notebook: OpenNotebook, name: str) -> Locator:
-    """What stands below a cell."""
+    """Return the output of a cell."""
     return notebook.output(list(CELLS).index(name))
 
 
 def drawn(notebook: OpenNotebook, name: str) -> list[str]:
-    """The pictures below a cell, by content."""
+    """Return the pictures below a cell, by content."""
     return notebook.pictures(list(CELLS).index(name))
 
 
@@ -100,12 +100,12 @@ def slider(widget: Locator, label: str) -> Locator:
 
 
 def status(widget: Locator) -> list[str]:
-    """The lines of text below the panels."""
+    """Return the lines of text below the panels."""
     return widget.get_by_role("status").locator("div").all_inner_texts()
 
 
 def facts(notebook: OpenNotebook) -> dict[str, list[str]]:
-    """What Python says of each widget now."""
+    """Return the facts of each widget in Python."""
     notebook.page.evaluate(
         """async last => {
             const panel = window.jupyterapp.shell.currentWidget;
@@ -127,7 +127,7 @@ def press(notebook: OpenNotebook, place: Locator, *keys: str) -> None:
 
 
 def same_in_python(notebook: OpenNotebook, name: str, seconds: float = 10) -> bool:
-    """Whether Python comes to say what the page says: it hears of changes a little later."""
+    """Return whether Python's facts come to equal the page's; Python hears of changes a little later."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if facts(notebook)[name] == status(shown(notebook, name)):
@@ -154,7 +154,7 @@ def test_sliders_step_through_programs_and_their_accesses(notebook: OpenNotebook
     assert notebook.complaints() == []
 
 
-def test_a_step_of_large_tiles_is_drawn_in_time(notebook: OpenNotebook) -> None:
+def test_a_step_of_large_tiles_is_drawn_within_100_ms(notebook: OpenNotebook) -> None:
     program = slider(shown(notebook, "large"), "program")
     before = drawn(notebook, "large")
     times = [program.evaluate(SET, number) for number in (0, 15, 1, 14, *range(16))]
@@ -163,7 +163,7 @@ def test_a_step_of_large_tiles_is_drawn_in_time(notebook: OpenNotebook) -> None:
 
 
 @pytest.mark.daily
-def test_hovering_and_arrow_keys_say_who_touches_an_element(notebook: OpenNotebook) -> None:
+def test_hovering_and_arrow_keys_show_who_touches_an_element(notebook: OpenNotebook) -> None:
     mixed = shown(notebook, "mixed")
     canvas = mixed.locator("canvas").first
     canvas.hover(position={"x": 48 + 2.5 * 18, "y": 18 + 1.5 * 18})  # row 1, column 2: element 9
@@ -178,7 +178,7 @@ def test_hovering_and_arrow_keys_say_who_touches_an_element(notebook: OpenNotebo
     assert "program 1 at access 1." in status(mixed)[2]
     assert same_in_python(notebook, "mixed")
     press(notebook, canvas, *["ArrowDown"] * 9)
-    assert status(mixed)[1:] == ["outside x: not touched."]  # where lanes of the last program are masked off
+    assert status(mixed)[1:] == ["outside x: not touched."]  # a place of masked lanes of the last program
     assert same_in_python(notebook, "mixed")
     press(notebook, mixed.locator("canvas").last, "ArrowRight")
     assert status(mixed)[1] == "sums[0, 0, 0]: touched 9 times."
@@ -189,7 +189,7 @@ def test_hovering_and_arrow_keys_say_who_touches_an_element(notebook: OpenNotebo
 
 
 @pytest.mark.daily
-def test_keys_work_on_the_controls_and_not_on_the_notebook(notebook: OpenNotebook) -> None:
+def test_keys_act_on_the_controls_and_not_on_the_notebook(notebook: OpenNotebook) -> None:
     small = shown(notebook, "small")
     notebook.page.evaluate(
         """() => {
@@ -206,7 +206,7 @@ def test_keys_work_on_the_controls_and_not_on_the_notebook(notebook: OpenNoteboo
 
 
 @pytest.mark.daily
-def test_play_runs_to_the_end(notebook: OpenNotebook) -> None:
+def test_the_play_buttons_run_to_the_last_step(notebook: OpenNotebook) -> None:
     small = shown(notebook, "small")
     slider(small, "program").evaluate(SET, 2)
     play = small.get_by_role("button", name="play: program by program")
@@ -237,7 +237,7 @@ def test_the_heat_map_follows_its_controls(notebook: OpenNotebook) -> None:
     assert notebook.complaints() == []
 
 
-def test_views_follow_the_theme_of_the_page_and_name_themselves(notebook: OpenNotebook) -> None:
+def test_views_have_a_label_and_follow_the_theme_of_the_page(notebook: OpenNotebook) -> None:
     small = shown(notebook, "small")
     view = small.get_by_role("group").first
     assert "transpose_kernel: program 0" in str(view.get_attribute("aria-label"))

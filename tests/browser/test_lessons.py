@@ -1,7 +1,7 @@
 """Lessons in a real browser: what a reader sees before and after running them, and what each widget does.
 
-A cell tagged `widget` is driven without further ado. Where moving its first control changes no picture, MOVES
-says how to move it.
+The tests move the first control of each cell tagged `widget`. Where that changes no picture, MOVES names
+another move.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ pytestmark = pytest.mark.browser
 
 NAMES = [lesson.name for lesson in lessons.find()]
 
-# Run whole in a browser; the widgets of the others have tests of their own beside this file.
+# Lessons run whole in a browser; the widgets of the others have tests of their own in this folder.
 WHOLE = NAMES if all_is_tested() else ["00_start_here", "02_roofline"]
 
-# The one move of each control: how to do it, by what it is.
+# How to move each kind of control once, by its CSS selector.
 CONTROLS: dict[str, Callable[[Locator], object]] = {
     "select": lambda box: box.select_option(
         index=box.evaluate("box => (box.selectedIndex + 1) % box.length")
@@ -43,9 +43,9 @@ CONTROLS: dict[str, Callable[[Locator], object]] = {
     ".widget-toggle-buttons button:not(.mod-active)": lambda button: button.click(),
 }
 
-# By lesson and number of the widget in it, where it is another control that changes the picture.
+# Moves of other controls, by lesson and number of the widget in it.
 MOVES: dict[tuple[str, int], Callable[[Locator], object]] = {
-    # Another line.
+    # Select another line.
     ("01_tile_transfer", 1): lambda output: (
         output.get_by_role("treeitem").filter(has_text="tl.store").last.click()
     ),
@@ -69,12 +69,12 @@ def move_first_control(output: Locator) -> None:
 
 
 def widget_cells(notebook: NotebookNode) -> list[int]:
-    """The cells that are tagged `widget`."""
+    """Return the cells that are tagged `widget`."""
     return [index for index, cell in code_cells(notebook) if "widget" in tags_of(cell)]
 
 
 def stuck_widgets(name: str, notebook: OpenNotebook, seconds: float = 10) -> list[str]:
-    """Move each widget once; what did not happen."""
+    """Move each widget once, and return which pictures are missing or stayed."""
     problems = []
     for number, index in enumerate(widget_cells(notebook.stored)):
         before = notebook.pictures(index)
@@ -88,21 +88,20 @@ def stuck_widgets(name: str, notebook: OpenNotebook, seconds: float = 10) -> lis
 
 @pytest.fixture(params=some_of(NAMES, 7))
 def unrun(request: pytest.FixtureRequest, browser: Browser, lab: Lab) -> Iterator[OpenNotebook]:
-    """Each lesson, opened."""
+    """Open each lesson."""
     with opened(browser, lab, f"{request.param}.ipynb") as notebook:
         yield notebook
 
 
 @pytest.fixture(scope="module", params=WHOLE)
 def ran(request: pytest.FixtureRequest, browser: Browser, lab: Lab) -> Iterator[OpenNotebook]:
-    """Some lessons, opened and run from top to bottom, once for all tests of it."""
+    """Open and run some lessons from top to bottom, once for all tests of a lesson."""
     with opened(browser, lab, f"{request.param}.ipynb") as notebook:
         notebook.run_all()
         yield notebook
 
 
-def test_opened_unrun(unrun: OpenNotebook) -> None:
-    """Every stored picture is to be seen, nothing is missing, and nobody asks anything."""
+def test_an_opened_lesson_shows_every_stored_picture(unrun: OpenNotebook) -> None:
     stored = sum(len(pictures(cell)) for _, cell in code_cells(unrun.stored))
     assert stored > 0
     assert unrun.visible_figures() == stored
@@ -110,20 +109,22 @@ def test_opened_unrun(unrun: OpenNotebook) -> None:
 
 
 @pytest.mark.daily(cases=1)
-def test_runs_whole(ran: OpenNotebook) -> None:
+def test_a_lesson_runs_whole_without_complaints(ran: OpenNotebook) -> None:
     cells = code_cells(ran.stored)
     assert ran.prompts() == [f"[{count}]:" for count in range(1, len(cells) + 1)]
     assert ran.complaints() == []
-    # The limit itself is test_nbval's: here a browser shares the cores, and a test beside this one.
+    # tests/lessons/test_nbval.py holds the limit itself: here a browser and another test share the cores.
     assert ran.run_seconds < 1.5 * LESSON_SECONDS
 
 
-def test_widgets_move(ran: OpenNotebook, request: pytest.FixtureRequest) -> None:
+def test_moving_a_widgets_control_changes_its_picture(
+    ran: OpenNotebook, request: pytest.FixtureRequest
+) -> None:
     assert stuck_widgets(request.node.callspec.params["ran"], ran) == []
     assert ran.complaints() == []
 
 
-def test_moves_are_of_widgets_that_there_are() -> None:
+def test_every_entry_of_moves_names_a_widget() -> None:
     known = {
         (lesson.name, number)
         for lesson in lessons.find()
@@ -133,8 +134,8 @@ def test_moves_are_of_widgets_that_there_are() -> None:
 
 
 @pytest.mark.daily
-def test_lab_needs_no_network(lab: Lab) -> None:
-    """Neither the server, which might look for news, nor its kernels. This test comes after the lessons."""
+def test_jupyterlab_and_its_kernels_need_no_network(lab: Lab) -> None:
+    """The server might look for news. This test comes after those that run lessons."""
     assert attempts(lab.network_log) == []
 
 
@@ -148,8 +149,8 @@ FAULTY_CELLS = [
 ]
 
 
-def test_faults_are_found(browser: Browser, lab: Lab) -> None:
-    """A stored picture that is broken; a widget that stands still; and what a reader should not see."""
+def test_faults_of_a_notebook_are_found(browser: Browser, lab: Lab) -> None:
+    """The faults are a broken picture, a widget that does not move, and errors that a reader would see."""
     broken = new_output("display_data", {"image/png": "iVBORw0KGgo="})
     cells = [new_code_cell(text, execution_count=1) for text in FAULTY_CELLS]
     cells[1].update(outputs=[broken], metadata={"tags": ["widget"]})

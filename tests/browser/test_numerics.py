@@ -1,4 +1,4 @@
-"""The numerics microscope in JupyterLab: it appears, its controls move the picture, and nothing complains."""
+"""The numerics microscope in JupyterLab: it appears, and its controls change the picture."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_the_microscope_follows_its_controls(notebook: OpenNotebook) -> None:
     assert notebook.complaints() == []
 
 
-def test_the_microscope_stays_in_a_dark_page(notebook: OpenNotebook) -> None:
+def test_the_microscope_works_in_a_dark_page(notebook: OpenNotebook) -> None:
     notebook.use_theme("Dark")
     before = notebook.pictures(0)
     assert before

@@ -1,4 +1,4 @@
-"""The reduction tree in JupyterLab: its sliders move the picture, and it reads in both themes."""
+"""The reduction tree in JupyterLab: its sliders change the picture, and it works in both themes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def notebook(browser: Browser, lab: Lab) -> Iterator[OpenNotebook]:
         yield notebook
 
 
-def test_stages_and_rows_are_chosen_by_sliders(notebook: OpenNotebook) -> None:
+def test_sliders_choose_stages_and_rows(notebook: OpenNotebook) -> None:
     output = notebook.output(0)
     stage, row = output.get_by_role("slider").all()
     whole = notebook.pictures(0)
@@ -56,7 +56,7 @@ def test_stages_and_rows_are_chosen_by_sliders(notebook: OpenNotebook) -> None:
     assert notebook.complaints() == []
 
 
-def test_the_picture_follows_the_choice_of_theme_and_stays_when_the_page_s_changes(
+def test_the_picture_follows_the_chosen_theme_and_not_the_pages(
     notebook: OpenNotebook,
 ) -> None:
     light = notebook.pictures(0)
@@ -73,7 +73,7 @@ def test_the_picture_follows_the_choice_of_theme_and_stays_when_the_page_s_chang
 
 
 def alternative(row: int) -> str:
-    """What the picture of a row's second stage says to readers who cannot see it."""
+    """Return the alternative text of the picture of a row's second stage."""
     return (
         f"Reduction of row {row} of a tile of 4 × 256 along axis 1, as a tree from its elements, colored by "
         "lane, to its result: 4 elements in each of 32 lanes of each of 2 warps; 17 combines a lane, "

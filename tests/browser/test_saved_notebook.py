@@ -1,4 +1,4 @@
-"""What becomes of a notebook with widgets that is saved: opened again, and exported, it has its pictures."""
+"""A saved notebook with widgets has its pictures when it is opened again, and when it is exported."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.browser
 SETTINGS = lessons.ROOT / "jupyter"
 NAME = "saved.ipynb"
 
-# One widget that is a picture under controls, one that is anywidget's, and a control of the reader's own.
+# A widget that is a picture under controls, one of anywidget, and a control of the reader's own.
 CELLS = [
     """
 from workbench.lens import numerics
@@ -37,7 +37,7 @@ NumericsWidget(numerics.errors_of_named_row)
     """
 import torch
 from workbench import lens
-from workbench.kernels import elementwise
+from workbench.kernels.pointwise import elementwise
 from workbench.viz import TraceMapWidget
 
 TraceMapWidget(lens.trace(elementwise.launch(torch.ones(100), torch.ones(100)))[0])
@@ -51,7 +51,7 @@ ipywidgets.IntSlider(description="a slider")
 
 
 def save(notebook: OpenNotebook) -> None:
-    """File > Save Notebook."""
+    """Choose File > Save Notebook, and wait."""
     notebook.page.evaluate("window.jupyterapp.commands.execute('docmanager:save')")
     saved = "!window.jupyterapp.shell.currentWidget.context.model.dirty"
     notebook.page.wait_for_function(saved)
@@ -59,7 +59,7 @@ def save(notebook: OpenNotebook) -> None:
 
 @pytest.fixture(scope="module")
 def saved(browser: Browser, lab: Lab) -> Path:
-    """The notebook, run, saved, and its kernel ended."""
+    """Run and save the notebook, end its kernel, and return its path."""
     cells = [new_code_cell(text.strip()) for text in CELLS]
     nbformat.write(new_notebook(metadata=lessons.METADATA, cells=cells), lab.folder / NAME)
     with opened(browser, lab, NAME) as notebook:
@@ -80,7 +80,7 @@ def reopened(browser: Browser, lab: Lab, saved: Path) -> Iterator[OpenNotebook]:
 
 
 def test_a_saved_notebook_keeps_its_widgets(reopened: OpenNotebook) -> None:
-    """With another kernel, which has run nothing."""
+    """The notebook is opened with a new kernel, which has run nothing."""
     for index in (0, 1):
         reopened.output(index).locator("img, canvas, svg:not([data-icon])").first.wait_for()
         assert reopened.pictures(index)
@@ -89,21 +89,21 @@ def test_a_saved_notebook_keeps_its_widgets(reopened: OpenNotebook) -> None:
 
 
 def shown_pictures(page: Page) -> list[int]:
-    """The widths of all pictures of an exported page that are there to be seen."""
+    """Return the widths of all visible pictures of an exported page."""
     script = "images => images.filter(each => each.complete).map(each => each.naturalWidth)"
     widths: list[int] = page.locator(".jp-OutputArea-output img").evaluate_all(script)
     return widths
 
 
 def assert_exported(page: Page) -> None:
-    """Of the first two cells, and nothing is said to be missing."""
+    """Check that the pictures of the first two cells are there, and that nothing is reported missing."""
     assert len(shown_pictures(page)) == 2
     assert min(shown_pictures(page)) > 100
     expect(page.get_by_text("model not found")).to_have_count(0)
 
 
-def test_file_export_as_html_has_the_pictures(browser: Browser, lab: Lab, saved: Path) -> None:
-    """As File > Save and Export Notebook As > HTML asks the server; no kernel runs, no network is there."""
+def test_the_servers_html_export_has_the_pictures(browser: Browser, lab: Lab, saved: Path) -> None:
+    """File > Save and Export Notebook As > HTML asks the server so; there is no kernel and no network."""
     context = browser.new_context()
     try:
         page = context.new_page()
@@ -115,7 +115,7 @@ def test_file_export_as_html_has_the_pictures(browser: Browser, lab: Lab, saved:
 
 
 def test_nbconvert_to_html_has_the_pictures(browser: Browser, saved: Path, tmp_path: Path) -> None:
-    """In a folder of lessons, with the shipped settings."""
+    """nbconvert runs in the folder of lessons with the shipped settings."""
     subprocess.run(
         [sys.executable, "-m", "jupyter", "nbconvert", "--to=html", f"--output-dir={tmp_path}", saved.name],
         cwd=saved.parent,
@@ -140,7 +140,7 @@ def shipped_settings() -> Config:
 def test_a_pdf_by_a_browser_has_the_pictures(
     browser: Browser, saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As File > Save and Export Notebook As > Webpdf, but printed by the Chromium that there is."""
+    """The export is File > Save and Export Notebook As > Webpdf, printed by the Chromium of these tests."""
 
     def printed(self: WebPDFExporter, html: str) -> bytes:
         (tmp_path / "page.html").write_text(html)
@@ -164,7 +164,7 @@ def test_a_pdf_by_a_browser_has_the_pictures(
 
 
 def test_latex_has_the_pictures(saved: Path) -> None:
-    """What a PDF by LaTeX is made of; LaTeX itself need not be here."""
+    """Only the LaTeX source is checked; LaTeX need not be installed."""
     text, resources = LatexExporter(config=shipped_settings()).from_filename(str(saved))
     assert sum(name.endswith(".png") for name in resources["outputs"]) == 2
     assert text.count("includegraphics") >= 2

@@ -1,4 +1,4 @@
-"""The stepper of the online softmax in JupyterLab: it appears, steps, and goes over the row anew."""
+"""The stepper of the online softmax in JupyterLab: it appears, steps, and changes the block size."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ pytestmark = pytest.mark.browser
 CELLS = (
     """
 import torch
-from workbench.kernels import softmax_states
-from workbench.lens import online_softmax
+from workbench.kernels.rows import softmax_states
+from workbench.readings import online_softmax
 from workbench.viz.numerics.softmax_stepper import SoftmaxStepperWidget
 
 scores = torch.tensor([0.0, 1.0, -1.0, 0.5, 100.0, 2.0, -torch.inf, 1.0, 2.5, 1.5])
@@ -42,7 +42,7 @@ def notebook(browser: Browser, lab: Lab) -> Iterator[OpenNotebook]:
         yield notebook
 
 
-def test_it_steps_and_goes_over_the_row_in_other_blocks(notebook: OpenNotebook) -> None:
+def test_the_stepper_steps_and_changes_the_block_size(notebook: OpenNotebook) -> None:
     stepper = notebook.output(STEPPER)
     back, forward = (stepper.get_by_role("button", name=name, exact=True) for name in ("back", "forward"))
     expect(back).to_be_disabled()

@@ -1,4 +1,4 @@
-"""The source lens and the layout map in JupyterLab: a kernel from a cell, for targets that are not there."""
+"""The source lens and the layout map in JupyterLab, of a cell's kernel, for GPUs that are not present."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ SourceLensWidget(lens.trace(launch)[0], unrolled, [pack(product_kernel)], shown=
     "facts": "print([source.facts, large.facts])",
 }
 
-# Moves the pointer to a place as a hand does; how long the page took to draw what it shows there.
+# Moves the pointer to a place as a reader would, and returns how long the page took to redraw.
 POINT = """
 (canvas, [x, y]) => {
     const { left, top } = canvas.getBoundingClientRect();
@@ -101,23 +101,23 @@ def notebook(browser: Browser, lab: Lab) -> Iterator[OpenNotebook]:
 
 
 def shown(notebook: OpenNotebook, name: str) -> Locator:
-    """What stands below a cell."""
+    """Return the output of a cell."""
     return notebook.output(list(CELLS).index(name))
 
 
 def line(notebook: OpenNotebook, text: str) -> Locator:
-    """The line of the kernel's text that has this."""
+    """Return the line of the kernel's text that contains `text`."""
     return shown(notebook, "source").get_by_role("treeitem").filter(has_text=text).last
 
 
 def panels(notebook: OpenNotebook) -> dict[str, Locator]:
-    """The trace's and each target's, by heading."""
+    """Return the panels of the trace and of each target, by heading."""
     found = shown(notebook, "source").locator("section").all()
     return {panel.locator("h4").evaluate("head => head.firstChild.textContent"): panel for panel in found}
 
 
 def facts(notebook: OpenNotebook) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What Python says of both widgets now."""
+    """Return the facts of both widgets in Python."""
     notebook.page.evaluate(
         """async last => {
             window.jupyterapp.shell.currentWidget.content.activeCellIndex = last;
@@ -131,7 +131,7 @@ def facts(notebook: OpenNotebook) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def comes_true_in_python(notebook: OpenNotebook, which: int, text: str, seconds: float = 10) -> bool:
-    """Whether a widget comes to say this: Python hears of changes a little later."""
+    """Return whether a widget's facts come to contain `text`; Python hears of changes a little later."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if text in "\n".join(facts(notebook)[which]):
@@ -159,7 +159,7 @@ def test_a_selected_line_shows_trace_layouts_and_instructions_of_both_targets(no
 
 
 @pytest.mark.daily
-def test_a_load_shows_its_bytes_and_where_they_are(notebook: OpenNotebook) -> None:
+def test_a_load_shows_its_bytes_and_its_elements(notebook: OpenNotebook) -> None:
     line(notebook, "left = tl.load").click()
     trace = panels(notebook)["Trace"]
     assert "3,072 B asked for, 1,024 B distinct: each 3 times" in trace.inner_text()
@@ -167,14 +167,14 @@ def test_a_load_shows_its_bytes_and_where_they_are(notebook: OpenNotebook) -> No
 
 
 @pytest.mark.daily
-def test_text_of_a_kernel_is_text(notebook: OpenNotebook) -> None:
+def test_markup_in_a_kernel_is_shown_as_text(notebook: OpenNotebook) -> None:
     text = shown(notebook, "source").get_by_role("tree")
     assert "<img src=x onerror=alert(1)>" in text.inner_text()
     assert text.locator("img[src]").count() == 0
 
 
 @pytest.mark.daily
-def test_arrow_keys_select_and_the_notebook_stays(notebook: OpenNotebook) -> None:
+def test_arrow_keys_select_lines_and_not_cells(notebook: OpenNotebook) -> None:
     line(notebook, "left = tl.load").click()
     tree = shown(notebook, "source").get_by_role("tree")
     notebook.page.evaluate(
@@ -193,7 +193,7 @@ def test_arrow_keys_select_and_the_notebook_stays(notebook: OpenNotebook) -> Non
     assert ": 3,072 B, " in status.inner_text()
     tree.press("ArrowDown")
     tree.press("ArrowDown")
-    # A statement of two lines is one.
+    # Both lines of a statement are selected together.
     expect(line(notebook, "transfer.store(c")).to_have_attribute("aria-selected", "true")
     expect(line(notebook, "(rows < m)[:, None]")).to_have_attribute("aria-selected", "true")
     active = "window.jupyterapp.shell.currentWidget.content.activeCellIndex"
@@ -220,7 +220,7 @@ def test_a_tile_operator_unfolds_and_folds(notebook: OpenNotebook) -> None:
     assert not inside.is_visible()
 
 
-def test_a_class_of_instructions_can_be_picked(notebook: OpenNotebook) -> None:
+def test_a_class_of_instructions_can_be_filtered(notebook: OpenNotebook) -> None:
     line(notebook, "left = tl.load").click()
     sm_90 = panels(notebook)["sm_90"]
     loads = sm_90.get_by_role("button", name="global load")
@@ -248,14 +248,14 @@ def test_a_target_is_compiled_when_it_is_chosen(notebook: OpenNotebook) -> None:
     assert notebook.complaints() == []
 
 
-def test_a_line_is_shown_in_time(notebook: OpenNotebook) -> None:
+def test_a_line_is_shown_within_100_ms(notebook: OpenNotebook) -> None:
     lines = shown(notebook, "source").locator(".workbench-lens-line[role=treeitem]:visible").all()
     times = [item.evaluate(CLICK) for item in lines]
     assert len(times) == 10
     assert_in_time(times)
 
 
-def test_thousands_of_instructions_are_cut_short_and_shown_in_time(notebook: OpenNotebook) -> None:
+def test_thousands_of_instructions_are_cut_to_500_within_100_ms(notebook: OpenNotebook) -> None:
     widget = shown(notebook, "unrolled")
     item = widget.get_by_role("treeitem").filter(has_text="product = tl.dot").last
     assert_in_time([item.evaluate(CLICK) for _ in range(10)])
@@ -265,10 +265,10 @@ def test_thousands_of_instructions_are_cut_short_and_shown_in_time(notebook: Ope
     assert widget.locator("section").count() == 5
 
 
-def test_elements_of_a_large_tile_say_where_they_are_in_time(notebook: OpenNotebook) -> None:
+def test_hovering_a_large_tile_names_the_element_within_100_ms(notebook: OpenNotebook) -> None:
     large = shown(notebook, "large")
     canvas = large.locator("canvas").last
-    notebook.page.mouse.move(0, 0)  # else it would lie under the real pointer when the page scrolls
+    notebook.page.mouse.move(0, 0)  # otherwise scrolling would put the tile under the real pointer
     before = notebook.pictures(list(CELLS).index("large"))
     times = [canvas.evaluate(POINT, [100 + 7 * step, 20 + 5 * step]) for step in range(60)]
     assert_in_time(times)
@@ -287,7 +287,7 @@ def test_elements_of_a_large_tile_say_where_they_are_in_time(notebook: OpenNoteb
     assert notebook.complaints() == []
 
 
-def test_both_follow_the_theme_of_the_page(notebook: OpenNotebook) -> None:
+def test_both_widgets_follow_the_theme_of_the_page(notebook: OpenNotebook) -> None:
     light = notebook.pictures(list(CELLS).index("large"))
     notebook.use_theme("Dark")
     for name in ("source", "large"):

@@ -1,4 +1,4 @@
-"""The tile explorer in JupyterLab: it appears, compiles what is chosen, and says what does not fit."""
+"""The tile explorer in JupyterLab: it appears, compiles the choice, and says what does not fit."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.browser
 
 CELLS = (
     "from workbench import explore",
-    "explore.tile_sizes((1024, 1024, 1024))",
+    "explore.tiles.tile_sizes((1024, 1024, 1024))",
 )
 EXPLORER = 1  # its cell
 
@@ -31,7 +31,7 @@ def notebook(browser: Browser, lab: Lab) -> Iterator[OpenNotebook]:
         yield notebook
 
 
-def test_it_compiles_what_is_chosen_and_says_what_does_not_fit(notebook: OpenNotebook) -> None:
+def test_the_explorer_compiles_the_choice_and_says_what_does_not_fit(notebook: OpenNotebook) -> None:
     explorer = notebook.output(EXPLORER)
     status = explorer.get_by_role("status")
     expect(explorer).to_contain_text("with a tile of 128 x 128 x 64, 4 warps, 3 stages, group 8")

@@ -1,4 +1,4 @@
-"""Descriptors made at random, and their meaning by the table of transforms, written down a second time."""
+"""Random descriptors, and an independent implementation of the table of transforms."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from workbench.coords import transforms
 from workbench.coords.descriptor import Descriptor, naive, transform
 from workbench.coords.transforms import Transform
 
-# Indices of a descriptor under test, at most.
+# The most indices of a descriptor under test.
 MOST_INDICES = 256
 
 
@@ -24,7 +24,7 @@ def lengths(smallest: int = 1, largest: int = 6) -> st.SearchStrategy[list[int]]
 def descriptors(
     draw: st.DrawFn, *, affine: bool = False, most_stages: int = 4, smallest: int = 1
 ) -> Descriptor:
-    """A naive descriptor with transforms on top; of the affine ones alone, or of all."""
+    """Draw a naive descriptor with transforms on top, of all kinds or only affine ones."""
     shape = draw(lengths(smallest))
     strides = draw(st.lists(st.integers(-3, 24), min_size=len(shape), max_size=len(shape)))
     found = naive(shape, strides)
@@ -38,7 +38,7 @@ def descriptors(
 
 @st.composite
 def layers(draw: st.DrawFn, base: Descriptor, *, affine: bool) -> Descriptor:
-    """One transform, or one for each, on the top dimensions of `base`, taken in any order."""
+    """Draw transforms that together take all top dimensions of `base`, in any order."""
     places = draw(st.permutations(range(len(base.top))))
     chosen: list[Transform] = []
     taken: list[tuple[int, ...]] = []
@@ -53,7 +53,7 @@ def layers(draw: st.DrawFn, base: Descriptor, *, affine: bool) -> Descriptor:
             (length,) = several
             assert isinstance(length, int)
             options += of_one_dimension(length, affine)
-        if not options:  # of several dimensions the affine ones take none
+        if not options:  # no affine transform takes several dimensions
             chosen += [transforms.pass_through(length) for length in several]
             taken += [(place,) for place in own]
             continue
@@ -72,7 +72,7 @@ def layers(draw: st.DrawFn, base: Descriptor, *, affine: bool) -> Descriptor:
 
 @st.composite
 def strays(draw: st.DrawFn, base: Descriptor) -> Descriptor:
-    """A gather along one dimension of `base`, for which indices are asked that its table does not have."""
+    """Draw a gather along one dimension of `base` whose indices may lie outside its table."""
     if not base.top:
         return base
     place = draw(st.integers(0, len(base.top) - 1))
@@ -94,7 +94,7 @@ def strays(draw: st.DrawFn, base: Descriptor) -> Descriptor:
 
 
 def of_one_dimension(length: int, affine: bool) -> list[st.SearchStrategy[Transform]]:
-    """Transforms that can be put on one dimension of this length, whose indices stay within it."""
+    """Return the transforms of one dimension of this length whose lower indices stay within it."""
     options: list[st.SearchStrategy[Transform]] = [
         st.just(transforms.pass_through(length)),
         st.builds(transforms.pad, st.just(length), st.integers(0, 3), st.integers(0, 3)),
@@ -123,9 +123,9 @@ def of_one_dimension(length: int, affine: bool) -> list[st.SearchStrategy[Transf
 
 @st.composite
 def windows(draw: st.DrawFn, length: int) -> Transform:
-    """An embed into a dimension of this length: windows of it, at a stride, dilated."""
+    """Draw an embed into a dimension of this length: windows with a stride and a dilation."""
     stride, dilation = draw(st.integers(0, 3)), draw(st.integers(0, 3))
-    if length == 0:  # there is no index within it: any is beyond
+    if length == 0:  # every index lies beyond it
         return transforms.embed((draw(st.integers(0, 3)), 2), (stride, dilation))
     inner = draw(st.integers(1, (length - 1) // dilation + 1 if dilation else 3))
     left = length - 1 - (inner - 1) * dilation
@@ -134,7 +134,7 @@ def windows(draw: st.DrawFn, length: int) -> Transform:
 
 
 def lower_by_the_table(one: Any, upper: Sequence[int]) -> tuple[list[int], bool]:
-    """The lower indices, and whether they are valid, as the table in the documentation has it."""
+    """Return the lower indices and whether they are valid, by the table in the documentation."""
     valid, lower = True, list[int]()
     match one.name:
         case "pass_through":
@@ -147,7 +147,7 @@ def lower_by_the_table(one: Any, upper: Sequence[int]) -> tuple[list[int], bool]
         case "merge":
             lower, rest = [], upper[0]
             for place in range(len(one.lengths)):
-                later = math.prod(one.lengths[place + 1 :]) or 1  # where one is 0 there is no index
+                later = math.prod(one.lengths[place + 1 :]) or 1  # a length of 0 has no index
                 rest = rest if math.prod(one.lengths[1:]) else 0
                 lower.append(rest // later)
                 rest -= rest // later * later
@@ -184,7 +184,7 @@ def lower_by_the_table(one: Any, upper: Sequence[int]) -> tuple[list[int], bool]
 
 
 def offset_by_the_table(descriptor: Descriptor, index: Sequence[int]) -> tuple[int, bool]:
-    """The offset of an index within the lengths, and whether it is valid."""
+    """Return the offset of an index within the lengths, and whether it is valid."""
     found = dict(zip(descriptor.top, index, strict=True))
     valid = True
     for stage in reversed(descriptor.stages):

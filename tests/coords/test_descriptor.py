@@ -1,4 +1,4 @@
-"""Descriptors: what they mean, what they refuse, and coordinates that move."""
+"""Descriptors: offsets and validity, errors, and coordinates that move."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def indices(descriptor: Adaptor) -> list[tuple[int, ...]]:
 
 
 @given(descriptors(smallest=0))
-def test_offset_and_validity_as_the_table_has_them(descriptor: Descriptor) -> None:
+def test_offset_and_validity_agree_with_the_table_of_transforms(descriptor: Descriptor) -> None:
     reach = descriptor.reach
     for index in indices(descriptor):
         wanted, is_valid = offset_by_the_table(descriptor, index)
@@ -66,7 +66,7 @@ def test_offset_and_validity_as_the_table_has_them(descriptor: Descriptor) -> No
 
 
 @given(descriptors(smallest=0))
-def test_offsets_of_all_elements_at_once(descriptor: Descriptor) -> None:
+def test_offsets_gives_the_offset_of_every_element(descriptor: Descriptor) -> None:
     found = descriptor.offsets()
     assert found.shape == descriptor.lengths
     for index in indices(descriptor):
@@ -75,15 +75,15 @@ def test_offsets_of_all_elements_at_once(descriptor: Descriptor) -> None:
         assert bool(np.ma.getmaskarray(found)[index]) != is_valid
 
 
-def test_offsets_of_what_is_not_known_yet() -> None:
+def test_offsets_of_unbound_symbols_raise() -> None:
     assert naive((), ()).offsets() == 0
     with pytest.raises(InvalidArgumentError, match=r"n not known yet.*Call bind\(n="):
         packed((symbol("n"), 2)).offsets()
 
 
 @given(descriptors(smallest=0), st.data())
-def test_move_is_recompute(descriptor: Descriptor, data: st.DataObject) -> None:
-    """Back and forth, within the lengths."""
+def test_moving_a_coordinate_equals_recomputing_it(descriptor: Descriptor, data: st.DataObject) -> None:
+    """The move goes from one index within the lengths to another, and back."""
     every = indices(descriptor)
     if not every:
         return
@@ -99,14 +99,16 @@ def test_move_is_recompute(descriptor: Descriptor, data: st.DataObject) -> None:
 
 
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=4), st.integers(-200, 200), st.integers(-200, 200))
-def test_move_through_digits_beyond_both_ends(lengths: Sequence[int], start: int, step: int) -> None:
+def test_moving_a_merged_index_beyond_both_ends_equals_recomputing(
+    lengths: Sequence[int], start: int, step: int
+) -> None:
     merged = transform(packed(lengths), [merge(lengths)], [range(len(lengths))], [(0,)])
     moved = merged.coordinate((start,)).move((step,))
     assert moved.values == merged.coordinate((start + step,)).values
 
 
-@pytest.mark.parametrize("lengths", [(10, 0, 5), (5, 0), (0, 5)])
-def test_move_where_a_merge_has_no_element(lengths: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("lengths", [(10, 0, 5), (5, 0), (0, 5)], ids=str)
+def test_moving_in_an_empty_merge_equals_recomputing(lengths: tuple[int, ...]) -> None:
     merged = transform(packed(lengths), [merge(lengths)], [range(len(lengths))], [(0,)])
     beyond = transform(merged, [offset(30, 3)], [(0,)], [(0,)])
     moved = beyond.coordinate((2,)).move((17,))
@@ -114,13 +116,13 @@ def test_move_where_a_merge_has_no_element(lengths: tuple[int, ...]) -> None:
 
 
 def strayed() -> Descriptor:
-    """A gather by a table of 3, of which element 3 is asked too."""
+    """Return a gather by a table of 3 elements whose indices go from 0 to 3."""
     row = transform(naive((3,), (1,)), [offset(5, -2)], [(0,)], [(0,)])
     gathered = transform(row, [indexing([2, 3, 4], 5)], [(0,)], [(0,)])
     return transform(gathered, [embed((1, 4), (0, 1))], [(0,)], [(0, 1)])
 
 
-def test_what_a_table_does_not_have_is_no_element() -> None:
+def test_an_index_outside_a_table_is_invalid() -> None:
     found = strayed()
     assert [found.valid((0, i)) for i in range(4)] == [True, True, True, False]
     assert found.offsets().tolist() == [[0, 1, 2, None]]
@@ -130,7 +132,7 @@ def test_what_a_table_does_not_have_is_no_element() -> None:
     assert found.all_names[stage.limited] == "d0"
 
 
-def test_default_names_differ() -> None:
+def test_default_names_are_unique() -> None:
     several = transform(
         naive((5,), (1,)), [pass_through(5), insert(2), insert(3)], [(0,), (), ()], [(0,), (1,), (2,)]
     )
@@ -148,25 +150,25 @@ def test_default_names_differ() -> None:
 
 
 @given(descriptors(smallest=0))
-def test_names_of_top_dimensions_differ(descriptor: Descriptor) -> None:
+def test_names_of_top_dimensions_are_unique(descriptor: Descriptor) -> None:
     assert len(set(descriptor.names)) == len(descriptor.names)
 
 
-def test_what_is_frozen_may_be_an_index_of_a_length_that_comes_later() -> None:
+def test_an_index_into_an_unbound_length_can_be_frozen() -> None:
     row = transform(packed((symbol("n", most=8),)), [freeze(7)], [(0,)], [()])
     assert row.bind(n=8).offset(()) == 7
 
 
-def test_only_what_a_step_touches_is_gone_through() -> None:
+def test_a_move_visits_only_the_transforms_it_touches() -> None:
     image = convolution_input(2, 5, 5, 3, 3, 2, 1)
     names = {stage.transform.name for stage in image.coordinate((0, 0)).move((0, 1)).touched}
-    assert names == {"merge", "pass_through", "embed"}  # along the channels: no padding
+    assert names == {"merge", "pass_through", "embed"}  # a step along the channels passes no padding
     names = {stage.transform.name for stage in image.coordinate((0, 0)).move((0, 3)).touched}
-    assert names == {"merge", "embed", "pad"}  # along the window's columns
+    assert names == {"merge", "embed", "pad"}  # a step along the window's columns
 
 
 def convolution_input(n: int, h: int, w: int, c: int, window: int, stride: int, padding: int) -> Descriptor:
-    """An image as the matrix of an implicit GEMM: [(n, oh, ow), (r, s, c)]."""
+    """Return an image as the matrix of an implicit GEMM: [(n, oh, ow), (r, s, c)]."""
     image = packed((n, h, w, c), names=("n", "h", "w", "c"))
     rows, cols = ((size + 2 * padding - window) // stride + 1 for size in (h, w))
     padded = transform(
@@ -190,7 +192,7 @@ def convolution_input(n: int, h: int, w: int, c: int, window: int, stride: int, 
 
 
 @pytest.mark.parametrize(("window", "stride", "padding"), [(1, 1, 0), (3, 1, 1), (3, 2, 1), (2, 2, 0)])
-def test_implicit_matrix_of_a_convolution_is_unfold(window: int, stride: int, padding: int) -> None:
+def test_the_implicit_matrix_of_a_convolution_equals_unfold(window: int, stride: int, padding: int) -> None:
     n, h, w, c = 2, 6, 5, 3
     matrix = convolution_input(n, h, w, c, window, stride, padding)
     image = torch.arange(1, n * h * w * c + 1.0).view(n, h, w, c)
@@ -205,8 +207,8 @@ def test_implicit_matrix_of_a_convolution_is_unfold(window: int, stride: int, pa
     assert list(matrix.lengths) == shape
 
 
-def test_a_plain_convolution_is_a_matrix_by_the_algebra_alone() -> None:
-    """CK's specializations: 1 x 1 without padding has no division left, and nothing to check."""
+def test_a_1x1_convolution_simplifies_to_a_plain_matrix() -> None:
+    """As in CK's specialization for 1 x 1 without padding, no division and no check is left."""
     matrix = convolution_input(2, 6, 5, 3, 1, 1, 0)
     asked = matrix.symbolic_indices()
     values = matrix.values(asked)
@@ -218,7 +220,7 @@ def test_a_plain_convolution_is_a_matrix_by_the_algebra_alone() -> None:
     ]
 
 
-def test_graph_as_text() -> None:
+def test_lines_lists_the_graph_from_top_to_bottom() -> None:
     lines = convolution_input(1, 4, 4, 2, 3, 1, 1).lines()
     assert lines[0] == "top      row[16], col[18]"
     assert "  row[16] -> n[1], oh[4], ow[4]: merge((1, 4, 4))" in lines
@@ -226,7 +228,7 @@ def test_graph_as_text() -> None:
     assert lines[-1] == "bottom   offset[32]"
 
 
-def test_naive_packed_aligned() -> None:
+def test_naive_packed_and_aligned_have_their_strides() -> None:
     assert naive((3, 4), (1, 3)).offset((2, 3)) == 11
     assert packed((2, 3, 4)).offset((1, 2, 3)) == 23
     assert packed((2, 3, 4)).element_space == 24
@@ -240,7 +242,7 @@ def test_naive_packed_aligned() -> None:
     assert backward.reach.low == -6
 
 
-def test_flip_is_an_embed_on_an_offset() -> None:
+def test_a_flip_is_an_embed_on_an_offset() -> None:
     row = packed((5,))
     moved = transform(row, [offset(5, 4)], [(0,)], [(0,)])
     flipped = transform(moved, [embed((5,), (-1,))], [(0,)], [(0,)])
@@ -249,7 +251,7 @@ def test_flip_is_an_embed_on_an_offset() -> None:
     assert flipped.reach.high == 4
 
 
-def test_every_transform_on_one_index() -> None:
+def test_every_transform_maps_one_index() -> None:
     row = packed((8,), names=("x",))
 
     def on(one: transforms.Transform) -> Descriptor:
@@ -276,7 +278,7 @@ def test_every_transform_on_one_index() -> None:
     assert added.offset((3, 6)) == 6
 
 
-def test_an_adaptor_has_no_memory_and_can_be_put_on_a_descriptor() -> None:
+def test_an_adaptor_can_be_chained_onto_a_descriptor() -> None:
     pixels = adaptor((4, 6), names=("y", "x"))
     blocks = transform(pixels, [unmerge((2, 2)), unmerge((3, 2))], [(0,), (1,)], [(0, 2), (1, 3)])
     together = transform(blocks, [merge((2, 3)), merge((2, 2))], [(0, 1), (2, 3)], [(0,), (1,)])
@@ -290,7 +292,7 @@ def test_an_adaptor_has_no_memory_and_can_be_put_on_a_descriptor() -> None:
         chain(packed((4, 5)), together)
 
 
-def test_symbols_are_lengths_that_come_later() -> None:
+def test_symbols_are_bound_within_their_limits() -> None:
     batch = symbol("batch", least=1)
     images = packed((batch, 4, 6))
     rows = transform(images, [merge((batch, 4)), pass_through(6)], [(0, 1), (2,)], [(0,), (1,)])
@@ -376,7 +378,7 @@ def frozen(length: Number, index: int) -> Descriptor:
         (lambda: IMAGE.coordinate((0, 0)).move((1, 2, 3)), "step: got 3 numbers"),
     ],
 )
-def test_what_does_not_fit_is_named(made: object, words: str) -> None:
+def test_errors_name_the_argument_that_does_not_fit(made: object, words: str) -> None:
     with pytest.raises(InvalidArgumentError, match=words):
         made()  # type: ignore[operator]
 
@@ -404,7 +406,7 @@ def test_what_does_not_fit_is_named(made: object, words: str) -> None:
         (lambda: symbol("n", most="3"), "most: got '3'"),  # type: ignore[arg-type]
     ],
 )
-def test_what_is_of_the_wrong_type_is_named(made: object, words: str) -> None:
+def test_errors_name_the_argument_of_a_wrong_type(made: object, words: str) -> None:
     with pytest.raises(ArgumentTypeError, match=words):
         made()  # type: ignore[operator]
 

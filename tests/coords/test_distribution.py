@@ -1,4 +1,4 @@
-"""CK's tile distribution: its own encodings, any encoding against the definition, and what it refuses."""
+"""CK's tile distribution: encodings of CK, random encodings against the definition, and errors."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ MFMA_ACCUMULATOR = ((), ((4, 2, 4), (32,)), ((1, 2),), ((1, 0),), (1, 1), (0, 2)
 MFMA_OPERAND = ((), ((32,), (2, 4)), ((2, 1),), ((0, 0),), (2,), (1,))
 
 # Operand A of RDNA 3's WMMA: warp_gemm_attribute_wmma_impl_16bit_traits.hpp, WmmaTraits16BitBase<gfx11_t>.
-# Both halves of the wave hold it, which is what R says.
+# R says that both halves of the wave hold it.
 WMMA_OPERAND = ((2,), ((16,), (1, 1, 16)), ((0, 2, 1),), ((0, 1, 0),), (2, 2), (0, 2))
 
 
-def test_mfma_accumulator_of_ck() -> None:
+def test_the_mfma_accumulator_of_ck_has_its_elements() -> None:
     encoding = TileDistributionEncoding(*MFMA_ACCUMULATOR)
     assert (encoding.lengths, encoding.ps_lengths, encoding.ys_lengths) == ((32, 32), (64,), (4, 4))
     for lane, block, value in itertools.product(range(64), range(4), range(4)):
         assert encoding.x((lane,), (block, value)) == (8 * block + 4 * (lane // 32) + value, lane % 32)
 
 
-def test_mfma_operand_of_ck() -> None:
+def test_the_mfma_operand_of_ck_has_its_elements() -> None:
     encoding = TileDistributionEncoding(*MFMA_OPERAND)
     assert (encoding.lengths, encoding.ps_lengths, encoding.ys_lengths) == ((32, 8), (64,), (4,))
     for lane, value in itertools.product(range(64), range(4)):
@@ -48,18 +48,18 @@ def test_replication_holds_copies() -> None:
     assert encoding.x((21,), (0, 3)) == (5, 3)
 
 
-def test_block_of_warps() -> None:
+def test_a_block_of_warps_has_its_elements() -> None:
     # CK embeds the accumulator of a warp in the tile of a block (make_embed_tile_distribution_encoding). Here
     # 2 x 2 warps take 2 x 1 steps: X[0] is cut into (steps, warps, 4, 2, 4), X[1] into (steps, warps, 32).
     encoding = TileDistributionEncoding(
         (), ((2, 2, 4, 2, 4), (1, 2, 32)), ((1, 2), (1, 2)), ((1, 1), (3, 2)), (1, 2, 1, 1), (0, 0, 2, 4)
     )
     assert (encoding.lengths, encoding.ps_lengths, encoding.ys_lengths) == ((128, 64), (4, 64), (2, 1, 4, 4))
-    # step 1 of the warp in row 1, column 0 of the warps; lane 40: the upper half, column 8
+    # This is step 1 of the warp in row 1 and column 0 of warps; lane 40 is in the upper half, column 8.
     assert encoding.x((2, 40), (1, 0, 3, 1)) == (64 + 32 + 24 + 4 + 1, 8)
 
 
-def test_table_has_a_row_for_each_processor() -> None:
+def test_the_table_has_a_row_for_each_processor() -> None:
     encoding = TileDistributionEncoding((), ((2, 2), (2,)), ((), (1,)), ((), (0,)), (1, 2), (1, 0))
     assert encoding.table() == (
         "warp  lane  y=(0, 0)  y=(0, 1)  y=(1, 0)  y=(1, 1)\n"
@@ -70,7 +70,7 @@ def test_table_has_a_row_for_each_processor() -> None:
 
 @st.composite
 def encodings(draw: st.DrawFn) -> TileDistributionEncoding:
-    """Any dimensions R and H, given to (warp, lane) or (lane,) and Y in any order."""
+    """Draw dimensions R and H, assigned to (warp, lane) or (lane,) and Y in any order."""
     lengths = st.integers(1, 4)
     rs = draw(st.lists(lengths, max_size=2))
     hs = draw(st.lists(st.lists(lengths, min_size=1, max_size=3), min_size=1, max_size=2))
@@ -93,7 +93,7 @@ def encodings(draw: st.DrawFn) -> TileDistributionEncoding:
 
 
 def digits(number: int, lengths: list[int]) -> list[int]:
-    """The number written in these lengths, the first of which is the slowest."""
+    """Return the digits of a number in these lengths, the first of which is the slowest."""
     found = []
     for length in reversed(lengths):
         found.append(number % length)
@@ -114,7 +114,7 @@ def definition(encoding: TileDistributionEncoding, p: tuple[int, ...], y: tuple[
 
 
 @given(encodings())
-def test_any_encoding_is_as_defined(encoding: TileDistributionEncoding) -> None:
+def test_every_encoding_agrees_with_the_definition(encoding: TileDistributionEncoding) -> None:
     elements = encoding.elements()
     assert elements.shape == (*encoding.ps_lengths, *encoding.ys_lengths, len(encoding.lengths))
     ndim_p = len(encoding.ps_lengths)
@@ -153,21 +153,23 @@ def test_every_element_is_held_once_for_each_r(encoding: TileDistributionEncodin
         ({"hs_lengthss": ()}, "hs_lengthss: got none"),
     ],
 )
-def test_wrong_encoding_is_refused(changed: dict[str, Any], said: str) -> None:
+def test_a_wrong_encoding_raises(changed: dict[str, Any], said: str) -> None:
     names = TileDistributionEncoding.__dataclass_fields__
     with pytest.raises(InvalidArgumentError, match=said):
         TileDistributionEncoding(**(dict(zip(names, MFMA_ACCUMULATOR, strict=True)) | changed))
 
 
 @pytest.mark.parametrize(("name", "value"), [("rs_lengths", 2), ("hs_lengthss", ((4, 2, "4"), (32,)))])
-def test_wrong_type_is_refused(name: str, value: Any) -> None:
+def test_a_length_of_a_wrong_type_raises(name: str, value: Any) -> None:
     names = TileDistributionEncoding.__dataclass_fields__
     with pytest.raises(ArgumentTypeError, match=name):
         TileDistributionEncoding(**(dict(zip(names, MFMA_ACCUMULATOR, strict=True)) | {name: value}))
 
 
-@pytest.mark.parametrize(("p", "y"), [((64,), (0, 0)), ((0, 0), (0, 0)), ((0,), (0, 4)), ((0,), (-1, 0))])
-def test_index_outside_is_refused(p: tuple[int, ...], y: tuple[int, ...]) -> None:
+@pytest.mark.parametrize(
+    ("p", "y"), [((64,), (0, 0)), ((0, 0), (0, 0)), ((0,), (0, 4)), ((0,), (-1, 0))], ids=str
+)
+def test_an_index_outside_the_lengths_raises(p: tuple[int, ...], y: tuple[int, ...]) -> None:
     with pytest.raises(InvalidArgumentError, match="index into the lengths"):
         TileDistributionEncoding(*MFMA_ACCUMULATOR).x(p, y)
 
@@ -175,13 +177,14 @@ def test_index_outside_is_refused(p: tuple[int, ...], y: tuple[int, ...]) -> Non
 @pytest.mark.parametrize(
     ("p", "y", "argument"),
     [((0.5,), (0, 0), "p"), (("0",), (0, 0), "p"), (3, (0, 0), "p"), ((0,), None, "y"), ((0,), "ab", "y")],
+    ids=str,
 )
-def test_index_of_another_type_is_refused(p: Any, y: Any, argument: str) -> None:
+def test_an_index_of_a_wrong_type_raises(p: Any, y: Any, argument: str) -> None:
     with pytest.raises(ArgumentTypeError, match=f"^{argument}: got .* Give a tuple of whole numbers"):
         TileDistributionEncoding(*MFMA_ACCUMULATOR).x(p, y)
 
 
-def test_a_tile_of_one_value_and_many_lanes() -> None:
-    """Of [9216, 1] places numpy's unravel_index finds others."""
+def test_a_tile_of_9216_lanes_has_each_element_once() -> None:
+    """numpy's unravel_index gives wrong places for the shape [9216, 1]."""
     encoding = TileDistributionEncoding((), ((96, 96, 1),), ((1, 1),), ((0, 1),), (1,), (2,))
     assert encoding.elements().ravel().tolist() == list(range(9216))

@@ -1,4 +1,4 @@
-"""Expressions: equal to Python's arithmetic, whatever is simplified; and simplified where it matters."""
+"""Expressions: they equal Python's arithmetic, and are simplified where it matters."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def leaves(name: str) -> Number:
 
 @st.composite
 def numbers(draw: st.DrawFn, depth: int = 4) -> tuple[Number, Callable[[dict[str, int]], int]]:
-    """A number, and the same by Python's own arithmetic."""
+    """Draw a number, and a function that computes it with Python's own arithmetic."""
     kind = draw(
         st.sampled_from(
             ["x", "y", "constant"] if depth == 0 else ["+", "-", "*", "//", "%", "^", "abs", "clamp", "x"]
@@ -65,7 +65,9 @@ def numbers(draw: st.DrawFn, depth: int = 4) -> tuple[Number, Callable[[dict[str
 
 
 @given(numbers(), st.integers(0, MOST["x"]), st.integers(0, MOST["y"]))
-def test_same_as_python(pair: tuple[Number, Callable[[dict[str, int]], int]], x: int, y: int) -> None:
+def test_expressions_agree_with_pythons_arithmetic(
+    pair: tuple[Number, Callable[[dict[str, int]], int]], x: int, y: int
+) -> None:
     number, by_python = pair
     values = {"x": x, "y": y}
     wanted = by_python(values)
@@ -76,7 +78,7 @@ def test_same_as_python(pair: tuple[Number, Callable[[dict[str, int]], int]], x:
     assert within.low is None or within.low <= wanted
     assert within.high is None or wanted <= within.high
     assert wanted % (divisor_of(number) or 1) == 0
-    # What is printed is Python, with the same value.
+    # The text of a number is Python with the same value.
     assert eval(str(number), {}, values) == wanted
 
 
@@ -89,7 +91,7 @@ M, K = symbol("m", most=32 * 56 * 56 - 1), symbol("k")
         (M // 56 // 56, M // 3136),
         (M % 3136 // 56, M // 56 % 56),
         (M % 3136 % 56, M % 56),
-        # the digits of a number, put together again
+        # The digits of a number are put together again.
         (M // 3136 * 200704 + M // 56 % 56 * 3584 + M % 56 * 64 + K, M * 64 + K),
         (M // 8 * 8 + M % 8, M),
         ((M * 8 + 3) // 4, M * 2),
@@ -107,17 +109,18 @@ M, K = symbol("m", most=32 * 56 * 56 - 1), symbol("k")
         (clamped(M % 8, 7), M % 8),
         (clamped(-4, 7), 0),
     ],
+    ids=str,
 )
-def test_simplified(number: Number, simple: Number) -> None:
+def test_expressions_are_simplified(number: Number, simple: Number) -> None:
     assert number == simple
 
 
-def test_symbols_each_once_and_inside_others() -> None:
+def test_symbols_of_lists_nested_symbols_once() -> None:
     assert [s.name for s in symbols_of((M // 3 + K) % 5 * K)] == ["m", "k"]
     assert symbols_of(7) == ()
 
 
-def test_a_table_is_read_where_the_index_is_not_known() -> None:
+def test_a_table_with_an_unknown_index_is_read_when_evaluated() -> None:
     number = element(Table("t", (4, 7)), symbol("i", most=1))
     assert isinstance(number, Expression)
     assert [evaluate(number, {"i": i}) for i in range(2)] == [4, 7]
@@ -125,7 +128,7 @@ def test_a_table_is_read_where_the_index_is_not_known() -> None:
     assert substitute(number, {"i": 1}) == 7
 
 
-def test_bad_symbols() -> None:
+def test_errors_name_wrong_symbols_and_divisors() -> None:
     with pytest.raises(InvalidArgumentError, match="identifier"):
         symbol("two words")
     with pytest.raises(ArgumentTypeError, match="name"):

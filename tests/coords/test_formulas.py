@@ -1,4 +1,4 @@
-"""The formulas of a stage say, by names, what its transform does to numbers."""
+"""The formulas of a stage describe its transform by the names of dimensions."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from workbench.coords.descriptor import Descriptor
 
 
 def distinct(descriptor: Descriptor) -> bool:
-    """Whether no transform takes two dimensions of one name."""
+    """Return whether no transform takes two dimensions of one name."""
     names = descriptor.all_names
     return all(len({names[d] for d in stage.upper}) == len(stage.upper) for stage in descriptor.stages)
 
 
 @given(st.data())
-def test_a_formula_computes_what_its_transform_does(data: st.DataObject) -> None:
+def test_formulas_compute_what_their_transform_does(data: st.DataObject) -> None:
     descriptor = data.draw(descriptors().filter(distinct))
     lengths: Any = descriptor.lengths
     if 0 in lengths:
@@ -37,7 +37,7 @@ def test_a_formula_computes_what_its_transform_does(data: st.DataObject) -> None
 
 
 class Clipped:
-    """A table that holds 0 beyond its ends, as generated code has it."""
+    """Table that holds 0 beyond its ends, as in generated code."""
 
     def __init__(self, values: tuple[int, ...]) -> None:
         self.values = values
@@ -46,7 +46,7 @@ class Clipped:
         return self.values[index] if 0 <= index < len(self.values) else 0
 
 
-def test_formulas_read_as_one_would_write_them() -> None:
+def test_formulas_are_written_with_names() -> None:
     images = symbol("images")
     base = naive((images, 6, 6), (36, 6, 1), names=("n", "y", "x"))
     merged = transform(base, [transforms.merge((images, 6, 6))], [(0, 1, 2)], [(0,)], names=("row",))
@@ -66,7 +66,7 @@ def test_formulas_read_as_one_would_write_them() -> None:
     assert [padded.formulas(stage) for stage in padded.stages[1:]] == [("2",), ("y - 1",), ("x",), ()]
 
 
-def test_two_dimensions_of_one_name_are_not_added_up() -> None:
+def test_dimensions_of_one_name_are_not_merged() -> None:
     base = naive((4, 4), (8, 1), names=("a", "b"))
     twice = transform(
         base, [transforms.unmerge((2, 2)), transforms.merge((4,))], [(0,), (1,)], [(0, 1), (2,)]

@@ -1,4 +1,4 @@
-"""Lowered descriptors: the same as in Python for every index, readable, and wide where they can be."""
+"""Lowered descriptors: they agree with Python for every index, are readable, and load widely."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def probe_kernel(
     offset_pointer, valid_pointer, known,
     ACCESS: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr,
 ):  # fmt: skip
-    """What the access function gives for every row and column."""
+    """Store offset and validity of every row and column, from the access function."""
     row, col = tl.arange(0, ROWS)[:, None], tl.arange(0, COLS)[None, :]
     offset, valid = ACCESS(row, col, known)
     place = row * COLS + col
@@ -47,7 +47,7 @@ def probe_kernel(
 
 
 def two_dimensions(descriptor: Descriptor) -> Descriptor:
-    """The first dimensions merged into rows, the others into columns; one of length 1 where there is none."""
+    """Merge the first dimensions into rows and the others into columns; a missing one has length 1."""
     for place in range(len(descriptor.top), 2):
         kept = [pass_through(length) for length in descriptor.lengths]
         taken = [(i,) for i in range(place)]
@@ -61,7 +61,7 @@ def two_dimensions(descriptor: Descriptor) -> Descriptor:
 def probed(
     descriptor: Descriptor, checked: tuple[bool, bool] = (True, True), **symbols: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Offset and validity of every row and column, by a kernel; tiles hang over both ends."""
+    """Return offset and validity of every row and column, by a kernel whose tile hangs over both ends."""
     access = lower(descriptor, checked=checked)
     bound = descriptor.bind(**symbols)
     rows, cols = (triton.next_power_of_2(int(n) + 1) for n in bound.lengths)  # type: ignore[arg-type]
@@ -88,12 +88,12 @@ def check_every_index(descriptor: Descriptor, **symbols: int) -> None:
 
 @settings(max_examples=examples(60))
 @given(descriptors(smallest=0))
-def test_every_index_as_in_python(descriptor: Descriptor) -> None:
+def test_lowered_offsets_and_validity_agree_with_python(descriptor: Descriptor) -> None:
     check_every_index(two_dimensions(descriptor))
 
 
 def check_hints(descriptor: Descriptor, checked: tuple[bool, bool]) -> None:
-    """Each aligned run that a hint names is valid as one, and lies together; the caller masks other runs."""
+    """Check that each aligned run of a hint is valid as one and contiguous; the caller masks other runs."""
     source = lower(descriptor, checked=checked).source
     offsets, valid = (table.tolist() for table in probed(descriptor, checked))
     rows, cols = (int(n) for n in descriptor.lengths)  # type: ignore[arg-type]
@@ -126,7 +126,7 @@ def test_hints_are_true(descriptor: Descriptor, check_rows: bool, check_cols: bo
 
 @pytest.mark.parametrize("checked", [True, False])
 def test_hints_are_true_where_the_end_cuts_a_run(checked: bool) -> None:
-    """The second run of 16 is valid in part where 20 of 24 rows are valid, whoever checks the end."""
+    """With 20 of 24 rows valid, the second run of 16 is valid only in part, whoever checks the end."""
     padded = transform(packed((20, 3)), [pad(20, 0, 4), pass_through(3)], [(0,), (1,)], [(0,), (1,)])
     assert "valid = tl.max_constancy(valid, (4, 1))" in lower(padded, checked=(checked, checked)).source
     check_hints(padded, (checked, checked))
@@ -134,13 +134,13 @@ def test_hints_are_true_where_the_end_cuts_a_run(checked: bool) -> None:
 
 @triton.jit
 def tile_kernel(x, params, ACCESS: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr):
-    """Asks for a tile, and does nothing with it."""
+    """Call the access function for a tile, and discard the result."""
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     ACCESS(row[:, None], (tl.program_id(1) * COLS + tl.arange(0, COLS))[None, :], params)
 
 
 def ask_for_tiles(descriptor: Descriptor, tile: tuple[int, int]) -> str:
-    """Run an access function over the tiles of all rows and columns, as its hints are checked; its text."""
+    """Run an access function over all tiles, which checks its hints, and return its source."""
     access = lower(descriptor, checked=(False, False), tile=tile, is_whole=True)
     grid = tuple(-(-int(n) // block) for n, block in zip(descriptor.lengths, tile, strict=True))  # type: ignore[arg-type]
     tile_kernel[grid](torch.zeros(1), access.params(), ACCESS=access.function, ROWS=tile[0], COLS=tile[1])
@@ -149,20 +149,20 @@ def ask_for_tiles(descriptor: Descriptor, tile: tuple[int, int]) -> str:
 
 @settings(max_examples=examples(60))
 @given(descriptors(smallest=1), *2 * [st.sampled_from((1, 2, 4, 8, 16, 32))])
-def test_hints_are_true_beyond_the_ends_too(descriptor: Descriptor, rows: int, cols: int) -> None:
-    """The interpreter refuses a false one, in any lane of a tile that hangs over."""
+def test_hints_are_true_beyond_the_ends(descriptor: Descriptor, rows: int, cols: int) -> None:
+    """The interpreter refuses a false hint, in any lane of a tile that hangs over."""
     ask_for_tiles(two_dimensions(descriptor), (rows, cols))
 
 
-def test_a_tile_that_hangs_over_the_only_row() -> None:
-    """Its second row, which there is not, begins at an odd offset; with tiles of one row there is none."""
+def test_a_tile_that_hangs_over_the_only_row_has_no_hint() -> None:
+    """The missing second row would begin at an odd offset; tiles of one row have no second row."""
     row = naive((1, 16), (17, 1), names=("row", "col"))
     assert "tl.multiple_of(offset, (1, 16))" in ask_for_tiles(row, (1, 16))
     assert "tl.multiple_of" not in ask_for_tiles(row, (2, 16))
 
 
-def test_a_digit_that_takes_no_remainder() -> None:
-    """Beyond the end it is the index itself: of two taps, 2 and 3 are not 0 and 1 once more."""
+def test_the_outermost_digit_takes_no_remainder() -> None:
+    """Beyond the end it is the index itself: for two taps, 2 and 3 are not 0 and 1 again."""
     pixels = transform(packed((1,)), [pad(1, 2, 2)], [(0,)], [(0,)])
     taps = transform(pixels, [embed((2, 2), (3, 1))], [(0,)], [(0, 1)])
     kept = [pass_through(2), insert(1), pass_through(2)]
@@ -172,7 +172,7 @@ def test_a_digit_that_takes_no_remainder() -> None:
 
 
 @pytest.mark.parametrize("batch", [1, 3])
-def test_lengths_and_strides_that_come_later(batch: int) -> None:
+def test_unbound_lengths_and_strides_are_arguments(batch: int) -> None:
     n, c, pitch = symbol("n", least=1), symbol("c", least=1), symbol("pitch")
     image = naive((n, 3, c), (pitch * 3, pitch, 1), names=("n", "x", "c"))
     padded = transform(image, [pass_through(n), pad(3, 1, 1), pass_through(c)], [(0,), (1,), (2,)],
@@ -192,7 +192,7 @@ def test_one_function_for_every_batch() -> None:
         check_every_index(matrix, n=batch)
 
 
-def test_what_is_divided_is_made_positive() -> None:
+def test_dividends_are_made_positive() -> None:
     """Triton divides as C does: -1 % 4 would be -1."""
     row = transform(packed((4,)), [modulo(4, 6)], [(0,)], [(0,)])
     shifted = transform(row, [offset(6, -3)], [(0,)], [(0,)])
@@ -201,7 +201,7 @@ def test_what_is_divided_is_made_positive() -> None:
     check_every_index(matrix)
 
 
-def test_mirrored_and_repeated_edges() -> None:
+def test_reflected_and_clamped_edges_are_computed() -> None:
     image = transform(packed((5, 6)), [reflect(5, 2, 4), clamp(6, 3, 1)], [(0,), (1,)], [(0,), (1,)])
     text = lower(image, checked=(False, False)).source
     assert "tl.abs(d0 - 2)" in text
@@ -218,7 +218,7 @@ def test_a_gather_reads_its_table() -> None:
 
 
 @pytest.mark.parametrize("shift", [0, -3, 3, 2])
-def test_what_a_table_does_not_have_is_checked(shift: int) -> None:
+def test_indices_that_can_miss_a_table_are_checked(shift: int) -> None:
     row = transform(packed((5,)), [indexing((4, 0, 4, 2), 5, name="places")], [(0,)], [(0,)])
     moved = transform(row, [offset(9, shift)], [(0,)], [(0,)])
     windows = transform(moved, [embed((3, 2), (1, -1))], [(0,)], [(0, 1)], names=("row", "col"))
@@ -227,22 +227,24 @@ def test_what_a_table_does_not_have_is_checked(shift: int) -> None:
     check_every_index(fixed)
 
 
-def test_a_table_that_has_all_that_is_asked_is_not_checked() -> None:
+def test_indices_that_cannot_miss_a_table_are_not_checked() -> None:
     row = transform(packed((5,)), [indexing((4, 0, 4, 2), 5)], [(0,)], [(0,)])
     windows = transform(row, [embed((3, 2), (1, 1))], [(0,)], [(0, 1)], names=("row", "col"))
     assert not lower(windows, checked=(False, False)).is_checked
     padded = transform(row, [pad(4, 1, 1)], [(0,)], [(0,)])
-    assert lower(padded, checked=(False,)).source.count(" >= 0") == 2  # the padding, and the load
+    assert (
+        lower(padded, checked=(False,)).source.count(" >= 0") == 2
+    )  # the checks of the padding and of the load
 
 
-def test_names_that_would_be_the_same_get_a_number() -> None:
+def test_equal_names_get_a_number() -> None:
     several = transform(
         naive((5,), (1,)), [pass_through(5), insert(2), insert(3)], [(0,), (), ()], [(0,), (1,), (2,)]
     )
     assert "def access(d0, replicate, replicate_2, params)" in lower(several).source
 
 
-def test_lists_are_as_good_as_tuples() -> None:
+def test_lists_are_taken_as_tuples() -> None:
     matrix = packed((60, 60))
     assert lower(matrix, checked=[True, True]) is lower(matrix)
     assert lower(matrix, tile=[64, 64]) is lower(matrix, tile=(64, 64))
@@ -268,7 +270,7 @@ def conv_input(batch: object, height: int, channels: object, window: int, paddin
     return transform(windows, merges, [(0, 1, 2), (3, 4, 5)], [(0,), (1,)], names=("row", "col"))
 
 
-def test_text_is_one_that_a_person_would_write() -> None:
+def test_the_generated_source_is_readable() -> None:
     access = lower(conv_input(symbol("batch", least=1), 56, 64, 3, 1), checked=(False, False))
     assert access.source.split('"""')[2].splitlines()[1:] == [
         "    ow = row % 56",
@@ -289,7 +291,7 @@ def test_text_is_one_that_a_person_would_write() -> None:
     assert access.is_checked
 
 
-def test_only_what_can_be_out_of_range_is_checked() -> None:
+def test_only_indices_that_can_be_out_of_range_are_checked() -> None:
     row = transform(packed((8,)), [pad(8, 0, 2)], [(0,)], [(0,)])
     windows = transform(row, [embed((4, 3), (2, 1))], [(0,)], [(0, 1)], names=("row", "col"))
     assert "valid = (d0 < 8)" in lower(windows, checked=(False, False)).source
@@ -297,7 +299,7 @@ def test_only_what_can_be_out_of_range_is_checked() -> None:
     assert "valid = True" in lower(inner, checked=(False,)).source
 
 
-def test_names_that_are_taken_get_a_number() -> None:
+def test_a_symbol_with_the_name_of_an_index_gets_a_number() -> None:
     n = symbol("row", least=1)
     matrix = packed((n, 4), names=("row", "col"))
     assert "row_2 = params[0]" in lower(matrix).source
@@ -305,7 +307,7 @@ def test_names_that_are_taken_get_a_number() -> None:
 
 
 @pytest.mark.parametrize("least", [0, 1])
-def test_an_index_is_no_length_of_the_same_name(least: int) -> None:
+def test_an_index_is_not_confused_with_a_length_of_its_name(least: int) -> None:
     n = symbol("row", least=least)
     matrix = transform(packed((n, 4), names=("row", "col")), [pass_through(n), pass_through(4)],
                        [(0,), (1,)], [(0,), (1,)], names=("row", "col"))  # fmt: skip
@@ -314,7 +316,7 @@ def test_an_index_is_no_length_of_the_same_name(least: int) -> None:
 
 
 def loads_of(source: torch.Tensor, descriptor: Descriptor, **symbols: int) -> int:
-    """Bits that one lane loads at a time of what a descriptor describes, compiled for an H100."""
+    """Return the bits of the widest load of a lane through a descriptor, compiled for sm_90."""
     access = lower(descriptor, checked=(False, False))
     launch = Launch.of(
         copy_kernel, (1,), source, torch.empty(64 * 64, dtype=source.dtype), access.params(symbols),
@@ -340,7 +342,7 @@ def test_loads_are_as_wide_as_channels_allow(channels: int, bits: int) -> None:
 
 
 @pytest.mark.parametrize(("multiple", "bits"), [(8, 128), (4, 64), (1, 16)])
-def test_what_is_known_of_a_run_time_length_widens_loads(multiple: int, bits: int) -> None:
+def test_a_known_divisor_of_a_run_time_length_widens_loads(multiple: int, bits: int) -> None:
     image = torch.zeros(2 * 8 * 8 * 24, dtype=torch.float16)
     channels = symbol("c", least=1, multiple_of=multiple)
     assert loads_of(image, conv_input(2, 8, channels, 3, 1), c=24) == bits
@@ -359,7 +361,9 @@ def test_what_is_known_of_a_run_time_length_widens_loads(multiple: int, bits: in
         ({"is_whole": [1]}, ArgumentTypeError, "is_whole"),
     ],
 )
-def test_bad_arguments(arguments: Mapping[str, Any], error: type[Exception], words: str) -> None:
+def test_errors_name_the_wrong_argument(
+    arguments: Mapping[str, Any], error: type[Exception], words: str
+) -> None:
     with pytest.raises(error, match=words):
         lower(packed((2, 2)), **arguments)
     for other in (3, [3]):
@@ -367,7 +371,7 @@ def test_bad_arguments(arguments: Mapping[str, Any], error: type[Exception], wor
             lower(other)  # type: ignore[arg-type]
 
 
-def test_params_that_do_not_fit() -> None:
+def test_missing_params_raise_and_others_are_ignored() -> None:
     access = lower(packed((symbol("n"), 4)))
     with pytest.raises(InvalidArgumentError, match="Give n"):
         access.params()
@@ -376,8 +380,8 @@ def test_params_that_do_not_fit() -> None:
     assert access.params({"m": 1, "n": 2}) == (2,)
 
 
-def test_a_value_that_a_symbol_cannot_have() -> None:
-    """Hints were written for what divides it, also where it is in no offset."""
+def test_a_value_outside_the_limits_of_its_symbol_raises() -> None:
+    """The hints depend on a symbol's divisor even if the symbol is in no offset."""
     rows, cols = symbol("rows", least=1, most=64), symbol("cols", multiple_of=8)
     access = lower(packed((rows, cols)), checked=(False, False))
     assert access.params({"rows": 3, "cols": 16}) == (16,)
@@ -391,8 +395,8 @@ def test_a_value_that_a_symbol_cannot_have() -> None:
         access.params({"cols": True})
 
 
-def test_what_is_not_needed_is_no_argument() -> None:
-    """A batch that is outermost is in no offset: where its end is not checked, any size is the same call."""
+def test_a_symbol_that_the_code_does_not_need_is_no_argument() -> None:
+    """An outermost batch is in no offset: if its end is not checked, all sizes are the same call."""
     access = lower(packed((symbol("n"), 4)), checked=(False, True))
     assert access.symbols == ()
     assert access.params({"n": 7}) == ()

@@ -1,4 +1,4 @@
-"""What is known of neighbors: sound against brute force always, and tight for affine descriptors."""
+"""Known contiguity of neighbors: always sound against brute force, and tight for affine descriptors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from workbench.errors import ArgumentTypeError, InvalidArgumentError
 
 
 def runs(descriptor: Descriptor, dim: int, length: int) -> list[list[tuple[int, bool]]]:
-    """All runs along a dimension, as the offset and validity of each element."""
+    """Return all runs along a dimension, as the offset and validity of each element."""
     ranges = [range(n) for n in descriptor.lengths]  # type: ignore[arg-type]
     whole = range(0, len(ranges[dim]) - length + 1, length)
     starts = itertools.product(*(whole if d == dim else own for d, own in enumerate(ranges)))
@@ -33,7 +33,7 @@ def runs(descriptor: Descriptor, dim: int, length: int) -> list[list[tuple[int, 
 
 
 def is_claim_true(descriptor: Descriptor, dim: int, claim: Vector) -> bool:
-    """Equal steps, valid as one, and what divides the first offset, in every run."""
+    """Return whether every run has equal steps, is valid as one, and begins at a multiple of the divisor."""
     return all(
         offset == first + j * claim.stride
         and valid == is_first_valid
@@ -44,7 +44,7 @@ def is_claim_true(descriptor: Descriptor, dim: int, claim: Vector) -> bool:
 
 
 def longest(descriptor: Descriptor, dim: int, most: int) -> int:
-    """The longest run that goes in equal steps and is valid as one, found by trying."""
+    """Return the longest run with equal steps that is valid as one, found by trying."""
     found, length = 1, 2
     end = descriptor.lengths[dim]
     assert isinstance(end, int)
@@ -59,7 +59,7 @@ def longest(descriptor: Descriptor, dim: int, most: int) -> int:
 
 @settings(max_examples=examples(300))
 @given(descriptors(most_stages=4))
-def test_sound(descriptor: Descriptor) -> None:
+def test_claims_hold_for_every_run(descriptor: Descriptor) -> None:
     for dim in range(len(descriptor.top)):
         for most in (1, 2, 4, 16):
             claim = vector_of(descriptor, dim, most)
@@ -69,8 +69,8 @@ def test_sound(descriptor: Descriptor) -> None:
 
 @settings(max_examples=examples(300))
 @given(descriptors(affine=True, most_stages=2))
-def test_tight_for_affine(descriptor: Descriptor) -> None:
-    """Where all that is between is linear and nothing is padded, no longer run would do."""
+def test_no_longer_run_holds_for_affine_descriptors(descriptor: Descriptor) -> None:
+    """For linear transforms without padding the claimed run is the longest possible."""
     if any(stage.transform.limits((0,) * len(stage.upper)) for stage in descriptor.stages):
         return
     if 0 in descriptor.lengths:
@@ -82,7 +82,7 @@ def test_tight_for_affine(descriptor: Descriptor) -> None:
 @pytest.mark.parametrize(
     ("left", "length", "right", "vector"),
     [
-        (8, 16, 8, 8),  # runs of 8 are padding, or none of it is
+        (8, 16, 8, 8),  # each run of 8 is all padding or all inside
         (4, 16, 8, 4),
         (1, 16, 7, 1),
         (0, 16, 0, 16),
@@ -110,8 +110,12 @@ def test_padding_cuts_runs(left: int, length: int, right: int, vector: int) -> N
         (naive((4, symbol("n", multiple_of=8)), (symbol("pitch", multiple_of=8), 1)), 1, Vector(16, 1, 8)),
         (naive((4, 16), (16, symbol("stride"))), 1, Vector(1, 0, 1)),
     ],
-)
-def test_of_strides(made: Descriptor, dim: int, vector: Vector) -> None:
+    ids=[
+        "along a row", "along a column", "pitch of 20", "expanded", "length of 12", "length of 3",
+        "symbols with divisors", "unknown stride",
+    ],
+)  # fmt: skip
+def test_vectors_follow_from_strides_and_lengths(made: Descriptor, dim: int, vector: Vector) -> None:
     assert vector_of(made, dim) == vector
 
 
@@ -132,29 +136,29 @@ def test_merging_keeps_runs_that_the_last_length_divides(channels: int, vector: 
     assert vector_of(flat, 0).length == vector
 
 
-def test_a_length_of_which_only_a_divisor_is_known_keeps_runs() -> None:
+def test_a_length_with_a_known_divisor_keeps_runs() -> None:
     channels = symbol("c", multiple_of=8)
     image = naive((3, channels), (channels, 1))
     merged = transform(image, [merge((3, channels))], [(0, 1)], [(0,)])
     assert vector_of(merged, 0) == Vector(8, 1, 8)
 
 
-def test_a_slice_that_begins_at_odd_elements() -> None:
+def test_a_slice_that_begins_at_an_odd_element_is_not_aligned() -> None:
     row = transform(packed((17,)), [slice(17, 1, 17)], [(0,)], [(0,)])
     assert vector_of(row, 0) == Vector(16, 1, 1)
     assert vector_of(row, 0).contiguous == 1
 
 
-def test_windows_one_step_apart() -> None:
+def test_windows_one_step_apart_are_contiguous_unless_padded() -> None:
     windows = transform(packed((18,)), [embed((16, 3), (1, 1))], [(0,)], [(0, 1)])
     assert vector_of(windows, 0) == Vector(16, 1, 1)
     padded = transform(packed((14,)), [pad(14, 1, 1)], [(0,)], [(0,)])
     windows = transform(padded, [embed((14, 3), (1, 1))], [(0,)], [(0, 1)])
-    assert vector_of(windows, 0).length == 1  # the padding's end falls anywhere within a run
+    assert vector_of(windows, 0).length == 1  # the end of the padding can fall within a run
 
 
-def test_exchanged_banks_leave_runs_below_what_is_exchanged() -> None:
-    """A swizzle of 16-byte pieces: elements are exchanged in groups of 8."""
+def test_a_swizzle_keeps_runs_as_long_as_its_pieces() -> None:
+    """A swizzle of 16-byte pieces exchanges elements in groups of 8."""
     tile = packed((8, 8, 8))
     groups = transform(tile, [xor((8, 8)), pass_through(8)], [(0, 1), (2,)], [(0, 1), (2,)])
     rows = transform(groups, [pass_through(8), merge((8, 8))], [(0,), (1, 2)], [(0,), (1,)])
@@ -165,14 +169,18 @@ def test_exchanged_banks_leave_runs_below_what_is_exchanged() -> None:
 @pytest.mark.parametrize(
     ("table", "shift", "window", "dim", "vector"),
     [
-        (range(16), 0, ((16,), (1,)), 0, Vector(16, 1, 1)),  # all that is asked is there
-        (range(32, 48), 0, ((16, 2), (1, 8)), 0, Vector(1, 0, 1)),  # the end cuts runs
-        (range(3), 0, ((3, 4), (0, -1)), 1, Vector(1, 0, 1)),  # element 0, and three that are not there
+        (range(16), 0, ((16,), (1,)), 0, Vector(16, 1, 1)),
+        (range(32, 48), 0, ((16, 2), (1, 8)), 0, Vector(1, 0, 1)),
+        (range(3), 0, ((3, 4), (0, -1)), 1, Vector(1, 0, 1)),
         (range(4), -3, ((1, 2), (0, 1)), 1, Vector(1, 0, 1)),
-        (range(4), -3, ((1, 2), (1, 0)), 1, Vector(2, 0, 1)),  # each run is of one element
-        ((7, 7, 7, 7), 4, ((4,), (1,)), 0, Vector(2, 0, 1)),  # none is there
+        (range(4), -3, ((1, 2), (1, 0)), 1, Vector(2, 0, 1)),
+        ((7, 7, 7, 7), 4, ((4,), (1,)), 0, Vector(2, 0, 1)),
     ],
-)
+    ids=[
+        "all inside", "the end cuts runs", "one of four inside", "the beginning cuts runs",
+        "runs of one element", "all outside",
+    ],
+)  # fmt: skip
 def test_the_ends_of_a_table_cut_runs(
     table: Sequence[int],
     shift: int,
@@ -188,12 +196,12 @@ def test_the_ends_of_a_table_cut_runs(
 
 
 @pytest.mark.parametrize(("given", "words"), [((None, 0), "descriptor"), ((packed((4,)), 0.5), "dim")])
-def test_arguments_of_another_type(given: tuple[Any, Any], words: str) -> None:
+def test_an_argument_of_a_wrong_type_raises(given: tuple[Any, Any], words: str) -> None:
     with pytest.raises(ArgumentTypeError, match=words):
         vector_of(*given)
 
 
-def test_there_is_no_such_dimension() -> None:
+def test_a_missing_dimension_and_an_odd_limit_raise() -> None:
     with pytest.raises(InvalidArgumentError, match="dim: got 2"):
         vector_of(packed((4, 4)), 2)
     with pytest.raises(InvalidArgumentError, match="most"):

@@ -1,4 +1,4 @@
-"""From a descriptor to its pictures: what a tile reads is counted again, element by element."""
+"""Pictures of a descriptor: the reads of a tile are counted again, element by element."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LINE = Geometry((9,), (9,), (3,), (1,), ((1, 1),), (1,), 4, 8, 1)
 
 
 def windows(geometry: Geometry, images: int = 2, channels_last: bool = True) -> Descriptor:
-    """The matrix of a dense image."""
+    """Return the implicit matrix of a dense image."""
     channels, sizes = geometry.group_channels, geometry.sizes
     order: tuple[int, ...] = (0, *range(1, len(sizes) + 1))
     if channels_last:
@@ -38,7 +38,7 @@ def windows(geometry: Geometry, images: int = 2, channels_last: bool = True) -> 
 
 
 def phase() -> Descriptor:
-    """Of backward for data: places that are reached only by an offset."""
+    """Return the matrix of a phase of backward for data, whose places are reached by an offset."""
     phases = convolution.backward_data_phases(STRIDED)[0]
     strides = (96, 4, 1, 24, 8)
     return convolution.gradient_windows(STRIDED, 4, strides, phases, (1, 2, 0)).bind(images=2)
@@ -57,7 +57,7 @@ MATRICES = {
 def reads_by_hand(
     descriptor: Descriptor, batch: int, rows: Sequence[int], cols: Sequence[int]
 ) -> tuple[Counter[tuple[int, ...]], int]:
-    """How often each element is asked for, by its coordinates in memory, and how many are valid."""
+    """Count how often each element is asked for, by its coordinates in memory, and how many are valid."""
     found: Counter[tuple[int, ...]] = Counter()
     valid = 0
     for row, col in itertools.product(rows, cols):
@@ -68,9 +68,9 @@ def reads_by_hand(
 
 
 @pytest.mark.parametrize("at", ["first", "last", "middle"])
-@pytest.mark.parametrize("side", [(16, 8), (5, 3)])
+@pytest.mark.parametrize("side", [(16, 8), (5, 3)], ids=str)
 @pytest.mark.parametrize("name", MATRICES)
-def test_a_pixel_is_read_as_often_as_the_descriptor_says(name: str, side: tuple[int, int], at: str) -> None:
+def test_tile_on_image_counts_the_reads_of_every_pixel(name: str, side: tuple[int, int], at: str) -> None:
     descriptor = MATRICES[name]
     pixels = ("x",) if name == "line" else ("y", "x")
     batch, rows, cols = (int(str(length)) for length in descriptor.lengths)
@@ -93,7 +93,7 @@ def test_a_pixel_is_read_as_often_as_the_descriptor_says(name: str, side: tuple[
     assert tile.valid.shape == (rows, cols)
 
 
-def test_the_first_and_last_row_and_column_are_told_by_their_digits() -> None:
+def test_the_first_and_last_row_and_column_are_described_by_their_digits() -> None:
     tile = explore.descriptors.tile_on_image(MATRICES["plain"], (16, 8), (1, 2))
     assert tile.where == (
         "Row 16 is n 0, y_out 2, x_out 4; row 31 is n 0, y_out 5, x_out 1.",
@@ -106,7 +106,7 @@ def test_the_first_and_last_row_and_column_are_told_by_their_digits() -> None:
     assert explore.descriptors.tile_on_image(plain, (2, 2)).where == ()
 
 
-def test_of_many_images_those_that_the_tile_reads_are_there() -> None:
+def test_only_images_that_the_tile_reads_are_kept_of_many() -> None:
     tile = explore.descriptors.tile_on_image(windows(PLAIN, images=9), (36, 8), (7, 0))
     assert (tile.first_image, len(tile.reads), tile.images) == (7, 1, 9)
     few = explore.descriptors.tile_on_image(windows(PLAIN, images=3), (36, 8), (1, 0))
@@ -128,7 +128,7 @@ def test_the_widget_moves_over_the_whole_matrix() -> None:
     )
 
 
-def test_the_code_is_that_of_lowering() -> None:
+def test_the_code_picture_shows_the_lowered_source() -> None:
     descriptor = convolution.input_windows(PLAIN, 4, (144, 4, 1, 24, 4), (1, 2, 0))
     picture = explore.descriptors.code(descriptor)
     lines = lower(descriptor).source.splitlines()
@@ -141,7 +141,7 @@ def test_the_code_is_that_of_lowering() -> None:
     assert explore.descriptors.code(descriptor, theme="dark").png != picture.png
 
 
-def test_widths_before_and_after_a_transform() -> None:
+def test_vector_widths_lists_each_dimension_of_each_descriptor() -> None:
     base = naive((64, 32), (32, 1), names=("row", "col"))
     padded = transform(
         base, [transforms.pass_through(64), transforms.pad(32, 1, 1)], [(0,), (1,)], [(0,), (1,)]
@@ -154,13 +154,13 @@ def test_widths_before_and_after_a_transform() -> None:
     )
     (_, wide) = explore.descriptors.vector_widths({"fp32": base}, 4)
     assert wide.bytes == 16
-    # What divides a length that is not known is known.
+    # The length is unknown, but its divisor is known.
     rows = symbol("rows", multiple_of=8)
     (first, _) = explore.descriptors.vector_widths({"columns": naive((rows, 4), (1, rows))}, 1)
     assert (first.contiguous, first.bytes) == (8, 8)
 
 
-def test_wrong_questions() -> None:
+def test_errors_name_the_wrong_argument() -> None:
     plain: Any = MATRICES["plain"]
     both: list[Any] = [explore.descriptors.tile_on_image, explore.descriptors.move_tile]
     for function in (*both, explore.descriptors.code):

@@ -1,4 +1,4 @@
-"""What fusion saves, counted in traces: the product's bytes where rows fit a tile, and nothing where not."""
+"""Bytes that fusion saves, counted in traces: the product's where its rows fit a tile, otherwise none."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_every_fused_operator_has_two_plans() -> None:
 
 
 @pytest.mark.parametrize("op", explore.fusion.OPERATORS)
-def test_both_plans_give_the_same(op: str) -> None:
+def test_both_plans_give_the_same_result(op: str) -> None:
     tensors = given(op)
     plans = explore.fusion.plans(op, *tensors, tile=tile_of(op, 32), product_tile=TILE)
     got = plans.fused.run()[0].clone()
@@ -60,20 +60,20 @@ def test_both_plans_give_the_same(op: str) -> None:
 
 
 @pytest.mark.parametrize("op", ["matmul_layer_norm", "matmul_softmax"])
-def test_a_product_whose_rows_fit_a_tile_is_never_in_memory(op: str) -> None:
+def test_a_product_whose_rows_fit_a_tile_never_reaches_memory(op: str) -> None:
     plans = explore.fusion.plans(op, *given(op), tile=tile_of(op, N), product_tile=TILE)
     found = explore.fusion.bytes_saved(plans.fused, plans.unfused, plans.tensors)
     assert (found.fused_kernels, found.unfused_kernels) == (1, 2)
-    assert found.saved == 2 * M * N * 2  # stored, and loaded
-    assert found.fused == plans.fused.work.bytes  # type: ignore[union-attr]  # it is known
+    assert found.saved == 2 * M * N * 2  # it would be stored and loaded once
+    assert found.fused == plans.fused.work.bytes  # type: ignore[union-attr]  # the work is known
     by_name = {each.name: each for each in found.arguments}
     assert by_name["product"].saved == found.saved
     assert by_name["product"].fused_loaded == by_name["product"].fused_stored == 0
     assert by_name["A"].fused_loaded == by_name["A"].unfused_loaded == M * K * 2
 
 
-def test_in_two_steps_a_norm_saves_nothing() -> None:
-    """The product is stored and loaded as before, and states of its rows besides: fusion does not pay."""
+def test_a_norm_in_two_steps_saves_nothing() -> None:
+    """The product is still stored and loaded, and the states of its rows are added."""
     op = "matmul_layer_norm"
     plans = explore.fusion.plans(op, *given(op), tile=tile_of(op, 32), product_tile=TILE)
     found = explore.fusion.bytes_saved(plans.fused, plans.unfused, plans.tensors)
@@ -89,15 +89,15 @@ def test_a_reduction_saves_the_product_in_two_steps_too(op: str) -> None:
     assert found.saved == 2 * M * N * 2 - 2 * parts * M * (N // 32) * 4
 
 
-def test_a_gate_saves_both_products_and_a_reading_of_a() -> None:
+def test_a_gate_saves_both_products_and_one_load_of_a() -> None:
     plans = explore.fusion.plans("swiglu", *given("swiglu"), tile=TILE, product_tile=TILE)
     found = explore.fusion.bytes_saved(plans.fused, plans.unfused, plans.tensors)
     assert found.unfused_kernels == 3
     assert found.saved == 4 * M * N * 2 + M * K * 2
 
 
-def test_what_a_kernel_has_under_two_parameters_counts_once() -> None:
-    """The reduction of the other plan loads the product's values, and one of each row again for its place."""
+def test_a_tensor_passed_under_two_parameters_counts_once() -> None:
+    """The unfused argmax loads the product, and one value of each row again for its index."""
     m, n, k = 17, 33, 20
     a, b, addend = half(m, k), half(k, n, seed=1), half(m, n, seed=2)
     plans = explore.fusion.plans("matmul_argmax", a, b)
@@ -120,9 +120,7 @@ def test_what_a_kernel_has_under_two_parameters_counts_once() -> None:
         ("matmul_layer_norm", (0, 0, 1, 1), ["A", "weight"]),
     ],
 )
-def test_a_tensor_given_twice_is_called_by_its_first_name(
-    op: str, places: tuple[int, ...], kept: list[str]
-) -> None:
+def test_a_tensor_given_twice_has_its_first_name(op: str, places: tuple[int, ...], kept: list[str]) -> None:
     several = [half(M, M), half(M, seed=1) if op == "matmul_layer_norm" else half(M, M, seed=1)]
     plans = explore.fusion.plans(
         op, *[several[place] for place in places], tile=tile_of(op, M), product_tile=TILE
@@ -133,23 +131,23 @@ def test_a_tensor_given_twice_is_called_by_its_first_name(
     assert not {"up", "B0", "B1", "bias"} & set(names)
     if op == "swiglu":
         assert found.fused == 3 * M * M * 2
-        assert found.saved == 6 * M * M * 2  # A and B again, and both products stored and loaded
+        assert found.saved == 6 * M * M * 2  # A and B once more, and both products stored and loaded
 
 
-def test_a_chain_takes_one_tensor_for_all_that_it_is_given() -> None:
+def test_a_chain_counts_a_tensor_given_as_every_operand_once() -> None:
     a = half(M, M)
     plans = explore.fusion.chained(a, a, epilogues.add(a), tile=TILE, product_tile=TILE)
     found = explore.fusion.bytes_saved(plans.fused, plans.unfused, plans.tensors)
     assert (found.fused, found.unfused) == (2 * M * M * 2, 5 * M * M * 2)
 
 
-def test_a_second_product_saves_the_first_and_what_activates_it() -> None:
+def test_a_second_product_saves_the_first_and_its_activation() -> None:
     plans = explore.fusion.plans(
         "matmul_matmul", *given("matmul_matmul"), activation="gelu", tile=(16, 64, 32, 16), product_tile=TILE
     )
     found = explore.fusion.bytes_saved(plans.fused, plans.unfused, plans.tensors)
     assert found.unfused_kernels == 3
-    one = 2  # of 1, with which the activation's kernel multiplies
+    one = 2  # bytes of the factor 1 of the activation's kernel
     assert found.saved == 4 * M * L * 2 + one
     a, b0, b1 = (t.double() for t in given("matmul_matmul"))
     exact = reference.matmul_matmul(a, b0, b1, "gelu")
@@ -158,7 +156,7 @@ def test_a_second_product_saves_the_first_and_what_activates_it() -> None:
     torch.testing.assert_close(plans.fused.outputs[0].double(), exact, atol=0.05, rtol=0.02)
 
 
-def test_one_launch_beside_itself_saves_nothing() -> None:
+def test_a_launch_compared_with_itself_saves_nothing() -> None:
     plans = explore.fusion.plans("matmul_sum", *given("matmul_sum"), tile=TILE)
     found = explore.fusion.bytes_saved(plans.fused, plans.fused)
     assert found.saved == 0
@@ -166,7 +164,7 @@ def test_one_launch_beside_itself_saves_nothing() -> None:
     assert {"a", "b"} <= {each.name for each in found.arguments}
 
 
-def test_arguments_are_checked() -> None:
+def test_errors_name_the_wrong_argument() -> None:
     plans = explore.fusion.plans("matmul_sum", *given("matmul_sum"), tile=TILE)
     nothing: Any = None
     with pytest.raises(UnknownNameError, match="matmul_sum"):
@@ -187,13 +185,13 @@ def test_arguments_are_checked() -> None:
             explore.fusion.plans(op, *[a] * count)
 
 
-def test_an_activation_is_given_to_what_has_one() -> None:
+def test_an_activation_for_an_operator_without_one_raises() -> None:
     for op in ("matmul_sum", "matmul_layer_norm", "swiglu"):
         with pytest.raises(InvalidArgumentError, match=f"activation: got 'relu' for {op}. .*matmul_matmul"):
             explore.fusion.plans(op, *given(op), activation="relu")
 
 
-def test_a_chain_names_the_operand_that_it_does_not_take() -> None:
+def test_errors_of_a_chain_name_the_wrong_operand() -> None:
     a, b = half(M, K), half(K, N, seed=1)
     relu, empty = epilogues.relu(), epilogues.Epilogue()
     for chain in (relu, empty):
@@ -211,9 +209,9 @@ def test_a_chain_names_the_operand_that_it_does_not_take() -> None:
 # Images, channels, height and width; features, groups, taps; stride and padding.
 IMAGES = [
     ((2, 16, 6, 5), (16, 1, 3), 1, 1),  # a block of ResNet
-    ((2, 32, 7, 6), (16, 2, 3), 2, 0),  # groups, and pixels that no window has
+    ((2, 32, 7, 6), (16, 2, 3), 2, 0),  # groups, and pixels in no window
     ((1, 8, 5, 8), (24, 1, 1), 1, 0),  # a matrix as it lies
-    ((2, 3, 8, 6), (5, 1, 2), (1, 2), (2, 1)),  # channels and features of no whole access
+    ((2, 3, 8, 6), (5, 1, 2), (1, 2), (2, 1)),  # too few channels and features for a wide access
 ]
 
 
@@ -224,7 +222,7 @@ def images(
     padding: Any,
     format: torch.memory_format,
 ) -> tuple[tuple[torch.Tensor, torch.Tensor, torch.Tensor], dict[str, Any], torch.Tensor]:
-    """Input, weight and bias; options; and what torch makes of them."""
+    """Return input, weight and bias, the options, and torch's result in float64."""
     features, groups, taps = kernel
     x, weight = half(*sizes), half(features, sizes[1] // groups, taps, taps, seed=1)
     x, weight = x.contiguous(memory_format=format), weight.contiguous(memory_format=format)
@@ -235,8 +233,12 @@ def images(
 
 
 @pytest.mark.parametrize("format", [torch.contiguous_format, torch.channels_last], ids=["nchw", "nhwc"])
-@pytest.mark.parametrize(("sizes", "kernel", "stride", "padding"), IMAGES)
-def test_a_convolution_saves_what_is_between_its_functors(
+@pytest.mark.parametrize(
+    ("sizes", "kernel", "stride", "padding"),
+    IMAGES,
+    ids=["resnet block", "groups", "1 x 1", "narrow channels"],
+)
+def test_a_convolution_saves_the_results_between_its_functors(
     sizes: tuple[int, ...],
     kernel: tuple[int, int, int],
     stride: Any,
@@ -249,7 +251,7 @@ def test_a_convolution_saves_what_is_between_its_functors(
     plans = explore.fusion.chained_conv2d(*tensors, **options, epilogue=chain)
     found = explore.fusion.bytes_saved(plans.fused, plans.unfused, plans.tensors)
     functors, result = 3, 2 * exact.numel()
-    assert found.saved == functors * 2 * result  # each is stored once and loaded once
+    assert found.saved == functors * 2 * result  # the result before each functor is stored and loaded once
     assert len(plans.unfused) == 1 + functors
     assert found.unfused_kernels == found.fused_kernels + functors
     by_name = {each.name: each for each in found.arguments}
@@ -266,7 +268,7 @@ def test_a_convolution_saves_what_is_between_its_functors(
         assert got.is_contiguous(memory_format=format)
 
 
-def test_a_convolution_as_in_resnet_moves_what_the_formula_says() -> None:
+def test_a_resnet_convolution_moves_the_bytes_of_the_formula() -> None:
     tensors, options, exact = images(*IMAGES[0], torch.channels_last)
     chain = epilogues.residual(half(*exact.shape, seed=3)) | epilogues.relu()
     plans = explore.fusion.chained_conv2d(*tensors, **options, epilogue=chain, tile=(16, 16, 16))
@@ -274,7 +276,7 @@ def test_a_convolution_as_in_resnet_moves_what_the_formula_says() -> None:
     assert (found.fused_kernels, found.unfused_kernels) == (1, 3)
     result = exact.numel()
     assert found.fused == 2 * (sum(each.numel() for each in tensors) + 2 * result)
-    assert found.fused == plans.fused.work.bytes  # type: ignore[union-attr]  # it is known
+    assert found.fused == plans.fused.work.bytes  # type: ignore[union-attr]  # the work is known
     assert found.saved == 2 * 4 * result
 
 
@@ -286,8 +288,8 @@ def test_a_convolution_alone_is_one_launch_in_both_plans() -> None:
     assert plans.unfused[0].outputs[0] is plans.fused.outputs[0]
 
 
-def test_both_plans_of_a_convolution_drop_the_same() -> None:
-    """Both number elements by pixel and feature, which no kernel for a functor does of other images."""
+def test_both_plans_of_a_convolution_drop_the_same_elements() -> None:
+    """Both plans number elements by pixel and feature, which needs channels_last and one group."""
     tensors, options, _ = images(*IMAGES[0], torch.channels_last)
     chain = epilogues.relu() | epilogues.dropout(0.5, 7)
     plans = explore.fusion.chained_conv2d(*tensors, **options, epilogue=chain)
@@ -302,7 +304,7 @@ def test_both_plans_of_a_convolution_drop_the_same() -> None:
             explore.fusion.chained_conv2d(*tensors, **options, epilogue=chain)
 
 
-def test_a_convolution_names_the_argument_that_it_does_not_take() -> None:
+def test_errors_of_a_convolution_name_the_wrong_argument() -> None:
     (x, weight, bias), options, _ = images(*IMAGES[0], torch.contiguous_format)
     relu, nothing = epilogues.relu(), None
     wrong: list[tuple[type[Exception], str, dict[str, Any]]] = [
@@ -333,7 +335,7 @@ def test_a_convolution_names_the_argument_that_it_does_not_take() -> None:
 
 
 def formula(functors: tuple[str, ...], m: int, n: int, k: int) -> tuple[int, int]:
-    """What both plans of a chain move in fp16: each matrix once for each kernel that has it."""
+    """Return the bytes of both plans of a chain in fp16: each matrix once for each kernel that uses it."""
     size = {"": 0, "m": m, "n": n, "mn": m * n}
     own = sum(size[explore.fusion.FUNCTORS[name][0]] for name in functors)
     once = m * k + k * n + m * n + own
@@ -343,8 +345,8 @@ def formula(functors: tuple[str, ...], m: int, n: int, k: int) -> tuple[int, int
 CHAINS = [(), ("add", "add", "fast_gelu"), ("bias", "silu", "row_scale", "clamp"), ("multiply", "scale")]
 
 
-@pytest.mark.parametrize("functors", CHAINS)
-def test_the_explorer_scales_traces_to_what_the_formula_says(functors: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("functors", CHAINS, ids=" | ".join)
+def test_the_explorer_shows_the_bytes_of_the_formula(functors: tuple[str, ...]) -> None:
     for sizes in ((4096, 2048, 64), (M, N, K)):
         found = explore.fusion.explored(FusionChoice(*sizes, functors=functors))
         assert (found.fused.bytes, found.unfused_bytes) == formula(functors, *sizes)
@@ -353,8 +355,8 @@ def test_the_explorer_scales_traces_to_what_the_formula_says(functors: tuple[str
         assert sum(each.unfused for each in found.tensors) == found.unfused_bytes
 
 
-def test_both_plans_of_a_chain_give_the_same_and_move_what_the_explorer_says() -> None:
-    """A trace of another product than the explorer's, whose tiles hang over."""
+def test_both_plans_of_a_chain_agree_and_move_the_explorers_bytes() -> None:
+    """The traced product differs from the explorer's, and its tiles hang over."""
     m, n, k = 20, 40, 24
     a, b = half(m, k), half(k, n, seed=1)
     first, second = half(m, n, seed=2), half(m, n, seed=3)
@@ -371,7 +373,7 @@ def test_both_plans_of_a_chain_give_the_same_and_move_what_the_explorer_says() -
         torch.testing.assert_close(got.double(), exact, atol=0.01, rtol=0.002)
 
 
-def test_the_explorer_shows_what_was_recorded_of_its_chain_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_explorer_shows_recordings_of_its_own_chain_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     line = next(each for each in recording.shipped(explore.fusion.DEVICE) if each.op == "matmul")
     case = {"m": 4096, "n": 4096, "k": 4096, "layout": "nn"}
     own = replace(
@@ -385,7 +387,7 @@ def test_the_explorer_shows_what_was_recorded_of_its_chain_alone(monkeypatch: py
     assert explore.fusion.explored(FusionChoice(m=64)).points == ()
 
 
-def test_the_explorer_in_one_line() -> None:
+def test_one_line_opens_the_explorer() -> None:
     widget = explore.fusion.explore((4096, 4096, 64), ("bias", "silu"))
     assert widget.choice == FusionChoice(4096, 4096, 64, ("bias", "silu"))
     assert "in 3." in widget.picture.alt
@@ -400,14 +402,14 @@ def test_the_explorer_in_one_line() -> None:
     assert slow.predicted[0] == pytest.approx(slow.fused.bytes / 1e12)
 
 
-def test_the_explorer_offers_the_sizes_that_it_is_given() -> None:
+def test_the_explorer_offers_the_given_sizes() -> None:
     widget = explore.fusion.explore((17, 300, 17), ("relu",))
     assert widget.choice == FusionChoice(17, 300, 17, ("relu",))
     assert list(widget.sizes["k"].options) == [17, 64, 256, 300, *explore.fusion.SIZES[2:]]
     assert widget.facts[0].startswith("A product of 17 x 300 x 17")
 
 
-def test_arguments_of_the_explorer_are_checked() -> None:
+def test_errors_of_the_explorer_name_the_wrong_argument() -> None:
     with pytest.raises(InvalidArgumentError, match=r"shape\[1\]: got 0"):
         explore.fusion.explore((64, 0, 64))
     with pytest.raises(InvalidArgumentError, match=r"^functors: got 5\. Give 4 at most"):
@@ -424,8 +426,8 @@ def test_arguments_of_the_explorer_are_checked() -> None:
         explore.fusion.explored(FusionChoice(m=0))
 
 
-def test_what_lesson_10_says_of_gains_under_the_recorded_roofs() -> None:
-    """Of its chain, 4096 x 4096: bytes at first, more at K = 512, and less than a tenth at the end."""
+def test_gains_under_the_recorded_roofs_are_those_of_lesson_10() -> None:
+    """At 4096 x 4096 the gain is the bytes' for a short K, more at K = 512, and below a tenth at the end."""
     found = {k: explore.fusion.explored(FusionChoice(k=k)) for k in (64, 512, 4096, 16384)}
     in_bytes = {k: each.unfused_bytes / each.fused.bytes for k, each in found.items()}
     in_time = {k: each.predicted[1] / each.predicted[0] for k, each in found.items()}

@@ -1,4 +1,4 @@
-"""From the tuner's trials to the landscape: what became of each candidate, and what limits it."""
+"""The tuner's trials as instances of the landscape: the fate of each candidate, and what limits it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def trial(fate: Any, reason: str = "", **more: Any) -> Trial:
     return Trial(candidate, fate, reason, **more)
 
 
-def test_each_trial_is_an_instance() -> None:
+def test_each_trial_becomes_an_instance() -> None:
     timed = Measurement(0.25, 0.24, 0.26, "events")
     trials = Trials(
         (
@@ -53,7 +53,7 @@ def test_each_trial_is_an_instance() -> None:
     ]
 
 
-def test_what_limits_it_is_what_the_compile_lens_found() -> None:
+def test_the_limit_of_an_instance_is_the_compile_lenss() -> None:
     a, b = (torch.empty(256, 256, dtype=torch.float16) for _ in range(2))
     candidates = [
         {"tile": (64, 64, 32), "num_warps": 4, "num_stages": 3},
@@ -81,21 +81,21 @@ def test_a_profile_has_the_tiles_of_its_instances() -> None:
     assert {each.name: (each.tile, each.warps, each.stages) for each in found} == {
         name: (one["tile"], one["num_warps"], one["num_stages"]) for name, one in keywords.items()
     }
-    first = found[0]  # the shipped one: verified, and not timed
+    first = found[0]  # the shipped instance is verified and not timed
     assert (first.name, first.unsupported, first.ms) == ("shipped", "", None)
     assert first.limited_by
     assert "for sm_90" in InstanceLandscapeWidget(found, "matmul_sum for sm_90").facts[0]
 
 
-# One whose instances have tiles of two, three and four lengths each.
+# Operators whose instances have tiles of two, three and four lengths.
 @pytest.mark.parametrize("name", ["softmax", "matmul", "conv2d", "matmul_matmul", "pixel_shuffle"])
-def test_a_profile_of_any_operator_whose_instances_have_tiles(name: str) -> None:
+def test_profiles_of_any_operator_with_tiles_become_instances(name: str) -> None:
     profile = profiled(name, verify=False)
     tiled = [each.name for each in profile.instances if "tile" in each.keywords]
     assert {each.name for each in explore.instances.of_trials(profile)} >= set(tiled)
 
 
-def test_an_instance_without_a_tile_stands_where_the_same_launch_does() -> None:
+def test_an_instance_without_a_tile_takes_that_of_the_same_launch() -> None:
     found = {each.name: each for each in explore.instances.of_trials(profiled("permute_copy", verify=False))}
     twin = found["64x64_4_warps"]
     assert twin.unsupported == "the same launch as instance=shipped"
@@ -107,13 +107,13 @@ def test_an_instance_without_a_tile_stands_where_the_same_launch_does() -> None:
 
 
 @pytest.mark.parametrize("name", ["clone", "add", "layer_norm_backward"])
-def test_a_profile_without_tiles_of_rows_and_columns_is_refused(name: str) -> None:
+def test_a_profile_without_tiles_raises(name: str) -> None:
     wanted = r"trials: no instance with a tile .* shipped has no keywords"
     with pytest.raises(InvalidArgumentError, match=wanted):
         explore.instances.of_trials(profiled(name, verify=False))
 
 
-def test_a_product_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_line_opens_the_landscape_of_a_product(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
     def prune_gemm(*given: Any, **options: Any) -> Trials:
@@ -128,7 +128,7 @@ def test_a_product_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "1 not timed" in widget.facts[0]
 
 
-def test_what_is_no_trials_is_refused() -> None:
+def test_errors_name_wrong_trials() -> None:
     with pytest.raises(ArgumentTypeError, match="trials: got 3"):
         explore.instances.of_trials(3)  # type: ignore[arg-type]
     with pytest.raises(InvalidArgumentError, match="trials: a candidate of num_warps=4"):

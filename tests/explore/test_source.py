@@ -1,4 +1,4 @@
-"""One line from a launch to the widget that shows all lenses."""
+"""The source lens of a launch, opened by one line."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def looked_at() -> tuple[lens.StepTrace, tuple[lens.CompiledStep, ...]]:
     return lens.trace(addition())[0], lens.compile(addition(), "sm_90")
 
 
-def test_texts_are_those_of_their_files() -> None:
+def test_sources_have_the_text_and_line_of_their_file() -> None:
     sources = {
         source.name: source for source in explore.source.sources(elementwise.binary_kernel, *looked_at())
     }
@@ -42,13 +42,13 @@ def test_texts_are_those_of_their_files() -> None:
         assert file.readlines()[load.line - 1].startswith("def load(")
 
 
-def test_a_picture_is_in_the_bundle() -> None:
+def test_the_mime_bundle_has_a_picture() -> None:
     bundle = explore.source.source_lens(addition(), ("gfx942",))._repr_mimebundle_()
     data = bundle[0] if isinstance(bundle, tuple) else bundle
     assert {"image/png", "text/plain"} <= set(data)
 
 
-def test_wrong_questions() -> None:
+def test_errors_name_the_wrong_argument() -> None:
     with pytest.raises(ArgumentTypeError, match="launch: got a Tensor"):
         explore.source.source_lens(torch.ones(3))  # type: ignore[arg-type] # that is the question
     with pytest.raises(UnknownNameError, match="target: 'sm90'"):

@@ -1,4 +1,4 @@
-"""One line from a product's shape to the widget that moves its tile: real compiles, real recordings."""
+"""The tile explorer, opened by one line, with real compilations and recordings."""
 
 from __future__ import annotations
 
@@ -55,24 +55,26 @@ def test_a_configuration_is_compiled_and_placed_under_recorded_roofs() -> None:
     assert "wgmma" in describe_tile_explorer(explored)
 
 
-def test_a_wave_shares_what_its_place_in_the_order_allows() -> None:
+def test_the_intensity_of_a_wave_follows_from_its_order() -> None:
     explored = explore.tiles.tile(replace(FIRST, template="persistent", group=11))
-    # 132 programs: 11 rows of tiles, 12 columns.
+    # The 132 programs cover 11 rows and 12 columns of tiles.
     assert explored.at_a_time == 132
     assert explored.wave_intensity == 2 * 132 * 128 * 128 / ((11 + 12) * 128 * 2)
     by_rows = explore.tiles.tile(replace(FIRST, template="persistent", group=1))
-    # 32 tiles a row: four rows and the beginning of a fifth.
+    # A row has 32 tiles, so the programs cover four rows and the beginning of a fifth.
     assert by_rows.wave_intensity == 2 * 132 * 128 * 128 / ((5 + 32) * 128 * 2)
 
 
 @pytest.mark.parametrize(("tile", "itemsize", "flop_per_byte"), [((16, 16), 2, 8), ((128, 256), 1, 512 / 3)])
-def test_intensity_of_a_tile(tile: tuple[int, int], itemsize: int, flop_per_byte: float) -> None:
+def test_intensity_counts_the_loads_of_adjacent_tiles_once(
+    tile: tuple[int, int], itemsize: int, flop_per_byte: float
+) -> None:
     assert explore.tiles.intensity(tile, itemsize) == pytest.approx(flop_per_byte)
     side_by_side = explore.tiles.intensity(tile, itemsize, tiles=6, rows=2, cols=3)
     assert side_by_side == pytest.approx(explore.tiles.intensity((2 * tile[0], 3 * tile[1]), itemsize))
 
 
-def test_tiles_that_hang_over_and_idle_units_cost_their_share() -> None:
+def test_overhanging_tiles_and_idle_units_lower_the_share() -> None:
     explored = explore.tiles.tile(FIRST, (1000, 1000, 1000))
     assert explored.tiles == 64
     assert explored.share == pytest.approx(1000**3 / (132 * 128 * 128 * 1024))
@@ -88,7 +90,7 @@ def test_tiles_that_hang_over_and_idle_units_cost_their_share() -> None:
         ({"block_m": 256, "block_n": 256, "num_warps": 1}, "a thread would need 2048 registers"),
     ],
 )
-def test_what_cannot_run_says_why(changes: dict[str, Any], reason: str) -> None:
+def test_a_configuration_that_cannot_run_says_why(changes: dict[str, Any], reason: str) -> None:
     explored = explore.tiles.tile(replace(FIRST, **changes))
     assert reason in explored.problem
     assert explored.at_a_time == explored.predicted == explored.wave_intensity == 0
@@ -103,13 +105,13 @@ def test_a_kernel_that_does_not_compile_says_why() -> None:
 
 
 @pytest.mark.parametrize(("dtype", "result_bytes"), [("fp8_e4m3", 2), ("int8", 4)])
-def test_bytes_are_explored_as_they_are_recorded(dtype: str, result_bytes: int) -> None:
+def test_one_byte_dtypes_are_shown_with_their_recordings(dtype: str, result_bytes: int) -> None:
     explored = explore.tiles.tile(replace(FIRST, block_k=128), dtype=dtype)
     assert explored.problem == ""
     assert explored.tile_intensity == 128
     assert explored.intensity == 2 * 4096 / (2 + result_bytes)
     assert explored.roofs is not None
-    # of a run that has both, whatever newer one has the vendor's alone
+    # The points are of a run that has both providers, even if a newer run has the vendor's alone.
     assert [point.provider for point in explored.points][1:] == ["workbench"]
     assert {(point.dtype, point.recorded) for point in explored.points} == {(dtype, True)}
     assert dtype in describe_tile_explorer(explored)
@@ -117,10 +119,12 @@ def test_bytes_are_explored_as_they_are_recorded(dtype: str, result_bytes: int) 
 
 
 @pytest.mark.parametrize(
-    "shape", [(10**6, 10**6, 10**6), (10**6, 10**6, 16), (10**10, 4, 10**10), (10**20, 4, 4)]
+    "shape",
+    [(10**6, 10**6, 10**6), (10**6, 10**6, 16), (10**10, 4, 10**10), (10**20, 4, 4)],
+    ids=str,
 )
-def test_matrices_that_no_memory_holds_are_refused_by_name(shape: tuple[int, int, int]) -> None:
-    """Operands are never read; but a launch is of tensors that exist."""
+def test_a_shape_too_large_for_memory_raises(shape: tuple[int, int, int]) -> None:
+    """The operands are never read, but a launch needs tensors that exist."""
     with pytest.raises(InvalidArgumentError, match=r"shape: .*GB"):
         explore.tiles.tile(FIRST, shape)
 
@@ -153,7 +157,7 @@ def is_taken(tile: tuple[int, ...]) -> bool:
 
 
 @pytest.mark.parametrize(("axis", "name"), list(enumerate(["block_m", "block_n", "block_k"])))
-def test_sides_that_the_kernel_refuses_are_not_offered(
+def test_only_sides_that_the_kernel_takes_are_offered(
     widget: TileExplorerWidget, axis: int, name: str
 ) -> None:
     first = (FIRST.block_m, FIRST.block_n, FIRST.block_k)
@@ -192,28 +196,28 @@ def test_the_compiler_starts_while_controls_are_made(monkeypatch: pytest.MonkeyP
     assert done == ["started", "compiled"]
 
 
-def test_a_compiler_that_was_started_has_imported_what_it_needs() -> None:
+def test_a_warm_compiler_has_imported_the_builder() -> None:
     compiler.worker.stop()
     compiler.warm_up(explore.tiles._BUILDER)
     modules = "{*__import__('sys').modules}"
     assert "workbench.lens._build" in compiler.worker.call(eval, modules, timeout=60)
 
 
-def test_without_a_gpu_there_is_nothing_to_measure_with(widget: TileExplorerWidget) -> None:
+def test_the_measure_button_is_shown_only_on_a_gpu(widget: TileExplorerWidget) -> None:
     rows = [getattr(row, "children", ()) for row in widget.view.children]
     assert any(widget.measure_button in row for row in rows) == device.current().is_gpu
 
 
 class Library:
-    """Stands for the vendor's, on a machine without."""
+    """Stand-in for the vendor's library on a machine without a GPU."""
 
     @staticmethod
     def build(op: str, *inputs: torch.Tensor) -> Callable[[], torch.Tensor]:
         return partial(getattr(torch, op), *inputs)
 
 
-def test_live_speeds_are_measured_beside_the_vendor(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on an H200, whose clock is replaced: of the two libraries the faster one is shown."""
+def test_measuring_shows_the_faster_vendor_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machine pretends to be an H200, with invented times for both libraries."""
     here = replace(device.current(), kind="cuda", name="NVIDIA H200", architecture="sm_90")
     seconds = {explore.tiles.THIS_TILE: 2.0, "cuBLAS": 4.0, "cuBLASLt": 1.0}
     asked: list[Mapping[str, Any]] = []
@@ -238,7 +242,7 @@ def test_live_speeds_are_measured_beside_the_vendor(monkeypatch: pytest.MonkeyPa
     assert widget.error == "NVIDIA H200 is sm_90, not gfx942: choose sm_90 to measure."
 
 
-def test_whole_numbers_are_measured_beside_the_library_that_multiplies_them(
+def test_int8_is_measured_beside_cublaslt(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     here = replace(device.current(), kind="cuda", name="NVIDIA H200", architecture="sm_90")
@@ -261,7 +265,7 @@ def test_whole_numbers_are_measured_beside_the_library_that_multiplies_them(
     )
 
 
-def test_wrong_questions() -> None:
+def test_errors_name_the_wrong_argument() -> None:
     with pytest.raises(ArgumentTypeError, match="configuration: got 3"):
         explore.tiles.tile(3)  # type: ignore[arg-type] # that is the question
     with pytest.raises(UnknownNameError, match="target: 'sm90'"):

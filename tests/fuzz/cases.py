@@ -14,14 +14,14 @@ GRAD, NO_GRAD, INFERENCE = "grad", "no_grad", "inference"
 
 @dataclass(frozen=True)
 class Mode:
-    """What torch is told before a call.
+    """Modes of torch in which a call is made.
 
     Attributes:
         grad: "grad", "no_grad" or "inference".
         autocast: the dtype of autocast; "" where it is off.
         tf32: whether fp32 may be rounded to tf32 on a GPU.
         deterministic: whether deterministic algorithms are asked for; the call is then made twice.
-        one_gradient: whether the gradient of the result is one number, expanded, as of a sum.
+        one_gradient: whether the gradient of the result is one expanded number, like that of a sum.
     """
 
     grad: str = GRAD
@@ -36,8 +36,8 @@ class Call:
     """A call of the case's operator.
 
     Attributes:
-        tensors: by the parameter's name; those of an epilogue are called e0, e1, ...
-        options: other arguments by name, as JSON has them; "torch.float32" and the like stand for torch's
+        tensors: the tensors by parameter; those of an epilogue are called e0, e1, ...
+        options: the other arguments by name, as JSON values; "torch.float32" and the like stand for torch's
             objects, and "epilogue" is a list of functors, each a name and its arguments.
     """
 
@@ -46,7 +46,7 @@ class Call:
     mode: Mode = Mode()
 
     def seed(self, place: int, name: str) -> int:
-        """Return the seed of a tensor of the call in this place of the case."""
+        """Return the seed of a tensor of the call at this place in the case."""
         return seed_of(place, name)
 
 
@@ -55,7 +55,7 @@ class Case:
     """A sequence of calls whose kept launches may interact.
 
     Attributes:
-        seed, number: what it was drawn from.
+        seed, number: the seed and number from which the case was drawn.
         threads: how many threads make all the calls at once.
         on_stream: whether the calls are made on a stream of their own, where there is a GPU.
     """
@@ -102,7 +102,7 @@ class Case:
         return "\n".join(lines)
 
     def _switches(self, mode: Mode) -> list[str]:
-        """torch's switches of the process before a call, where some call of the case turns one on."""
+        """Return lines that set torch's global switches, if some call of the case turns one on."""
         lines = []
         if any(call.mode.tf32 for call in self.calls):
             precision = "tf32" if mode.tf32 else "ieee"
@@ -145,7 +145,7 @@ def _lines_of(operator: str, call: Call, place: int) -> list[str]:
 
 
 def is_of_epilogue(name: str) -> bool:
-    """Whether a tensor is given to a functor of the epilogue, and not to the operator."""
+    """Return whether a tensor is an operand of the epilogue, and not of the operator."""
     return name[0] == "e" and name[1:].isdigit()
 
 

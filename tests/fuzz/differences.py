@@ -1,4 +1,4 @@
-"""Where `workbench.ops` differs from torch on purpose, each with the reason; all other differences fail."""
+"""Differences between `workbench.ops` and torch on purpose, each with its reason; all others fail."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 
 class Listed(NamedTuple):
-    """A difference that is meant.
+    """Difference from torch on purpose.
 
     Attributes:
-        pattern: a regular expression of the whole finding, "operator on device: kind: words".
+        pattern: a regular expression for the whole finding, "operator on device: kind: words".
         why: the reason, a sentence.
     """
 
@@ -71,6 +71,6 @@ LISTED = (
 
 
 def reason_for(operator: str, device: str, kind: str, words: str) -> str | None:
-    """Return why a difference is meant; None where it is not listed."""
+    """Return the reason for a difference; None if it is not listed."""
     finding = f"{operator} on {device}: {kind}: {words}"
     return next((each.why for each in LISTED if re.match(each.pattern, finding)), None)

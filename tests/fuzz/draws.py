@@ -1,6 +1,6 @@
-"""Random choices: those that the cases of a group share, since kernels are compiled for them, and sizes.
+"""Random choices of a case: those shared by its group, for which kernels are compiled, and its own sizes.
 
-A group is one operator with one structure: dtypes, layouts, options, modes, magnitudes of sizes. Its cases
+A group is one operator with one structure: dtypes, layouts, options, modes and magnitudes of sizes. Its cases
 differ in sizes and values, so that most of them find their kernels compiled.
 """
 
@@ -16,7 +16,7 @@ from tests.fuzz.tensors import CONTIGUOUS, FLOATS, Layout, TensorSpec, seed_of
 
 T = TypeVar("T")
 
-# Most calls of a case.
+# The most calls of a case.
 MOST_CALLS = 4
 
 
@@ -25,8 +25,10 @@ class Limits:
     """The limits of a problem's size.
 
     Attributes:
-        size: of one dimension. elements: of one tensor. products: multiplications of a matrix product.
-        members: cases of a group; where nothing is compiled, few, for more groups.
+        size: length of a dimension.
+        elements: elements of a tensor.
+        products: multiplications of a matrix product.
+        members: cases of a group; few where nothing is compiled, so that more groups are drawn.
     """
 
     size: int
@@ -43,7 +45,8 @@ class Draw:
     """Random choices of one case.
 
     Attributes:
-        dtype: that of most tensors. values: what most floating tensors hold.
+        dtype: the dtype of most tensors.
+        values: the rule for the values of most floating tensors.
     """
 
     def __init__(self, seed: int, group: int, member: int, limits: Limits, dtypes: Sequence[str]) -> None:
@@ -55,7 +58,7 @@ class Draw:
         self.layouts = self.weighted(plain=30, any=70)
 
     def one(self, *choices: T) -> T:
-        """Return one of them, the same for the whole group."""
+        """Return one of the choices, the same for the whole group."""
         return self._shared.choice(choices)
 
     def weighted(self, **weights: int) -> str:
@@ -67,7 +70,7 @@ class Draw:
         return self._shared.random() < share
 
     def own(self, *choices: T) -> T:
-        """Return one of them, for this case alone."""
+        """Return one of the choices, for this case alone."""
         return self._own.choice(choices)
 
     def between(self, least: int, most: int) -> int:
@@ -75,7 +78,7 @@ class Draw:
         return self._own.randint(least, most)
 
     def size(self, most: int = 2**15, *, least: int = 0) -> int:
-        """Return a length: 0, 1, or one of the magnitude that the group has here."""
+        """Return a length: 0, 1, or one of the magnitude that the group has at this point."""
         most = max(min(most, self.limits.size), least, 1)
         top = self._shared.randint(1, most.bit_length())
         style = self._shared.choice(("near", "any", "any", "sixteen"))
@@ -98,7 +101,7 @@ class Draw:
         return self.fitted([self.size(most, least=least) for _ in range(rank)], self.limits.elements, least)
 
     def fitted(self, sizes: Sequence[int], most: int, least: int = 1) -> list[int]:
-        """Return the sizes, the largest of them made smaller until their product is no more than `most`."""
+        """Return the sizes, the largest reduced until their product is at most `most`."""
         found = list(sizes)
         while _product(found) > most:
             longest = found.index(max(found))
@@ -112,7 +115,7 @@ class Draw:
         return self._shared.randrange(-rank, rank) if rank else self.one(0, -1)
 
     def dims(self, rank: int, *, least: int = 1) -> list[int]:
-        """Return some dimensions, each once."""
+        """Return some dimensions without repetition, counted from either end."""
         count = self._shared.randint(min(least, rank), rank)
         return [d - rank * self.one(0, 1) for d in self._shared.sample(range(rank), count)]
 
@@ -121,7 +124,7 @@ class Draw:
         return self._shared.sample(range(count), count)
 
     def layout(self, rank: int) -> Layout:
-        """Return how a tensor of this rank lies."""
+        """Return a layout for a tensor of this rank."""
         if self.layouts == "plain" or self.chance(0.25):
             return CONTIGUOUS
         kind = self.weighted(permuted=3, last=3 if rank in (4, 5) else 0, gap=2, step=2, expanded=1, offset=3)
@@ -143,7 +146,7 @@ class Draw:
     def tensor(
         self, *shape: int, dtype: str = "", values: str = "", grad: bool = True, layout: Layout | None = None
     ) -> TensorSpec:
-        """Return a tensor of this shape; without a dtype, values or layout, of those of the case."""
+        """Return a tensor of this shape; dtype, values and layout default to those of the case."""
         dtype = dtype or self.dtype
         return TensorSpec(
             tuple(shape), dtype, self.layout(len(shape)) if layout is None else layout,
@@ -155,7 +158,7 @@ class Draw:
         return self.tensor(length, **others)
 
     def mode(self) -> Mode:
-        """Return what torch is told."""
+        """Return a mode of torch."""
         return Mode(
             grad=self.weighted(**{GRAD: 60, NO_GRAD: 22, INFERENCE: 18}),
             autocast=self.weighted(none=88, bfloat16=6, float16=6).replace("none", ""),
@@ -165,24 +168,25 @@ class Draw:
         )
 
     def case(self, operator: str, call: Call, dtypes: Sequence[str], fixed: Collection[str]) -> Case:
-        """Return a case: the call, others of the same shapes that differ in one respect, perhaps in threads.
+        """Return a case: the call and variations of it, each in one respect, perhaps in threads.
 
         Args:
-            dtypes: that the operator takes. fixed: names of tensors that never require grad.
+            dtypes: the dtypes of the operator.
+            fixed: names of tensors that never require grad.
         """
         call = replace(call, mode=self.mode())
         calls = [call]
         for _ in range(self.one(0, 1, 2, MOST_CALLS - 1)):
             calls.append(self._varied(call, dtypes, fixed))
         is_threaded = self.chance(0.06)
-        if is_threaded:  # torch's switches are of the process: all threads have those of the first call
+        if is_threaded:  # torch's switches are global, so all threads have those of the first call
             tf32, deterministic = call.mode.tf32, call.mode.deterministic
             modes = [replace(each.mode, tf32=tf32, deterministic=deterministic) for each in calls]
             calls = [replace(each, mode=mode) for each, mode in zip(calls, modes, strict=True)]
         return Case(operator, tuple(calls), 2 if is_threaded else 1, self.chance(0.2))
 
     def _varied(self, call: Call, dtypes: Sequence[str], fixed: Collection[str]) -> Call:
-        """Return the call, or another one that caches must tell apart from it."""
+        """Return the call, or a variation of it that caches must distinguish."""
         how = self.weighted(same=3, layout=3, offset=2, dtype=2, grad=2, mode=2)
         if how == "mode":
             return replace(call, mode=self.mode())

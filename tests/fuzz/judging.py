@@ -1,4 +1,4 @@
-"""Run a case and judge it: values by the accuracy rule against float64, and whatever else torch promises."""
+"""Run a case and judge it: values against float64 by the accuracy rule, and all else that torch promises."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from tests.fuzz.tensors import dtype_of, seed_of, tensor
 from workbench import ops
 from workbench.errors import WorkbenchError
 
-# What tf32 rounds operands to: 10 bits behind the leading one.
+# The rounding of tf32 operands: 10 bits behind the leading one.
 TF32_ROUNDING = 2.0**-11
 
 
 @dataclass(frozen=True)
 class Finding:
-    """Something wrong.
+    """Failure of a call.
 
     Attributes:
-        kind: in one word: "accuracy", "shape", "dtype", "refusal", ...; shrinking keeps it.
-        words: what exactly.
+        kind: its kind in a word or two: "accuracy", "shape", "dtype", "refusal", ...; shrinking keeps it.
+        words: the details.
         call: the place of the call in the case.
     """
 
@@ -48,11 +48,11 @@ class Verdict:
     """The findings and the counts of a case.
 
     Attributes:
-        findings: what is wrong.
-        listed: differences that are meant, with the reason.
-        refusals: what `ops` said where it refused what torch accepts, meant or not.
-        lenient: reasons for which torch refused what `ops` computed.
-        refused_by_both: how many calls neither of them took.
+        findings: the failures.
+        listed: differences on purpose, with the reason.
+        refusals: errors of `ops` for what torch accepts, listed or not.
+        lenient: errors of torch for what `ops` computed.
+        refused_by_both: how many calls neither of them accepted.
         compared: how many calls had results to compare.
     """
 
@@ -69,7 +69,7 @@ class Outcome:
     """Results and gradients of a call, or the error.
 
     Attributes:
-        is_backward: whether the error came from the gradients; the results are there then.
+        is_backward: whether the error came from the gradients; then there are results.
     """
 
     results: list[torch.Tensor] = field(default_factory=list)
@@ -89,8 +89,8 @@ def judge(
     """Run a case on a device and compare it with torch.
 
     Args:
-        ours: instead of the function of `workbench.ops`, for tests of the fuzz.
-        torch_begins: called when all calls of `ops` have ended, before torch's: torch may end the process.
+        ours: a function in place of that of `workbench.ops`, for tests of the fuzz.
+        torch_begins: called after all calls of `ops` and before torch's, since torch may end the process.
     """
     operator = OPERATORS[case.operator]
     function = ours or operator.ours or getattr(ops, case.operator)
@@ -102,7 +102,7 @@ def judge(
             theirs = _outcome(operator.torchs, operator, call, place, device)
         judged: list[Outcome] = []
         for outcomes in of_threads:
-            # Most threads have the bits of the first: they are judged once.
+            # Most threads have the same bits as the first, so equal outcomes are judged once.
             if not any(_same_bits(outcomes[place], before) for before in judged):
                 judged.append(outcomes[place])
         for outcome in judged:
@@ -143,7 +143,7 @@ def _in_threads(case: Case, run: Callable[[], list[Outcome]], device: str) -> li
     if case.threads == 1:
         within()
     else:
-        # torch's switches are of the process: all threads have those of the first call.
+        # torch's switches are global, so all threads have those of the first call.
         with _set_up(case.calls[0].mode):
             threads = [threading.Thread(target=within) for _ in range(case.threads)]
             for thread in threads:
@@ -157,7 +157,7 @@ def _in_threads(case: Case, run: Callable[[], list[Outcome]], device: str) -> li
 
 @contextlib.contextmanager
 def _set_up(mode: Mode) -> Iterator[None]:
-    """torch's switches of the process, as the mode has them."""
+    """Set torch's global switches to those of the mode, and restore them."""
     matmul, conv = torch.backends.cuda.matmul, torch.backends.cudnn.conv  # type: ignore[attr-defined]  # torch does not type it
     before = matmul.fp32_precision, conv.fp32_precision, torch.are_deterministic_algorithms_enabled()
     matmul.fp32_precision = conv.fp32_precision = "tf32" if mode.tf32 else "ieee"
@@ -172,7 +172,7 @@ def _set_up(mode: Mode) -> Iterator[None]:
 
 
 def _within(mode: Mode, device: str) -> contextlib.ExitStack:
-    """Return the contexts of this thread alone: autograd and autocast."""
+    """Return the contexts of this thread: autograd and autocast."""
     stack = contextlib.ExitStack()
     if mode.grad == NO_GRAD:
         stack.enter_context(torch.no_grad())
@@ -202,9 +202,9 @@ def _outcome(
     """Make a call and its gradients.
 
     Args:
-        is_exact: in float64 on the CPU, of contiguous tensors, outside autocast.
-        shake: by which share elements are changed at most, as if they had been rounded.
-        watched: find tensors that the call changed and should not have.
+        is_exact: compute in float64 on the CPU, with contiguous tensors, outside autocast.
+        shake: the largest relative change of elements, as if they had been rounded.
+        watched: also find tensors that the call must not change and did.
     """
     mode = call.mode
     tensors = made(call, place, "cpu" if is_exact else device)
@@ -253,16 +253,16 @@ def _widened(t: torch.Tensor, shake: float) -> torch.Tensor:
 
 
 def direction_of(result: torch.Tensor, place: int, *, is_one: bool = False) -> torch.Tensor:
-    """Return the gradient of the result of the call in this place, which a backward pass begins with.
+    """Return the gradient with which the backward pass of the call at this place begins.
 
     Args:
-        is_one: whether it is 1 for all elements, expanded.
+        is_one: whether it is one expanded 1.
     """
     if is_one:
         return torch.ones((), dtype=result.dtype, device=result.device).expand(result.shape)
     name = str(result.dtype).removeprefix("torch.")
     drawn = tensor(tuple(result.shape), name, seed=seed_of(place, "gradient"), device="cpu")
-    # float64 has the digits that a narrow dtype rounds to: all of them begin with the same numbers.
+    # Rounded to bfloat16 first, so that the gradient is the same in every dtype.
     return drawn.to(torch.bfloat16).to(result) if result.is_floating_point() else drawn.to(result)
 
 
@@ -286,9 +286,6 @@ def _same_bits(one: Outcome, other: Outcome) -> bool:
         *zip(one.gradients, other.gradients, strict=False),
     ]
     return all(_are_same(*pair) for pair in pairs)
-
-
-# What is compared.
 
 
 def _compare(
@@ -339,7 +336,7 @@ def _compare(
     if isinstance(exact.error, NotImplementedError) and not any(
         t.is_floating_point() for t in theirs.results
     ):
-        exact = theirs  # the CPU does not have it of this dtype, and nothing is rounded
+        exact = theirs  # the CPU lacks this dtype, and nothing is rounded
     if exact.error is not None:
         found("fuzz", f"no float64 result to compare with: {_named(exact.error)}")
         return
@@ -354,14 +351,14 @@ def _compare(
 
 
 def _is_bare(ours: Outcome, theirs: Outcome) -> bool:
-    """Return True for an error that should be the workbench's own; torch's autograd raises others."""
+    """Return whether an error should be the workbench's own: torch's autograd raises others."""
     return theirs.error is None or not ours.is_backward
 
 
 def _torchs_kind(error: Exception) -> type[Exception]:
     kinds = (NotImplementedError, IndexError, OverflowError, RuntimeError, TypeError, ValueError)
     found = next((kind for kind in kinds if isinstance(error, kind)), Exception)
-    # Of "not implemented for" torch raises either.
+    # For "not implemented for" torch raises either kind.
     return RuntimeError if found is NotImplementedError else found
 
 
@@ -370,7 +367,7 @@ def _named(error: Exception) -> str:
 
 
 def _reason(operator: str, error: Exception) -> str:
-    """Return the words of a refusal without the numbers."""
+    """Return the text of an error without its numbers."""
     return re.sub(r"-?\d[\d.e]*", "#", re.sub(r"\([^()]*\)", "(...)", f"{operator}: {_named(error)}"))
 
 
@@ -383,7 +380,7 @@ def _have_same_form(
     *,
     has_torchs_form: bool,
 ) -> bool:
-    """True for the same shape and dtype, so that values can be compared; other differences are found."""
+    """Compare the form of two results, and return whether shape and dtype allow to compare values."""
     if ours.shape != theirs.shape:
         found("shape", f"{words}: shape {tuple(ours.shape)}, torch's {tuple(theirs.shape)}")
         return False
@@ -406,7 +403,7 @@ def _have_same_form(
 
 
 def _has_a_format(t: torch.Tensor) -> bool:
-    """Return True for a tensor that lies as the memory format says which torch suggests for it."""
+    """Return whether a tensor has the strides of the memory format that torch suggests for it."""
     suggested = suggest_memory_format(t)
     return telling(t) == telling(torch.empty_like(t, memory_format=suggested))
 
@@ -448,7 +445,7 @@ def _judge_values(
         judge_result(f"result {number}" if number else "result", mine, torchs, right, moved, [], largest)
     is_special = any(spec.values == "special" for spec in call.tensors.values())
     if not ours.gradients or not theirs.gradients or (is_special and terms):
-        return  # of what is no number, gradients of torch's own devices differ
+        return  # torch's own devices disagree on gradients of NaN and infinities
     names = [name for name, spec in call.tensors.items() if spec.requires_grad and spec.is_floating]
     largest = max(largest, *map(_largest, exact.gradients))
     for number, (name, mine, torchs, right) in enumerate(
@@ -469,15 +466,15 @@ def _judge_values(
 def _shaken(
     operator: Operator, call: Call, place: int, device: str, ours: Outcome
 ) -> tuple[list[Outcome], list[Outcome]]:
-    """Exact outcomes of numbers that were rounded once, where they can be far from the exact one.
+    """Return exact outcomes of inputs that were rounded once, for operators that are sensitive to rounding.
 
-    An operator that divides by a deviation: what cancels there cannot be held to the size of the result, and
-    torch's error of a few elements may be none by luck; in float64 torch's result is the exact one itself.
-    One that bends, as relu does: the gradient of what lies there is one or the other. And one that chooses,
-    as amax does: of two that are nearly equal either is the largest.
+    An operator that divides by a deviation: terms that cancel can be much larger than the result, and torch's
+    error of a few elements may be 0 by luck; in float64 torch's result is the exact one itself.
+    One with a bend, such as relu: near the bend either gradient is right. And one that chooses, such as
+    amax: of two nearly equal elements either is the largest.
 
     Returns:
-        those where everything is moved, and those where gradients differ from the exact one in some places.
+        outcomes of inputs that are all moved, and outcomes whose gradients differ in some places only.
     """
     exact = partial(_outcome, operator.torchs, operator, call, place, device, is_exact=True)
     found, bent = [], []
@@ -498,10 +495,10 @@ def _shaken(
 
 
 def _cancelled(operator: Operator, call: Call, place: int, device: str) -> tuple[float, float]:
-    """Return the size of the numbers that cancel in a norm, and of those that cancel in its gradients.
+    """Return the size of the terms that cancel in a norm, and of those that cancel in its gradients.
 
-    torch's float64 result is rounded too. Its formula of the gradient subtracts a multiple of the input, and
-    not of its distance from the mean: of two elements that are nearly equal it is further off than ours.
+    torch's float64 result is rounded too. Its formula of the gradient subtracts a multiple of the input, not
+    of its distance from the mean: for two nearly equal elements its error is larger than ours.
     """
     with _Cancelled() as cancelled:
         outcome = _outcome(operator.torchs, operator, call, place, device, is_exact=True)
@@ -510,9 +507,9 @@ def _cancelled(operator: Operator, call: Call, place: int, device: str) -> tuple
 
 
 class _Cancelled(TorchFunctionMode):
-    """Finds the largest numbers that norms of rows, groups and batches add up.
+    """Finds the largest terms that norms of rows, groups and batches add up.
 
-    With r for one over the deviation, as the norm has it with its eps:
+    r is the reciprocal of the deviation, with the norm's eps:
 
     Attributes:
         results: the largest `max(|x| r, 1) * max(|weight|, 1)`.
@@ -549,10 +546,10 @@ class _Cancelled(TorchFunctionMode):
 
 
 class _BentElsewhere(TorchFunctionMode):
-    """Gradients of relu and clamp are those of numbers that are moved by a share of the largest.
+    """Gives relu and clamp the gradients of inputs moved by a share of the largest.
 
-    And those of amax and amin are of the second one, where it is as near as that to the first; or, of a
-    negative share, of all that are as near, in equal parts.
+    amax and amin give their gradient to the second largest element if it is that near to the largest; for a
+    negative share, to all elements that are that near, in equal parts.
     """
 
     def __init__(self, share: float) -> None:
@@ -578,7 +575,7 @@ class _BentElsewhere(TorchFunctionMode):
 
 
 def _most_terms(call: Call, results: Sequence[torch.Tensor]) -> float:
-    """The most terms that a sum can have: along a dimension, or of what one tensor has more than another."""
+    """Return the most terms of a sum: along a dimension, or the elements of one tensor per one of another."""
     shapes = [spec.shape for spec in call.tensors.values()] + [tuple(result.shape) for result in results]
     counts = [max(torch.Size(shape).numel(), 1) for shape in shapes]
     longest = max((n for shape in shapes for n in shape), default=1)
@@ -586,9 +583,9 @@ def _most_terms(call: Call, results: Sequence[torch.Tensor]) -> float:
 
 
 def _eps_of_arithmetic(operator: Operator, call: Call) -> float:
-    """The rounding of the arithmetic, where results may be of a wider dtype; 0 where they say it.
+    """Return eps of the arithmetic where results may have a wider dtype; 0 where the result's dtype says it.
 
-    Under autocast products are of its dtype, and gradients of the tensors' own.
+    Under autocast, products have its dtype, and gradients that of the tensors.
     """
     if call.mode.autocast and operator.multiplies:
         return torch.finfo(dtype_of(call.mode.autocast)).eps
@@ -605,7 +602,7 @@ def _eps_of_arithmetic(operator: Operator, call: Call) -> float:
 
 
 def _inputs(call: Call) -> Sequence[torch.Tensor]:
-    """Tensors whose size is that of the numbers that are summed up."""
+    """Return tensors as large as the terms of the sums."""
     return [torch.full((1,), 100.0) for spec in call.tensors.values() if spec.values == "large_mean"]
 
 
@@ -633,16 +630,15 @@ def _close(
     is_of_nothing: bool,
     least_eps: float,
 ) -> None:
-    """Find what is further from float64 than the accuracy rule allows.
+    """Report results further from float64 than the accuracy rule allows.
 
     Args:
-        moved: exact results of numbers that were rounded; how far they are from `right` counts as an error of
-            torch's.
-        bent: exact gradients of which another may be right where they differ from `right`, and there alone:
-            what torch is off by there counts there alone too.
-        is_of_nothing: whether a tensor of the call has no elements: gradients that torch then has as NaN
-            may be 0.
-        least_eps: what the result is rounded to at least, whatever its dtype.
+        moved: exact results of rounded inputs; their distance from `right` counts as an error of torch.
+        bent: other exact gradients; where they differ from `right`, and only there, either may be right, and
+            torch's error there counts only there.
+        is_of_nothing: whether a tensor of the call has no elements: gradients that are NaN in torch may then
+            be 0.
+        least_eps: the least eps of the result, whatever its dtype.
     """
     if not right.numel():
         return
@@ -687,7 +683,7 @@ def _close(
             eps = max(torch.finfo(ours.dtype).eps, least_eps)
             order = min(eps, torch.finfo(torch.float32).eps)
             order = TF32_ROUNDING if has_tf32 and ours.dtype == torch.float32 else order
-            # Sums of normal values: what cancels cannot be held to its own size.
+            # Terms of sums may cancel, so the error is judged by their size, not by that of the result.
             allowed = allowed_error(of_torch, eps, largest, order, terms, max(largest, terms**0.5, inputs))
         if float(errors[part].max()) > allowed:
             wrong = torch.zeros_like(finite)
@@ -701,7 +697,7 @@ def _close(
 
 
 def _kind_of(t: torch.Tensor) -> torch.Tensor:
-    """0 for a finite number, 1 for infinity, -1 for its negative, 2 for NaN."""
+    """Return 0 for a finite number, 1 for infinity, -1 for its negative, 2 for NaN."""
     return torch.where(t.isnan(), 2, torch.where(t.isinf(), t.sign().nan_to_num(), 0.0)).to(torch.int8)
 
 

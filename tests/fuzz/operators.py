@@ -1,4 +1,4 @@
-"""How the calls of each operator are drawn, and what they mean in torch."""
+"""The operators of the fuzz: how their calls are drawn, and the same calls in torch."""
 
 from __future__ import annotations
 
@@ -35,23 +35,24 @@ def _elements(shape: Sequence[int]) -> int:
 
 
 class Operator(NamedTuple):
-    """An operator to be drawn.
+    """Operator of the fuzz.
 
     Attributes:
-        draw: makes a call.
-        torchs: the same in torch, of the same arguments by name.
-        ours: None for the function of `workbench.ops`.
-        dtypes: that it is drawn in.
-        terms: how many terms the largest sum has that makes an element of the result or of a gradient; 0
-            where elements are only moved, which is exact.
+        draw: a function that draws a call.
+        torchs: the same function in torch, with the same arguments by name.
+        ours: the function under test; None for that of `workbench.ops`.
+        dtypes: the dtypes that are drawn.
+        terms: the number of terms of the largest sum in an element of the result or of a gradient; 0 where
+            elements are only moved, which is exact.
         is_torchs: whether torch has this very operator, so that strides of results and kinds of errors are
             compared.
-        fixed: tensors that never require grad. changed: tensors that are changed in place.
+        fixed: tensors that never require grad.
+        changed: tensors that are changed in place.
         multiplies: whether fp32 may be rounded to tf32.
-        divides_by_deviation: whether results can be far more sensitive to rounding than they are large, as
-            where elements that are nearly equal are divided by their deviation.
-        chooses: whether a gradient goes to one of several elements, of which rounding may make another one
-            the largest.
+        divides_by_deviation: whether rounding can change a result by far more than its size, for example
+            where nearly equal elements are divided by their deviation.
+        chooses: whether a gradient goes to one of several elements, and rounding can change which is the
+            largest.
     """
 
     draw: Callable[[Draw], Call]
@@ -75,7 +76,7 @@ def _one_term(call: Call) -> float:
     return 1.0
 
 
-# Elements that are moved.
+# Movement of elements.
 
 
 def _flip(draw: Draw) -> Call:
@@ -122,7 +123,7 @@ def _unfold(draw: Draw) -> Call:
 
 
 def _windows(draw: Draw, names: Sequence[str], rank: int = 2) -> dict[str, Any]:
-    """Options of sliding windows, one number or one a dimension; left out where they are the default."""
+    """Draw options of sliding windows: one number or one a dimension, some left at their default."""
     choices = {
         "kernel_size": (1, 2, 3), "dilation": (1, 1, 2), "padding": (0, 0, 1, 2), "stride": (1, 2, 3)
     }  # fmt: skip
@@ -142,7 +143,7 @@ def _of_two(value: Any, rank: int) -> list[int]:
 
 
 def _reached(draw: Draw, sizes: Sequence[int], taps: Sequence[int], options: dict[str, Any]) -> list[int]:
-    """The sizes, mostly large enough for a window of these taps."""
+    """Return the sizes, in most cases enlarged to hold a window of these taps."""
     if draw.own(*(True,) * 15, False):
         rank = len(sizes)
         steps = _of_two(options.get("dilation", 1), rank)
@@ -216,7 +217,7 @@ def _reduced(draw: Draw, values: str = "") -> tuple[TensorSpec, int]:
 
 
 def _of_dims(name: str, draw: Draw) -> Call:
-    """A reduction over no, one or several dimensions."""
+    """Draw a reduction over no, one or several dimensions."""
     input, rank = _reduced(draw)
     options: dict[str, Any] = {}
     if draw.chance(0.75):
@@ -229,7 +230,7 @@ def _of_dims(name: str, draw: Draw) -> Call:
 
 
 def _of_one_dim(name: str, draw: Draw) -> Call:
-    """A reduction over one dimension or all."""
+    """Draw a reduction over one dimension or all."""
     input, rank = _reduced(draw, "unit" if name == "prod" else "")
     options: dict[str, Any] = {}
     if draw.chance(0.75):
@@ -319,7 +320,7 @@ def _group_norm(draw: Draw) -> Call:
 
 
 def group_norm(input: torch.Tensor, num_groups: int, **others: Any) -> torch.Tensor:
-    """torch's, which crashes (2.13, CPU) where of a channels_last input only the vectors are followed."""
+    """Return torch's result; torch (2.13, CPU) crashes if only vectors of a channels_last input need grad."""
     vectors = [others[name] for name in ("weight", "bias") if name in others]
     if torch.is_grad_enabled() and any(t.requires_grad for t in vectors) and not input.requires_grad:
         input = input.detach().requires_grad_()
@@ -336,7 +337,7 @@ def _batch_norm(draw: Draw) -> Call:
     if training and draw.chance(0.5):
         options |= {"running_mean": None, "running_var": None}
     else:
-        # What is written has elements of its own.
+        # Tensors that are written must not have overlapping elements.
         tensors["running_mean"] = draw.vector(shape[1], values="normal", grad=False, layout=CONTIGUOUS)
         tensors["running_var"] = draw.vector(shape[1], values="positive", grad=False, layout=CONTIGUOUS)
     for name in ("weight", "bias"):
@@ -377,12 +378,12 @@ def _pool(name: str, draw: Draw) -> Call:
 
 
 def _sizes(draw: Draw) -> list[int]:
-    """m, n and k."""
+    """Draw m, n and k."""
     return draw.fitted([draw.size(512), draw.size(512), draw.size(4096)], draw.limits.products)
 
 
 def _scaled(draw: Draw, k: int, values: str = "") -> str:
-    """Values of which products have unit variance."""
+    """Return a rule for values whose products have unit variance."""
     values = values or draw.values
     return f"scaled:{max(k, 1) ** -0.5:.3g}" if values in ("normal", "large_mean") else values
 
@@ -474,7 +475,7 @@ def _grouped(draw: Draw, with_epilogue: bool = False) -> Call:
 
 
 def grouped_mm(mat_a: torch.Tensor, mat_b: torch.Tensor, *, offs: torch.Tensor) -> torch.Tensor:
-    """Products of groups, which autocast leaves alone in torch too; torch's own takes few strides."""
+    """Return products of groups outside autocast, as in torch; torch's own function accepts few strides."""
     with torch.autocast(mat_a.device.type, enabled=False):
         return reference.grouped_mm(mat_a, mat_b, offs=offs)
 
@@ -482,7 +483,7 @@ def grouped_mm(mat_a: torch.Tensor, mat_b: torch.Tensor, *, offs: torch.Tensor) 
 def fused_grouped_mm(
     mat_a: torch.Tensor, mat_b: torch.Tensor, *, offs: torch.Tensor, epilogue: Any
 ) -> torch.Tensor:
-    """Return products of groups with their epilogue; 0 behind the last."""
+    """Return products of groups with their epilogue, and 0 behind the last group."""
     with torch.autocast(mat_a.device.type, enabled=False):
         result = reference.fused_grouped_mm(mat_a, mat_b, offs=offs, epilogue=epilogue).to(mat_a.dtype)
     if mat_a.dim() == mat_b.dim():
@@ -494,7 +495,7 @@ def fused_grouped_mm(
 
 
 def _with_epilogue(draw: Draw, call: Call, matrix: tuple[int, int], output: Sequence[int]) -> Call:
-    """The call with up to three functors; `matrix` is (m, n) of the product, `output` the result's shape."""
+    """Add up to three functors to a call; `matrix` is (m, n) of the product, `output` the result's shape."""
     tensors, chain = dict(call.tensors), []
     for _ in range(draw.one(1, 1, 2, 3)):
         functor = draw.one(
@@ -558,7 +559,7 @@ def _fused_rows(name: str, draw: Draw) -> Call:
 def fused_rows(
     name: str, input: torch.Tensor, other: torch.Tensor, epilogue: Any = None, **options: Any
 ) -> Any:
-    """The row operator of a product."""
+    """Return the row operator of a product."""
     product = torch.matmul(input, other)
     dtype = product.dtype
     if epilogue is not None:
@@ -587,7 +588,7 @@ def _matmul_matmul(draw: Draw) -> Call:
 def matmul_matmul(
     input: torch.Tensor, mat1: torch.Tensor, mat2: torch.Tensor, activation: str = "identity"
 ) -> torch.Tensor:
-    """activation(input @ mat1) @ mat2"""
+    """Return activation(input @ mat1) @ mat2."""
     return torch.matmul(reference.ACTIVATIONS[activation](torch.matmul(input, mat1)), mat2)
 
 
@@ -604,7 +605,7 @@ def _gated(name: str, draw: Draw) -> Call:
 def gated(
     name: str, input: torch.Tensor, gate: torch.Tensor, up: torch.Tensor, approximate: str = "none"
 ) -> torch.Tensor:
-    """silu or gelu of one product, times another."""
+    """Return silu or gelu of one product, times another product."""
     activation = F.silu if name == "swiglu" else partial(F.gelu, approximate=approximate)
     return activation(torch.matmul(input, gate)) * torch.matmul(input, up)
 
@@ -632,7 +633,7 @@ def _convolution(rank: int, draw: Draw, *, is_transposed: bool = False) -> Call:
     images = draw.between(0, 4)
     batch = () if draw.chance(0.15) else (images,)
     weight = (channels, features // groups) if is_transposed else (features, channels // groups)
-    # Not "special": whether a number of the padding meets an infinite weight differs among torch's kernels.
+    # Not "special": torch's kernels differ in whether padding is multiplied by an infinite weight.
     values = _scaled(draw, channels // groups * _elements(taps), draw.one("normal", "whole"))
     tensors = {
         "input": draw.tensor(*batch, channels, *sizes),
@@ -652,7 +653,7 @@ def _fused_conv2d(draw: Draw) -> Call:
     options: dict[str, Any] = {name: _decoded(value, False) for name, value in call.options.items()}
     try:
         output = [*F.conv2d(input if input.dim() == 4 else input[None], weight, **options).shape]
-    except RuntimeError:  # nobody takes this one
+    except RuntimeError:  # torch refuses this call
         output = [1, features, 1, 1]
     kept = [draw.chance(0.7) for _ in output]
     output = [n if is_kept else 1 for n, is_kept in zip(output, kept, strict=True)]
@@ -719,7 +720,7 @@ def _attention(draw: Draw, *, is_torchs: bool) -> Call:
 
 
 def scaled_dot_product_attention(**given: Any) -> torch.Tensor:
-    """By products and a softmax: torch's fused kernels refuse rows at odd pitches, and crash on some."""
+    """Return attention by products and a softmax: torch's fused kernels refuse odd pitches, or crash."""
     with sdpa_kernel(SDPBackend.MATH):
         return F.scaled_dot_product_attention(**given)
 
@@ -727,7 +728,7 @@ def scaled_dot_product_attention(**given: Any) -> torch.Tensor:
 def attention(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scoring: Any = None
 ) -> torch.Tensor:
-    """Attention within a window, by a mask."""
+    """Return attention within a window, by a mask."""
     options: dict[str, Any] = {"enable_gqa": query.shape[1] != key.shape[1]}
     if scoring is not None:
         left, right, shift, from_end = scoring.window
@@ -741,12 +742,12 @@ def attention(
         if right is not None:
             mask &= cols <= rows + right
         options["attn_mask"] = mask
-    with torch.autocast(query.device.type, enabled=False):  # which this operator does not follow
+    with torch.autocast(query.device.type, enabled=False):  # this operator ignores autocast
         return scaled_dot_product_attention(query=query, key=key, value=value, **options)
 
 
 def _keys(call: Call) -> float:
-    """Sums over keys, over queries and over columns."""
+    """Return the most terms of sums over keys, queries or columns."""
     return float(
         max(max(spec.shape[-2:], default=1) for name, spec in call.tensors.items() if name != "offs")
     )
@@ -765,7 +766,7 @@ _EXACT = partial(Operator, dtypes=ANY, terms=_one_term)
 OPERATORS: dict[str, Operator] = {
     "flip": _MOVE(_flip, torch.flip),
     "roll": _MOVE(_roll, torch.roll),
-    # The gradients of repeated ends are sums.
+    # Gradients of elements that are repeated as padding are sums.
     "pad": Operator(_pad, F.pad, dtypes=MOVED, terms=_one_term),
     "unfold": Operator(_unfold, F.unfold, dtypes=(*FLOATS, "bool", *COMPLEX), terms=lambda call: 9.0),
     "clone": _MOVE(_clone, torch.clone),
@@ -781,7 +782,7 @@ OPERATORS: dict[str, Operator] = {
     **{name: _EXACT(partial(_of_dims, name), getattr(torch, name)) for name in ("amax", "amin")},
     **{name: _EXACT(partial(_of_dims, name), getattr(torch, name)) for name in ("any", "all")},
     **{name: _EXACT(partial(_of_one_dim, name), getattr(torch, name)) for name in ("argmax", "argmin")},
-    # Of two tensors that broadcast, gradients are sums.
+    # Gradients of broadcast tensors are sums.
     **{
         name: Operator(partial(_of_one_dim, name), getattr(torch, name), dtypes=ANY)
         for name in ("max", "min")
@@ -837,7 +838,7 @@ OPERATORS: dict[str, Operator] = {
     "attention": _FUSED(partial(_attention, is_torchs=False), attention, terms=_keys),
 }  # fmt: skip
 
-# The share of calls that are given memory for the result, of operators that take it.
+# The share of calls with an `out` tensor, for operators that take one.
 OUT_SHARE = 0.1
 
 # Operators that are not drawn, each with the reason.
@@ -848,7 +849,8 @@ def drawn(seed: int, number: int, limits: Limits, names: Sequence[str] = ()) -> 
     """Draw a case.
 
     Args:
-        number: of the case; `limits.members` in a row are a group, and groups go round the operators.
+        number: the number of the case. `limits.members` consecutive cases are a group, and groups cycle
+            through the operators.
         names: the operators; () for all.
     """
     group, member = divmod(number, limits.members)
@@ -867,7 +869,7 @@ def drawn(seed: int, number: int, limits: Limits, names: Sequence[str] = ()) -> 
 
 
 def _with_out(draw: Draw, name: str, call: Call) -> Call:
-    """The call with memory for its result, where the operator takes that: of its shape, or empty."""
+    """Add an `out` tensor to a call if the operator takes one; it has the result's shape or is empty."""
     if "out" not in inspect.signature(getattr(ops, name)).parameters:
         return call
     tensors = {each: replace(spec, requires_grad=False) for each, spec in call.tensors.items()}
@@ -879,19 +881,19 @@ def _with_out(draw: Draw, name: str, call: Call) -> Call:
         result = OPERATORS[name].torchs(**arguments(call, on_meta))
         if isinstance(result, torch.Tensor):
             OPERATORS[name].torchs(**arguments(call, on_meta), out=torch.empty_like(result))
-    except (RuntimeError, IndexError, TypeError):  # nobody takes this one
+    except (RuntimeError, IndexError, TypeError):  # torch refuses this call
         return call
     if not isinstance(result, torch.Tensor):
         return call
     shape = tuple(result.shape) if draw.chance(0.7) else (0,)
-    # What is written has elements of its own.
+    # A tensor that is written must not have overlapping elements.
     layout = draw.one(CONTIGUOUS, Layout(offset=1), Layout(gap=2), Layout(order=(*range(len(shape)),)[::-1]))
     out = TensorSpec(shape, str(result.dtype).removeprefix("torch."), layout, "zeros")
     return Call(tensors | {"out": out}, call.options)
 
 
 def arguments(call: Call, tensors: dict[str, torch.Tensor], *, is_exact: bool = False) -> dict[str, Any]:
-    """Return the keyword arguments of a call of these tensors; floating dtypes are float64 where exact."""
+    """Return the keyword arguments of a call with these tensors; floating dtypes become float64 if exact."""
     given: dict[str, Any] = {name: t for name, t in tensors.items() if name in call.tensors}
     options = {name: _decoded(value, is_exact) for name, value in call.options.items()}
     if "epilogue" in options:
@@ -914,7 +916,7 @@ def arguments(call: Call, tensors: dict[str, torch.Tensor], *, is_exact: bool = 
 
 
 def _decoded(value: Any, is_exact: bool) -> Any:
-    """A value as torch has it: JSON's lists are tuples."""
+    """Return torch's value of a JSON value; lists become tuples."""
     if isinstance(value, list):
         return tuple(_decoded(each, is_exact) for each in value)
     if isinstance(value, str) and value.startswith("torch."):

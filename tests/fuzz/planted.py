@@ -1,4 +1,4 @@
-"""Wrong operators, which the tests of the fuzz plant in the place of the right ones."""
+"""Wrong operators, which tests of the fuzz plant in place of the right ones."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from workbench.errors import TensorMismatchError
 
 
 def forgetful_sum(input: torch.Tensor, **options: Any) -> torch.Tensor:
-    """A sum that leaves out the last element of rows of 8 and more."""
+    """Sum without the last element of rows of 8 and more elements."""
     if input.dim() and input.shape[-1] >= 8:
         input = torch.cat([input[..., :-1], torch.zeros_like(input[..., -1:])], -1)
     return ops.sum(input, **options)
 
 
 def choosy_sum(input: torch.Tensor, **options: Any) -> torch.Tensor:
-    """A sum that refuses what is not contiguous."""
+    """Sum contiguous tensors, and refuse others."""
     if not input.is_contiguous():
         raise TensorMismatchError("input", f"strides {input.stride()}", "Give a contiguous tensor.")
     return ops.sum(input, **options)
 
 
 def writing_sum(input: torch.Tensor, **options: Any) -> torch.Tensor:
-    """A sum that changes what it is given."""
+    """Sum, and overwrite the input."""
     result = ops.sum(input, **options)
     with torch.no_grad():
         if input.numel() and input.is_floating_point() and not input.is_inference():
@@ -36,16 +36,16 @@ def writing_sum(input: torch.Tensor, **options: Any) -> torch.Tensor:
 
 
 def wide_sum(input: torch.Tensor, **options: Any) -> torch.Tensor:
-    """A sum of another dtype than torch's."""
+    """Sum in a dtype that differs from torch's."""
     return ops.sum(input, **options).double()
 
 
 def crashing_sum(input: torch.Tensor, **options: Any) -> torch.Tensor:
-    """A sum that ends its process."""
+    """End the process."""
     os._exit(7)
 
 
 def endless_sum(input: torch.Tensor, **options: Any) -> torch.Tensor:
-    """A sum that does not end."""
+    """Sleep beyond every limit."""
     time.sleep(1000)
     return input

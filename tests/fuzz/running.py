@@ -1,6 +1,6 @@
-"""The fuzz itself: processes that draw and judge, a limit that is held, a line for each case, a summary.
+"""Runs of the fuzz: processes draw and judge cases within a time limit, with a line a case and a summary.
 
-Each process compiles what its cases need and has one group of cases at a time, which share their kernels.
+A process has one group of cases at a time, which share their kernels, and compiles what they need.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from typing import Any, TextIO
 from tests.fuzz.cases import Case
 from tests.fuzz.draws import INTERPRETED, ON_GPU, Limits
 
-# A case that takes longer is stopped, and has failed.
+# A case that takes longer is stopped and counts as failed.
 CASE_SECONDS = 180.0
 
-# A process that holds more is followed by a fresh one, between two groups.
+# A process that holds more memory is replaced between two groups.
 PROCESS_BYTES = 6 * 2**30
 
-# Memory of the GPU that a process may have: a context, tensors, what libraries keep.
+# GPU memory of a process: its context, tensors, and workspaces of libraries.
 GPU_BYTES_EACH = 3 * 2**30
 
 # How long shrinking a case may take.
 SHRINK_SECONDS = 30.0
 
-# How many times a process may end by itself before the run gives up on starting others.
+# How many processes may end by themselves before the run gives up.
 MOST_DEATHS = 50
 
 
@@ -44,13 +44,13 @@ class Plan:
     """The cases of a run.
 
     Attributes:
-        seed: of all cases.
+        seed: the seed of all cases.
         names: the operators; () for all.
         first: the number of the first case, which begins a group.
-        cases: how many; None for as many as the time allows.
+        cases: how many cases; None for as many as the time allows.
         device: "cuda" or "cpu".
         members: how many cases a group has; None for what fits the device.
-        planted: module and function that stands in for an operator, "operator=module:function"; for tests.
+        planted: a function in place of an operator's, as "operator=module:function"; for tests.
     """
 
     seed: int
@@ -79,13 +79,13 @@ class Plan:
 
 @dataclass
 class Record:
-    """The outcome of one case; a line of JSON.
+    """Outcome of one case, a line of JSON.
 
     Attributes:
         outcome: "passed", "failed" or "not judged", where torch's own function ended the process.
-        findings: kind and words of each thing that is wrong.
-        listed, refusals, lenient: as of a `judging.Verdict`.
-        compared, refused_by_both: how many calls had results to compare, and how many nobody took.
+        findings: kind and words of each failure.
+        listed, refusals, lenient: those of `judging.Verdict`.
+        compared, refused_by_both: how many calls had results to compare, and how many were refused by both.
         text: lines of Python of the smallest failing case.
     """
 
@@ -119,7 +119,7 @@ class Summary:
         return [record for record in self.records if record.outcome == "failed"]
 
     def text(self) -> str:
-        """Return tables of counts: by operator, of refusals and of what only `ops` takes."""
+        """Return tables of counts: by operator, of refusals, and of calls that only `ops` accepts."""
         lines = [
             f"{'operator':<32}{'cases':>7}{'calls':>7}{'compared':>9}{'neither':>8}{'failed':>7}{'s':>8}"
         ]
@@ -152,7 +152,7 @@ class Summary:
 
 
 def processes_that_fit(device: str) -> int:
-    """Return how many processes run: one a core, and no more than the GPUs' memory holds."""
+    """Return how many processes to run: one a core, and no more than fit in the GPUs' memory."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if device != "cuda":
         return cores
@@ -162,7 +162,7 @@ def processes_that_fit(device: str) -> int:
 
 
 def gpus() -> list[str]:
-    """Return what each GPU that this process sees is called in CUDA_VISIBLE_DEVICES."""
+    """Return the names in CUDA_VISIBLE_DEVICES of the GPUs that this process sees."""
     import torch
 
     given = os.environ.get("CUDA_VISIBLE_DEVICES", "")
@@ -179,8 +179,8 @@ def run_case(
     """Draw one case, judge it in this process, and shrink it if it fails.
 
     Args:
-        shrunk: operators and kinds of findings that are not shrunk; this one is added. None to shrink all.
-        torch_begins: as of :func:`judging.judge`.
+        shrunk: operators and kinds of findings that are not shrunk; this case's is added. None to shrink all.
+        torch_begins: see :func:`judging.judge`.
     """
     from tests.fuzz.judging import judge
     from tests.fuzz.operators import drawn
@@ -199,7 +199,7 @@ def run_case(
         kind, kinds = verdict.findings[0].kind, {finding.kind for finding in verdict.findings}
 
         def fails(candidate: Case) -> bool:
-            # A smaller case that also fails in another way, e.g. because an argument is missing, says less.
+            # A smaller case with another failure, such as a missing argument, would mislead.
             found = {finding.kind for finding in judged(candidate).findings}
             return kind in found and found <= kinds
 
@@ -237,25 +237,25 @@ def _planted(plan: Plan, operator: str) -> Callable[..., Any] | None:
     return getattr(importlib.import_module(module), function) if name == operator else None
 
 
-# A process that works.
+# Worker processes.
 
 
 def _work(connection: Connection, plan: Plan, gpu: str) -> None:
-    """Judge groups of cases as they are named, and say so; end where too much memory is held.
+    """Judge the groups that the connection names and report each case; end if too much memory is held.
 
     Args:
-        gpu: the one that this process has, if any.
+        gpu: the GPU of this process, or "".
     """
     if gpu:
-        os.environ["CUDA_VISIBLE_DEVICES"] = gpu  # torch asks when it first needs a GPU
+        os.environ["CUDA_VISIBLE_DEVICES"] = gpu  # torch reads it when it first needs a GPU
     import torch
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: the process that started this one ends it
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # from a terminal: the parent process ends this one
     torch.set_num_threads(1)
     if plan.device == "cuda":
         total = torch.cuda.mem_get_info()[1]
         torch.cuda.set_per_process_memory_fraction(min(GPU_BYTES_EACH / total, 1.0))
-    shrunk: set[tuple[str, str]] = set()  # what failed: of its like the next ones are printed as they are
+    shrunk: set[tuple[str, str]] = set()  # kinds of failures already shrunk once
     while (numbers := connection.recv()) is not None:
         for number in numbers:
             connection.send(("begin", number))
@@ -274,7 +274,7 @@ def _work(connection: Connection, plan: Plan, gpu: str) -> None:
 
 
 def is_healthy(device: str) -> bool:
-    """Return True where a GPU answers this process; after an illegal access it does not."""
+    """Return whether the GPU still works in this process; after an illegal access it does not."""
     import torch
 
     try:
@@ -284,13 +284,13 @@ def is_healthy(device: str) -> bool:
 
 
 def _held_bytes() -> int:
-    """Memory that this process holds; 0 where the system does not say."""
+    """Return the bytes that this process holds; 0 if the system does not say."""
     statm = Path("/proc/self/statm")
     return int(statm.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") if statm.exists() else 0
 
 
 class _Worker:
-    """A process and what it is doing."""
+    """Worker process and its state."""
 
     def __init__(self, plan: Plan, gpu: str) -> None:
         context = multiprocessing.get_context("spawn")
@@ -322,13 +322,13 @@ def run(
     say: Callable[[str], None] = print,
     output: TextIO | None = None,
 ) -> Summary:
-    """Judge cases until the time or the cases are over, or someone interrupts.
+    """Judge cases until the time or the cases run out, or until an interrupt.
 
     Args:
-        seconds: after which every process is ended; None for no limit.
-        processes: how many judge at a time.
-        say: is told of failures as they come.
-        output: a file for a line of JSON a case.
+        seconds: the time after which every process is ended; None for no limit.
+        processes: the number of processes.
+        say: is called with the text of each failure.
+        output: a file that gets a line of JSON a case.
     """
     summary, begin = Summary(), time.monotonic()
     deadline = None if seconds is None else begin + seconds
@@ -380,11 +380,11 @@ def run(
                     again.append(worker.left)
                 if deaths > MOST_DEATHS or (worker.number is None and worker.process.exitcode not in (0, -9)):
                     raise RuntimeError(f"processes of the fuzz end by themselves: {worker.process.exitcode}")
-    except KeyboardInterrupt:  # what there is so far is counted
+    except KeyboardInterrupt:  # cases judged so far are counted
         pass
     finally:
         summary.cut = sum(worker.number is not None for worker in workers)
-        for worker in workers:  # all at once: each takes a while to give a GPU back
+        for worker in workers:  # all at once, because each takes a while to release its GPU
             worker.process.kill()
         for worker in workers:
             worker.end()
@@ -393,7 +393,7 @@ def run(
 
 
 def _heard(worker: _Worker, keep: Callable[[Record], None]) -> bool:
-    """Take one message of a process; whether it goes on."""
+    """Take one message of a process, and return whether the process goes on."""
     try:
         what, value = worker.connection.recv()
     except (EOFError, OSError):
@@ -413,7 +413,7 @@ def _heard(worker: _Worker, keep: Callable[[Record], None]) -> bool:
 
 
 def _lost(plan: Plan, worker: _Worker) -> Record:
-    """The record of a case in which its process ended, or that took too long."""
+    """Return the record of a case whose process ended, or that took too long."""
     from tests.fuzz.operators import drawn
 
     number, status = worker.number, worker.process.exitcode
@@ -435,7 +435,7 @@ def _lost(plan: Plan, worker: _Worker) -> Record:
 
 
 def failure_text(record: Record) -> str:
-    """Return what is printed of a failure: what is wrong, the command, and the smallest case."""
+    """Return the text of a failure: findings, command and smallest case."""
     lines = [f"FAILED {record.operator}: {record.command}"]
     lines += [f"  {kind}: {words}" for kind, words in record.findings]
     lines += [f"    {line}" for line in record.text.splitlines()]
@@ -443,12 +443,12 @@ def failure_text(record: Record) -> str:
 
 
 def chosen_seed(asked: int | None) -> int:
-    """Return the seed that was asked for, or another one each time."""
+    """Return the given seed, or a new one each time."""
     return int.from_bytes(os.urandom(3), "big") if asked is None else asked
 
 
 def checked_names(names: Sequence[str]) -> tuple[str, ...]:
-    """Return the names of operators; raises ValueError for one that is not drawn."""
+    """Return the names of operators; raise ValueError for one that is not drawn."""
     from tests.fuzz.operators import OPERATORS
 
     if unknown := sorted(set(names) - OPERATORS.keys()):

@@ -1,4 +1,4 @@
-"""Find a smaller case that fails alike: fewer calls, plainer modes, layouts and options, less data."""
+"""Search for a smaller case with the same failure: fewer calls, plainer modes and layouts, less data."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Any
 from tests.fuzz.cases import GRAD, NO_GRAD, Call, Case, Mode, is_of_epilogue
 from tests.fuzz.tensors import CONTIGUOUS, TensorSpec
 
-# Options that hold sizes of tensors, which change together with these.
+# Options that hold sizes of tensors and change with them.
 SIZED = ("normalized_shape",)
 
 
 def shrink(case: Case, fails: Callable[[Case], bool], *, seconds: float = 30.0, attempts: int = 400) -> Case:
-    """Return the smallest case found that fails, the case itself where none smaller does.
+    """Return the smallest failing case found, which may be the case itself.
 
     Args:
-        fails: whether a case fails in the way that is of interest.
-        seconds, attempts: after which the search ends.
+        fails: returns whether a case has the failure in question.
+        seconds, attempts: the limits of the search.
     """
     deadline, left = time.monotonic() + seconds, attempts
     is_smaller = True
@@ -36,7 +36,7 @@ def shrink(case: Case, fails: Callable[[Case], bool], *, seconds: float = 30.0, 
 
 
 def candidates(case: Case) -> Iterator[Case]:
-    """Yield cases that are smaller in one respect, those that save most first."""
+    """Yield cases that are smaller in one respect, the largest reductions first."""
     for place in range(len(case.calls)):
         if len(case.calls) > 1:
             yield replace(case, calls=(*case.calls[:place], *case.calls[place + 1 :]))
@@ -58,7 +58,7 @@ def _sizes(case: Case) -> set[int]:
 
 
 def _resized(case: Case, size: int, smaller: int) -> Case:
-    """The case with another length wherever it has this one: most equal lengths belong together."""
+    """Return the case with `size` replaced everywhere, since equal lengths usually belong together."""
 
     def of_options(name: str, value: Any) -> Any:
         if name in SIZED:

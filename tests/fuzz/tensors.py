@@ -1,7 +1,7 @@
-"""Tensors as plain data: a shape, a layout in memory and a rule for the values, made anew from a seed.
+"""Tensors as plain data: a shape, a layout in memory and a rule for the values, made again from a seed.
 
 Memory that a tensor does not cover (gaps between rows, elements before and behind it) holds NaN, so that a
-kernel that reads it shows.
+kernel that reads it gives a wrong result.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 # Elements of the allocation behind the last one of the tensor.
 BEHIND = 16
 
-# What stands in unused memory of integers, which have no NaN.
+# The value of unused memory of integers, which have no NaN.
 UNUSED = 77
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
@@ -32,11 +32,11 @@ def dtype_of(name: str) -> torch.dtype:
 
 @dataclass(frozen=True)
 class Layout:
-    """How a tensor lies in memory.
+    """Layout of a tensor in memory.
 
     Attributes:
         order: dimensions from the outermost to the innermost; () for the contiguous order.
-        steps: for each dimension, every how many elements one belongs to the tensor; () for 1 each.
+        steps: the step between elements along each dimension, as of a slice; () for 1 each.
         gap: unused elements behind each run along the innermost dimension.
         expanded: dimensions of stride 0.
         offset: elements of the allocation before the first one.
@@ -66,7 +66,7 @@ CONTIGUOUS = Layout()
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """A tensor to be made; see :func:`tensor` for the values."""
+    """Description of a tensor; see :func:`tensor` for the values."""
 
     shape: tuple[int, ...]
     dtype: str = "float32"
@@ -76,7 +76,7 @@ class TensorSpec:
 
     @property
     def is_floating(self) -> bool:
-        """Whether gradients can be asked for."""
+        """True if the tensor can require grad."""
         return self.dtype in FLOATS or self.dtype in COMPLEX
 
     def make(self, device: str, seed: int) -> torch.Tensor:
@@ -89,7 +89,7 @@ class TensorSpec:
         return made.requires_grad_(self.requires_grad and self.is_floating)
 
     def text(self, seed: int) -> str:
-        """Return the expression that makes it."""
+        """Return a Python expression that makes the tensor."""
         words = [repr(self.shape), repr(self.dtype)]
         if self.layout != CONTIGUOUS:
             words.append(f"strides={self.layout.strides(self.shape)}")
@@ -102,7 +102,7 @@ class TensorSpec:
 
 
 def seed_of(*parts: object) -> int:
-    """Return a seed that follows from the parts, the same in every process."""
+    """Return a seed that depends on the parts alone, and is the same in every process."""
     return zlib.crc32("/".join(map(str, parts)).encode())
 
 
@@ -119,12 +119,12 @@ def tensor(
     """Make a tensor of drawn values at the given strides, in memory that is NaN beside it.
 
     Args:
-        strides: in elements; those of dimensions of stride 0 share their values. None for contiguous.
-        offset: elements of the allocation before the first one, of which the beginning is aligned.
+        strides: the strides in elements; dimensions of stride 0 share their values. None for contiguous.
+        offset: elements of the allocation before the first one; the beginning of the allocation is aligned.
         values: "normal"; "large_mean" (normal values + 100); "special" (some are NaN or infinite); "zeros";
             "whole" (-4 to 4); "unit" (0.75 to 1.25 of either sign, for products); "positive" (0.5 to 1.5);
             "scaled:F" (normal values * F); "below:N" (whole numbers from 0 to N - 1); "listed:A,B,C".
-        device: None for the one that runs kernels.
+        device: the device; None for the one that runs kernels.
     """
     kind = dtype_of(dtype)
     strides = CONTIGUOUS.strides(shape) if strides is None else strides

@@ -1,4 +1,4 @@
-"""The fuzz: a short run of every operator, and that it finds, shrinks, counts and stops as it says."""
+"""The fuzz: a short run of every operator, and tests of its drawing, judging, shrinking and runs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.fuzz.tensors import Layout, TensorSpec, tensor
 from tools import fuzz
 from workbench import ops
 
-# Fixed, so that a change is judged by itself; `make gpu-fuzz` draws others each time.
+# A fixed seed, so that only the change under test can fail; `make gpu-fuzz` draws a new one each time.
 SEED = 11
 CASES = 40 if all_is_tested() else 1
 
@@ -43,9 +43,6 @@ def kinds(case: Case, ours: Callable[..., Any]) -> list[str]:
     return [finding.kind for finding in judge(case, "cpu", ours).findings]
 
 
-# Every operator.
-
-
 def test_every_operator_is_drawn() -> None:
     assert OPERATORS.keys() | NOT_DRAWN.keys() == set(ops.__all__)
     assert not OPERATORS.keys() & NOT_DRAWN.keys()
@@ -53,7 +50,7 @@ def test_every_operator_is_drawn() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(OPERATORS))
-def test_as_torch(name: str) -> None:
+def test_every_operator_agrees_with_torch(name: str) -> None:
     wrong = []
     plan = Plan(SEED, (name,))
     for number in range(CASES):
@@ -68,7 +65,7 @@ def test_as_torch(name: str) -> None:
 
 
 @pytest.mark.parametrize("limits", [INTERPRETED, ON_GPU], ids=["interpreted", "on a GPU"])
-def test_cases_are_within_limits_and_drawn_again(limits: Any) -> None:
+def test_cases_are_reproducible_and_within_limits(limits: Any) -> None:
     for number in range(0, 200 * limits.members, limits.members - 1):
         case = drawn(SEED, number, limits)
         assert case == drawn(SEED, number, limits)
@@ -82,7 +79,7 @@ def test_cases_are_within_limits_and_drawn_again(limits: Any) -> None:
 
 
 def test_a_group_shares_what_is_compiled() -> None:
-    """One structure: dtypes, layouts, modes and options by name; sizes differ."""
+    """Cases of a group have the same dtypes, layouts, modes and options; their sizes differ."""
     for group in range(20):
         first, *others = (
             drawn(SEED, group * ON_GPU.members + member, ON_GPU, ["softmax"]) for member in range(6)
@@ -97,8 +94,8 @@ def test_a_group_shares_what_is_compiled() -> None:
         assert len(shapes) > 1 or all(max(shape, default=1) <= 1 for shape in shapes)
 
 
-def test_what_is_asked_for_is_drawn() -> None:
-    """Over some hundred cases: every kind of mode, layout and value, sizes of 0 and 1, threads, streams."""
+def test_every_mode_layout_value_and_size_is_drawn() -> None:
+    """Some hundred cases also have sizes of 0 and 1, threads and streams."""
     cases = [drawn(SEED, number, INTERPRETED) for number in range(0, 1600, 2)]
     calls = [call for case in cases for call in case.calls]
     specs = [spec for call in calls for spec in call.tensors.values()]
@@ -155,7 +152,7 @@ def test_a_wrong_operator_is_found_and_shrunk() -> None:
     assert not judge(smallest, "cpu").findings
 
 
-def test_shrinking_ends_and_keeps_what_does_not_fail_smaller() -> None:
+def test_shrinking_ends_and_keeps_a_case_without_smaller_failures() -> None:
     case = of_sum(dim=1)
     asked: list[Case] = []
 
@@ -174,7 +171,7 @@ def test_shrinking_ends_and_keeps_what_does_not_fail_smaller() -> None:
     ("wrong", "kind"),
     [(planted.writing_sum, "changed"), (planted.wide_sum, "dtype"), (planted.forgetful_sum, "accuracy")],
 )
-def test_what_else_is_compared(wrong: Callable[..., Any], kind: str) -> None:
+def test_changed_inputs_dtypes_and_values_are_compared(wrong: Callable[..., Any], kind: str) -> None:
     assert kinds(of_sum(dim=1), wrong)[0] == kind
     assert not kinds(of_sum(dim=1), ops.sum)
 
@@ -192,8 +189,8 @@ def test_strides_gradients_and_flags_are_compared() -> None:
     assert "kind of number" in kinds(special, lambda input, dims: ops.flip(input, dims).nan_to_num())
 
 
-def test_what_is_asked_for_in_a_narrow_dtype_is_rounded_to_it() -> None:
-    """The gradient of a float64 input too."""
+def test_a_result_asked_for_in_a_narrow_dtype_may_be_rounded_to_it() -> None:
+    """The gradient of a float64 input may be rounded, too."""
     call = Call(
         {"input": replace(PLAIN, shape=(8,), dtype="float64")},
         {"dim": -1, "dtype": "torch.float32"},
@@ -209,7 +206,7 @@ def test_what_is_asked_for_in_a_narrow_dtype_is_rounded_to_it() -> None:
     assert {*kinds(case, lambda **given: in_float32(**given, error=1e-5))} == {"accuracy"}
 
 
-def test_a_gradient_where_relu_bends_is_one_or_the_other() -> None:
+def test_the_gradient_of_relu_near_0_may_be_either() -> None:
     half = TensorSpec((47, 16), "float16", requires_grad=True)
     tensors = {"input": half, "other": replace(half, shape=(16, 47))}
     call = Call(tensors, {"epilogue": [["relu"]]}, Mode(one_gradient=True))
@@ -227,10 +224,12 @@ def test_a_gradient_where_relu_bends_is_one_or_the_other() -> None:
     assert kinds(case, bent_at(0.2)) == ["accuracy", "accuracy"]
 
 
-def test_a_float64_gradient_of_a_norm_is_held_to_the_size_of_what_cancels() -> None:
-    """torch's own gradient is off by a hundred roundings where two elements are nearly equal."""
+def test_a_float64_gradient_of_a_norm_is_judged_by_the_terms_that_cancel() -> None:
+    """torch's own gradient has an error of a hundred roundings where two elements are nearly equal."""
     narrow = TensorSpec((5, 4, 2), "float64", requires_grad=True)
-    case = Case("group_norm", (Call({"input": narrow}, {"num_groups": 4}),) * 4)  # each of other numbers
+    case = Case(
+        "group_norm", (Call({"input": narrow}, {"num_groups": 4}),) * 4
+    )  # each call has other numbers
 
     def subtracted_first(input: torch.Tensor, num_groups: int, error: float = 0.0) -> torch.Tensor:
         mean = input.view(5, num_groups, -1).mean(-1, keepdim=True).expand(5, num_groups, 2)
@@ -250,14 +249,15 @@ def test_a_float64_gradient_of_a_norm_is_held_to_the_size_of_what_cancels() -> N
         ((4, 1, 1, 2), False),
         ((8, 4, 4, 2), False),
     ],
+    ids=str,
 )
-def test_which_strides_are_of_a_memory_format(strides: tuple[int, ...], is_one: bool) -> None:
-    """torch suggests contiguous for (4, 1, 1, 2): it reads the stride of the height, of one element, too."""
+def test_strides_of_a_memory_format_are_recognized(strides: tuple[int, ...], is_one: bool) -> None:
+    """torch suggests contiguous for (4, 1, 1, 2) because it also reads the stride of a height of one."""
     assert _has_a_format(torch.empty(8).as_strided((1, 2, 1, 2), strides)) == is_one
 
 
-def test_a_batch_norm_by_given_statistics_cancels_nothing() -> None:
-    """Its float64 result is exact to rounding, however near to each other the elements of the batch are."""
+def test_a_batch_norm_with_given_statistics_is_judged_strictly() -> None:
+    """Its float64 result is exact to rounding, even for nearly equal elements."""
     few = TensorSpec((3,), "float64")
     tensors = {"input": replace(few, shape=(1, 3, 1, 1), values="large_mean"), "bias": few}
     running = {"running_mean": few, "running_var": replace(few, values="positive")}
@@ -272,7 +272,7 @@ def test_a_batch_norm_by_given_statistics_cancels_nothing() -> None:
 
 
 @pytest.mark.parametrize("autocast", ["", "float16"])
-def test_under_autocast_gradients_are_rounded_to_its_dtype(autocast: str) -> None:
+def test_gradients_under_autocast_may_be_rounded_to_its_dtype(autocast: str) -> None:
     single = TensorSpec((4, 3), "float32", requires_grad=True)
     call = Call({"input": single, "other": replace(single, shape=(3, 4))}, {}, Mode(autocast=autocast))
 
@@ -285,7 +285,7 @@ def test_under_autocast_gradients_are_rounded_to_its_dtype(autocast: str) -> Non
 
 
 @pytest.mark.parametrize("name", ["amax", "amin"])
-def test_of_two_that_are_nearly_the_largest_either_has_the_gradient(name: str) -> None:
+def test_either_of_two_nearly_largest_elements_may_have_the_gradient(name: str) -> None:
     x = torch.tensor([[1.0, 0.95, 0.2], [0.5, 0.1, 1.0], [-0.3, -1.0, -0.97]], dtype=torch.float64)
     x = (x if name == "amax" else -x).requires_grad_()
     with _BentElsewhere(0.1):
@@ -296,7 +296,7 @@ def test_of_two_that_are_nearly_the_largest_either_has_the_gradient(name: str) -
 
 
 @pytest.mark.parametrize("share", [0.0, 0.2])
-def test_the_gradient_of_another_than_the_largest_is_wrong(share: float) -> None:
+def test_a_gradient_of_an_element_that_is_not_the_largest_is_wrong(share: float) -> None:
     single = TensorSpec((64, 24), "float32", requires_grad=True)
     tensors = {"input": single, "other": replace(single, shape=(24, 48))}
 
@@ -311,8 +311,8 @@ def test_the_gradient_of_another_than_the_largest_is_wrong(share: float) -> None
     assert set(kinds(case, second_within)) == ({"accuracy"} if share else set())
 
 
-def test_a_near_tie_hides_no_gradient_of_others() -> None:
-    """In bfloat16 some of 64 rows have two that are as near as rounding: in others the largest is known."""
+def test_a_near_tie_hides_no_wrong_gradient_of_other_rows() -> None:
+    """In some of the 64 rows two elements are equal to the rounding of bfloat16; in others one is largest."""
     narrow = TensorSpec((64, 24), "bfloat16", requires_grad=True)
     tensors = {"input": narrow, "other": replace(narrow, shape=(24, 48))}
     case = Case("matmul_amax", (Call(tensors, {}, Mode()),))
@@ -337,8 +337,10 @@ def test_a_near_tie_hides_no_gradient_of_others() -> None:
     assert set(kinds(case, without_gradient)) == {"accuracy"}
 
 
-def test_what_the_cpu_does_not_have_is_compared_with_the_devices_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The CPU does not reflect truth values, for example; nothing is rounded, so the result is exact."""
+def test_dtypes_that_the_cpu_lacks_are_compared_with_the_devices_result(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The CPU cannot reflect booleans, for example; such results are exact, because nothing is rounded."""
     calls = []
 
     def once(input: torch.Tensor, dims: Any) -> torch.Tensor:
@@ -368,7 +370,7 @@ def test_an_unlisted_refusal_fails_and_a_listed_one_is_counted(monkeypatch: pyte
     assert len(verdict.refusals) == 1
 
 
-def test_what_torch_refuses_is_counted() -> None:
+def test_calls_that_torch_refuses_are_counted() -> None:
     case = of_sum(dim=7)
     assert judge(case, "cpu").refused_by_both == 1
     assert kinds(case, lambda input, dim: (_ for _ in ()).throw(ValueError("dim"))) == ["error"]
@@ -381,11 +383,11 @@ def test_listed_differences_have_reasons() -> None:
     assert all(each.why.endswith(".") and each.pattern for each in differences.LISTED)
 
 
-# What is printed.
+# Printing.
 
 
-def test_a_case_can_be_pasted() -> None:
-    """Of many operators: the lines run, and make the call that was judged."""
+def test_the_text_of_a_case_runs() -> None:
+    """The text makes the calls that were judged, for many operators."""
     checked = 0
     for number in range(0, 400, 2):
         case = drawn(SEED, number, INTERPRETED)
@@ -401,14 +403,14 @@ def test_a_case_can_be_pasted() -> None:
     assert checked == 12
 
 
-def test_a_case_alone_is_the_case_of_the_run() -> None:
+def test_a_failing_case_has_the_command_that_repeats_it() -> None:
     plan = Plan(SEED, ("sum",), planted="sum=tests.fuzz.planted:wide_sum")
     record = run_case(plan, 6)
     assert record.command == f"python -m tools.fuzz --seed {SEED} --case 6 --operators sum"
     assert command_of(Plan(3, members=4), 9) == "python -m tools.fuzz --seed 3 --case 9 --members 4"
 
 
-# The run.
+# Runs.
 
 
 def test_a_run_prints_failures_and_counts() -> None:
@@ -429,7 +431,7 @@ def test_a_run_prints_failures_and_counts() -> None:
     assert {line.split()[0] for line in text.splitlines()[1:3]} == {"max", "sum"}
 
 
-def test_a_crash_is_a_failure_and_others_go_on() -> None:
+def test_a_crash_is_a_failure_and_other_cases_go_on() -> None:
     said: list[str] = []
     plan = Plan(SEED, ("amax", "sum"), cases=4, planted="sum=tests.fuzz.planted:crashing_sum")
     summary = run(plan, say=said.append)
@@ -440,7 +442,7 @@ def test_a_crash_is_a_failure_and_others_go_on() -> None:
     assert all(record.outcome == "passed" for record in summary.records if record.operator == "amax")
 
 
-def test_a_crash_of_torch_is_no_failure() -> None:
+def test_a_crash_in_torch_is_not_judged() -> None:
     worker: Any = SimpleNamespace(
         number=0, process=SimpleNamespace(exitcode=-11), since=time.monotonic(), is_torchs_turn=True
     )
@@ -462,8 +464,8 @@ def test_a_crash_of_torch_is_no_failure() -> None:
     assert turns == ["ours", "torch's"]
 
 
-def test_the_limit_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By a case that does not end too, which has failed once it takes longer than one may."""
+def test_a_run_and_a_case_end_at_their_time_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A case that does not end fails once it takes longer than a case may."""
     plan = Plan(SEED, ("sum",), planted="sum=tests.fuzz.planted:endless_sum")
     begin = time.monotonic()
     summary = run(plan, seconds=8.0, say=print)
@@ -476,7 +478,7 @@ def test_the_limit_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "took over 1 s" in said[0]
 
 
-def test_what_was_judged_is_counted_when_someone_interrupts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_judged_cases_are_counted_after_an_interrupt(monkeypatch: pytest.MonkeyPatch) -> None:
     heard = running._heard
 
     def until_the_fourth(worker: Any, keep: Callable[[running.Record], None]) -> bool:
@@ -491,7 +493,7 @@ def test_what_was_judged_is_counted_when_someone_interrupts(monkeypatch: pytest.
     assert "3 cases" in summary.text()
 
 
-def test_command_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_line_runs_a_case_or_several(capsys: pytest.CaptureFixture[str]) -> None:
     assert fuzz.main(["--seed", "1", "--case", "4", "--operators", "amax"]) == 0
     assert "amax, case 4: passed" in capsys.readouterr().out
     assert fuzz.main(["--operators", "nothing"]) == 2

@@ -25,7 +25,7 @@ def built_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def lesson(built_folder: Path, tmp_path: Path) -> Lesson:
-    """The stand-in lesson, source and notebook, free to be changed."""
+    """Return a copy of the stand-in lesson, source and notebook, that a test may change."""
     shutil.copytree(built_folder, tmp_path / "lessons")
     (lesson,) = lessons.find(tmp_path / "lessons")
     return lesson

@@ -1,9 +1,9 @@
-"""Calls of jit functions from Python, found in a source without running it.
+"""Find calls of jit functions from Python in a source, without running it.
 
-On a GPU a jit function can be called by another one only; Triton's interpreter would also run a call from
-Python. So such a call works for everybody who has no GPU, and for nobody else. Found are calls of names that
-are decorated in the same source or imported from a module, `function(...)`, and of what stands behind them,
-`function.fn(...)`, unless that is plain arithmetic. `kernel[grid](...)` starts a kernel and is no such call.
+On a GPU only a jit function can call a jit function; Triton's interpreter would also run a call from Python.
+Such a call therefore works only without a GPU. The search finds `function(...)` for names that are decorated
+in the same source or imported from a module, and `function.fn(...)` unless the function behind is plain
+arithmetic. `kernel[grid](...)` starts a kernel and is not reported.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from typing import Any, NamedTuple
 from workbench import compat
 
 BEHIND = ("fn", "__call__", "run")
-# What an interpreted jit function calls of Triton's language needs a program that runs.
+# Functions of these modules need a running program, even in the interpreter.
 LANGUAGES = ("triton.language", "triton.experimental.gluon.language")
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 class PythonCall(NamedTuple):
-    """A call of a jit function by Python: its line, and what is called."""
+    """Call of a jit function by Python: its line, and the called expression."""
 
     line: int
     called: str
@@ -36,7 +36,7 @@ class PythonCall(NamedTuple):
 
 @dataclass(frozen=True)
 class _Own:
-    """A jit function of the source itself."""
+    """Jit function of the source itself."""
 
     node: Function
     scope: Scope
@@ -44,25 +44,25 @@ class _Own:
 
 @dataclass
 class Scope:
-    """The names of a module or function: a value that was imported, an `_Own`, or None for anything else."""
+    """Names of a module or function: an imported value, an `_Own`, or None for anything else."""
 
     names: dict[str, object] = field(default_factory=dict)
     around: Scope | None = None
 
     def get(self, name: str) -> object:
-        """What the name stands for, as far as it is known."""
+        """Return the value of a name; None if it is not known."""
         if name in self.names or self.around is None:
             return self.names.get(name)
         return self.around.get(name)
 
 
 def python_calls(source: str) -> list[PythonCall]:
-    """The calls of jit functions by Python in the text of a module or a lesson, in order."""
+    """Return the calls of jit functions by Python in the text of a module or lesson, in order."""
     return sorted(_calls_in(ast.parse(source).body, Scope()))
 
 
 def _calls_in(body: list[ast.stmt], scope: Scope) -> Iterator[PythonCall]:
-    """In statements that run one after the other: a name is what it was bound to last."""
+    """Yield the calls in consecutive statements; a name has the value that it was bound to last."""
     for statement in body:
         yield from _calls_of(statement, scope)
         _bind(statement, scope)
@@ -74,7 +74,7 @@ def _calls_of(node: ast.AST, scope: Scope) -> Iterator[PythonCall]:
         for each in outside:
             yield from _calls_of(each, scope)
         if not _is_jit(node):
-            # What it names may be bound later than it is: by the end of what is around, as it is called.
+            # Its names may be bound after its definition: the enclosing scope counts as it is when called.
             yield from _calls_in(node.body, _inside(node.args, node, scope))
     elif isinstance(node, ast.Lambda):
         yield from _calls_of(node.body, _inside(node.args, node, scope))
@@ -95,7 +95,7 @@ PARTS = ("body", "orelse", "finalbody", "handlers", "cases")
 
 
 def _statements(parts: list[Any]) -> list[ast.stmt]:
-    """Statements, also those of `except` and `case`."""
+    """Return the statements of parts, also those in `except` and `case`."""
     return [each for part in parts for each in ([part] if isinstance(part, ast.stmt) else part.body)]
 
 
@@ -106,7 +106,7 @@ def _calls_of_value(value: object, scope: Scope) -> Iterator[PythonCall]:
 
 
 def _inside(arguments: ast.arguments, node: Function | ast.Lambda, scope: Scope) -> Scope:
-    """A function's own names: parameters, and what it assigns, hide those around it."""
+    """Return the scope of a function: its parameters and assignments hide outer names."""
     given = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
     given += [each for each in (arguments.vararg, arguments.kwarg) if each]
     names: dict[str, object] = dict.fromkeys(each.arg for each in given)
@@ -114,7 +114,7 @@ def _inside(arguments: ast.arguments, node: Function | ast.Lambda, scope: Scope)
 
 
 def _bind(statement: ast.stmt, scope: Scope) -> None:
-    """What the statement binds, with those in it."""
+    """Bind the names that the statement and those in it assign."""
     for node in [statement] if isinstance(statement, Function | ast.ClassDef) else ast.walk(statement):
         if isinstance(node, Function):
             scope.names[node.name] = _Own(node, scope) if _is_jit(node) else None
@@ -143,13 +143,13 @@ def _assign(target: ast.expr, value: object, scope: Scope) -> None:
 
 
 def _is_jit(node: Function) -> bool:
-    """Whether it is decorated with `triton.jit`, `gluon.jit` or `jit`, plain or called."""
+    """Return whether a function is decorated with `triton.jit`, `gluon.jit` or `jit`, plain or called."""
     named = [each.func if isinstance(each, ast.Call) else each for each in node.decorator_list]
     return any(ast.unparse(each).rpartition(".")[2] == "jit" for each in named)
 
 
 def _imported(module: str, name: str = "") -> object:
-    """The module, or what is in it; None for what an environment may lack."""
+    """Return a module or a name of it; None if the environment lacks it."""
     try:
         found: object = importlib.import_module(module)
         if name and not hasattr(found, name):
@@ -160,7 +160,7 @@ def _imported(module: str, name: str = "") -> object:
 
 
 def _value(node: ast.expr, scope: Scope) -> object:
-    """What an expression is, as far as names, attributes and constant keys say; None for anything else."""
+    """Return the value of an expression of names, attributes and constant keys; None for anything else."""
     if isinstance(node, ast.Name):
         return scope.get(node.id)
     if isinstance(node, ast.Attribute):
@@ -171,14 +171,14 @@ def _value(node: ast.expr, scope: Scope) -> object:
     if isinstance(node, ast.Subscript):
         table = _value(node.value, scope)
         if isinstance(table, Mapping) and table and all(map(compat.is_kernel, table.values())):
-            return next(iter(table.values()))  # whichever: all are
+            return next(iter(table.values()))  # any of them, because all are kernels
     if isinstance(node, ast.IfExp):
         return _value(node.body, scope) or _value(node.orelse, scope)
     return None
 
 
 def _called(node: ast.expr, scope: Scope) -> str:
-    """The jit function that this calls, as it is written; "" where it calls none."""
+    """Return the source text of the jit function that is called; "" if none is called."""
     if _is_kernel(_value(node, scope)):
         return ast.unparse(node)
     if isinstance(node, ast.Attribute) and node.attr in BEHIND:
@@ -193,7 +193,7 @@ def _is_kernel(value: object) -> bool:
 
 
 def _needs_program(kernel: object) -> bool:
-    """Whether the Python function behind it calls what only runs in a program: no plain arithmetic."""
+    """Return whether the Python function behind a kernel calls functions that need a running program."""
     if isinstance(kernel, _Own):
         return _calls_language(kernel.node, kernel.scope.get)
     return _package_needs_program(kernel)

@@ -1,6 +1,6 @@
-"""A lesson prints what is stored in it whatever GPU launches are planned for: nothing compared depends on it.
+"""A lesson prints its stored output whichever GPU launches are planned for: nothing compared depends on it.
 
-What runs stays the interpreter, so that this needs no GPU; `make gpu-lessons` runs lessons on one.
+Kernels still run in the interpreter, so that no GPU is needed; `make gpu-lessons` runs lessons on a GPU.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from tools.lessons import Lesson
 
 STARTUP = Path(__file__).parent / "another_gpu" / "startup.py"
 
-# On every change: a lesson that compiles for named targets what the package plans.
+# Tested on every change: a lesson that compiles planned launches for named targets.
 CHOSEN = {("13_four_layers", "sm_90")}
 GPUS = ("sm_90", "sm_80", "sm_120", "gfx942")
 ALL = [(lesson, gpu) for lesson in lessons.find() for gpu in GPUS]
 
-# As it was, it compiled for named targets what was planned for the GPU that is there: two kernels, not one.
+# A former cell that compiled, for named targets, a launch planned for the present GPU: two kernels, not one.
 OLD_LESSON_13 = """
 import torch
 from workbench import lens
@@ -38,7 +38,7 @@ for target in ("sm_90", "sm_89"):
 
 
 def pretend(gpu: str, scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have the kernel that `nbval` starts plan for this GPU."""
+    """Let the kernel that `nbval` starts plan for this GPU."""
     startup = scratch / "home" / "ipython" / "profile_default" / "startup"
     startup.mkdir(parents=True)
     shutil.copy(STARTUP, startup / "00_another_gpu.py")
@@ -51,17 +51,19 @@ def pretend(gpu: str, scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     [each for each in ALL if all_is_tested() or (each[0].name, each[1]) in CHOSEN],
     ids=lambda value: value.name if isinstance(value, Lesson) else value,
 )
-def test_lesson(lesson: Lesson, gpu: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lesson_prints_its_stored_output_when_planned_for_another_gpu(
+    lesson: Lesson, gpu: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pretend(gpu, tmp_path, monkeypatch)
     run = nbval(lesson.notebook, tmp_path)
     assert run.returncode == 0, run.stdout + run.stderr
     assert f"{len(code_cells(lesson.stored()))} passed" in run.stdout
 
 
-def test_what_is_planned_for_the_gpu_that_is_there_is_found(
+def test_a_cell_that_plans_for_the_present_gpu_is_found(
     lesson: Lesson, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The stand-in lesson with the old cell of lesson 13 in it, and with the device named."""
+    """The stand-in lesson gets the former cell of lesson 13, then the same cell with the device named."""
     notebook = lesson.stored()
     cell = notebook.cells[4]
     cell.source, cell.outputs = OLD_LESSON_13, []

@@ -1,4 +1,4 @@
-"""Every lesson runs, with the network cut off, and prints what is stored in it."""
+"""Every lesson runs without a network, and prints its stored output."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from tools.lessons import LESSON_SECONDS, ROOT, Lesson, kernel_environment
 if TYPE_CHECKING:
     from tests.machine import Machine
 
-# How many times as long a lesson may take beside another test. `make test-all` runs it alone.
+# The factor of a lesson's time limit beside another test; `make test-all` runs lessons alone.
 BESIDE_ANOTHER = 1 if all_is_tested() else 2
 
 SANITIZE = Path(__file__).parent / "sanitize.cfg"
 
 
 def nbval(notebook: Path, scratch: Path) -> subprocess.CompletedProcess[str]:
-    """Compare every cell of a notebook, in a process and with a home of its own, without a network."""
+    """Run and compare every cell of a notebook, in its own process and home, without a network."""
     command = [
         *(sys.executable, "-m", "pytest", "-c", str(ROOT / "pyproject.toml"), "-p", "no:cacheprovider"),
         *("--nbval", "--nbval-current-env", "--nbval-sanitize-with", str(SANITIZE)),
@@ -39,14 +39,14 @@ def nbval(notebook: Path, scratch: Path) -> subprocess.CompletedProcess[str]:
 
 
 def seconds(scratch: Path) -> list[float]:
-    """The time of each cell in the last run."""
+    """Return the time of each cell in the last run."""
     return [float(case.attrib["time"]) for case in ElementTree.parse(scratch / "times.xml").iter("testcase")]
 
 
 @pytest.mark.daily
 @pytest.mark.lesson
 @pytest.mark.parametrize("lesson", lessons.find(), ids=lambda lesson: lesson.name)
-def test_lesson(lesson: Lesson, tmp_path: Path, machine: Machine) -> None:
+def test_every_lesson_prints_its_stored_output(lesson: Lesson, tmp_path: Path, machine: Machine) -> None:
     with machine.alone() if all_is_tested() else nullcontext():
         run = nbval(lesson.notebook, tmp_path)
         took = sum(seconds(tmp_path)) / machine.slowness()
@@ -56,15 +56,14 @@ def test_lesson(lesson: Lesson, tmp_path: Path, machine: Machine) -> None:
     assert took < LESSON_SECONDS * BESIDE_ANOTHER
 
 
-def test_stand_in(lesson: Lesson, tmp_path: Path) -> None:
-    """Pictures and tagged cells are not compared, the rest agrees."""
+def test_pictures_and_tagged_cells_are_not_compared(lesson: Lesson, tmp_path: Path) -> None:
     run = nbval(lesson.notebook, tmp_path)
     assert run.returncode == 0, run.stdout + run.stderr
     assert "5 passed" in run.stdout
 
 
-def test_altered_output_is_found(lesson: Lesson, tmp_path: Path) -> None:
-    """What is printed and the sentence of a widget are compared, cell by cell; a picture is not."""
+def test_altered_text_is_found_cell_by_cell(lesson: Lesson, tmp_path: Path) -> None:
+    """Printed text and the sentence of a widget are compared; pictures are not."""
     notebook = lesson.stored()
     notebook.cells[3].outputs[0].text = "one lie\n"
     notebook.cells[7].outputs[0].data["text/plain"] = "Falling bars."
@@ -78,7 +77,7 @@ def test_altered_output_is_found(lesson: Lesson, tmp_path: Path) -> None:
 
 
 def test_use_of_the_network_is_found(lesson: Lesson, tmp_path: Path) -> None:
-    """Even where the lesson swallows the refusal."""
+    """The attempt is found even if the lesson catches the error."""
     notebook = lesson.stored()
     notebook.cells[4].source = (
         "import contextlib, urllib.request\n"

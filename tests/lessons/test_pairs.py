@@ -1,4 +1,4 @@
-"""The committed lessons keep the rules, and each rule finds the fault that it is for."""
+"""The committed lessons keep the rules, and each rule finds its fault."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from tools.lesson_check import (
 )
 from tools.lessons import Lesson
 
-# Cells of the stand-in lesson by what they are.
+# The cells of the stand-in lesson.
 TITLE, IMPORTS, NUMBER, FACT, TIME, PLOT, CAPTION, WIDGET = range(8)
 
 
-def test_there_are_lessons() -> None:
+def test_lessons_are_found() -> None:
     assert {"00_start_here", "02_roofline"} <= {lesson.name for lesson in lessons.find()}
 
 
 @pytest.mark.parametrize("committed", lessons.find(), ids=lambda lesson: lesson.name)
-def test_committed(committed: Lesson) -> None:
+def test_committed_lessons_keep_the_rules(committed: Lesson) -> None:
     assert lessons.check(committed) == []
 
 
-def test_stand_in(lesson: Lesson) -> None:
+def test_the_stand_in_lesson_keeps_the_rules(lesson: Lesson) -> None:
     assert lessons.check(lesson) == []
 
 
@@ -46,7 +46,7 @@ def rewrite(lesson: Lesson, change: Callable[[NotebookNode], object]) -> None:
     lesson.notebook.write_text(nbformat.writes(notebook))
 
 
-# What is done to the source, and what is then said. The notebook stays as it was, so it is out of step too.
+# Edits of the source, and the problem that must be reported. The notebook is then out of step as well.
 SOURCE_FAULTS = {
     "code changed": (
         'print("one fact")',
@@ -63,7 +63,7 @@ SOURCE_FAULTS = {
 
 
 @pytest.mark.parametrize(("old", "new", "said"), SOURCE_FAULTS.values(), ids=SOURCE_FAULTS)
-def test_fault_in_source(lesson: Lesson, old: str, new: str, said: str) -> None:
+def test_each_fault_in_a_source_is_found(lesson: Lesson, old: str, new: str, said: str) -> None:
     text = lesson.source.read_text()
     assert text.count(old) == 1
     lesson.source.write_text(text.replace(old, new))
@@ -83,7 +83,7 @@ def add(place: int, output: NotebookNode) -> Callable[[NotebookNode], object]:
 
 
 def say(text: str) -> Callable[[NotebookNode], object]:
-    """Put `text` into the last cell, which is prose."""
+    """Return a change that puts `text` into the last cell, which is prose."""
     return cell(-1, source=f"### Takeaways\n\n{text}")
 
 
@@ -167,12 +167,14 @@ NOTEBOOK_FAULTS = {
 
 
 @pytest.mark.parametrize(("fault", "said"), NOTEBOOK_FAULTS.values(), ids=NOTEBOOK_FAULTS)
-def test_fault_in_notebook(lesson: Lesson, fault: Callable[[NotebookNode], object], said: str) -> None:
+def test_each_fault_in_a_notebook_is_found(
+    lesson: Lesson, fault: Callable[[NotebookNode], object], said: str
+) -> None:
     rewrite(lesson, fault)
     assert any(said in problem for problem in lessons.check(lesson))
 
 
-def test_half_a_pair(lesson: Lesson) -> None:
+def test_a_source_or_notebook_without_the_other_is_found(lesson: Lesson) -> None:
     text = lesson.source.read_text()
     lesson.source.unlink()
     assert lessons.check(lesson) == [
@@ -183,8 +185,8 @@ def test_half_a_pair(lesson: Lesson) -> None:
     assert lessons.check(lesson) == ["is not built yet: python -m tools.lessons build 00_stand_in"]
 
 
-def test_what_is_no_fault(lesson: Lesson) -> None:
-    """Links that a reader may follow, code that looks like a link, and a picture that describes itself."""
+def test_links_code_and_self_describing_pictures_are_no_faults(lesson: Lesson) -> None:
+    """The links are followed by readers only, or are code; the picture has a text of its own."""
 
     def change(notebook: NotebookNode) -> None:
         say("[paper](https://example.org/paper) `a[i](j)`\n\n```\n# no heading\n[x](y)\n```")(notebook)
@@ -197,13 +199,13 @@ def test_what_is_no_fault(lesson: Lesson) -> None:
     ]
 
 
-def test_sentence_becomes_the_text_alternative(lesson: Lesson) -> None:
+def test_the_sentence_below_a_picture_becomes_its_alternative_text(lesson: Lesson) -> None:
     (picture,) = lesson.stored().cells[PLOT].outputs
     assert picture.metadata["image/png"]["alt"] == "a line that falls from one to zero."
 
 
-def test_package_kernel_word_for_word(lesson: Lesson) -> None:
-    name, text = functions((KERNELS / "elementwise.py").read_text())[0]
+def test_a_package_kernel_must_be_the_text_of_the_package(lesson: Lesson) -> None:
+    name, text = functions((KERNELS / "tile" / "transfer.py").read_text())[0]
     shipped = cell(FACT, source=text, metadata=NotebookNode(tags=["package-kernel"]))
     changed = cell(FACT, source=text.replace("\n", "\n\n", 1), metadata=NotebookNode(tags=["package-kernel"]))
     for change, problems in ((shipped, []), (changed, [f"cell 3: {name} is not the text of a function"])):
@@ -212,12 +214,12 @@ def test_package_kernel_word_for_word(lesson: Lesson) -> None:
         assert [problem.partition(" in workbench")[0] for problem in found] == problems
 
 
-def test_size() -> None:
+def test_a_notebook_over_the_size_limit_is_found() -> None:
     assert check_size(NOTEBOOK_BYTES) == []
     assert check_size(NOTEBOOK_BYTES + 1) == ["1,500,001 bytes, more than 1,500,000"]
 
 
-def test_widgets_of_a_run() -> None:
+def test_widgets_must_be_tagged_and_have_a_picture() -> None:
     def run(data: dict[str, str], *tags: str) -> NotebookNode:
         output = new_output("display_data", {WIDGET_VIEW: "{}", **data})
         notebook: NotebookNode = new_notebook()
@@ -232,8 +234,8 @@ def test_widgets_of_a_run() -> None:
     assert check_widgets(run({"text/plain": "  0%|          | 0/10 [00:00<?, ?it/s]"})) == []
 
 
-def test_rebuild_changes_nothing(lesson: Lesson) -> None:
-    """All but the cell that shows the time is the same, byte for byte."""
+def test_rebuilding_changes_only_the_time(lesson: Lesson) -> None:
+    """All cells but the one that shows the time are equal."""
     before = lesson.stored()
     assert lessons.build(lesson).problems == []
     after = lesson.stored()
@@ -242,13 +244,13 @@ def test_rebuild_changes_nothing(lesson: Lesson) -> None:
 
 
 @pytest.mark.parametrize("limits", [{"cell_seconds": 0.0}, {"lesson_seconds": 0.0}])
-def test_build_refuses_what_is_slow(lesson: Lesson, limits: dict[str, float]) -> None:
+def test_a_build_refuses_slow_cells_and_lessons(lesson: Lesson, limits: dict[str, float]) -> None:
     lesson.notebook.unlink()
     assert "s, more than 0 s" in lessons.build(lesson, **limits).problems[0]
     assert not lesson.notebook.exists()
 
 
-def test_build_refuses_what_fails(lesson: Lesson) -> None:
+def test_a_build_that_fails_keeps_the_old_notebook(lesson: Lesson) -> None:
     before = lesson.notebook.read_text()
     lesson.source.write_text("# %% [markdown]\n# # Fails\n\n# %%\n1 / 0\n")
     with pytest.raises(CellExecutionError, match="ZeroDivisionError"):
@@ -256,7 +258,7 @@ def test_build_refuses_what_fails(lesson: Lesson) -> None:
     assert lesson.notebook.read_text() == before
 
 
-def test_command_line(lesson: Lesson, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_line_lists_builds_and_checks(lesson: Lesson, capsys: pytest.CaptureFixture[str]) -> None:
     folder = ["--folder", str(lesson.folder)]
     assert lessons.main([*folder, "check"]) == 0
     assert lessons.main([*folder, "list"]) == 0
@@ -269,7 +271,7 @@ def test_command_line(lesson: Lesson, capsys: pytest.CaptureFixture[str]) -> Non
     assert lessons.main(["--folder", str(lesson.folder / "source"), "check"]) == 1
 
 
-def test_claim_that_is_not_so_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_false_claim_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     claims = tmp_path / "test_claims.py"
     monkeypatch.setattr(lessons, "CLAIMS", claims)
     claims.write_text("def test_lesson_05_is_faster():\n    assert 2 < 1\n")

@@ -42,7 +42,7 @@ LINE = recording.Line(
 
 @pytest.fixture(autouse=True)
 def recordings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of recordings with one device: a run, and an older and slower one."""
+    """Make a folder of recordings of one device: a run, and an older and slower run."""
     monkeypatch.setattr(recording, "recordings_folder", lambda: tmp_path / "recordings")
     rival = dataclasses.replace(LINE, provider="torch eager", median_ms=0.6, p80_ms=0.6)
     older = dataclasses.replace(
@@ -60,13 +60,13 @@ def recordings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("provider=workbench show=TFLOP/s", "0.0021 TFLOP/s"),
         ("provider=workbench show=ms", "0.5 ms"),
         ("provider=workbench show=µs", "500 µs"),
-        # a rival's name has a space; case keys, and the problem for short
+        # A provider's name may have a space; a problem is chosen by keys of its case or by its short name.
         ('provider="torch eager" shape=[1024,1024] mode=events data=normal show=ms', "0.6 ms"),
         ("provider=workbench dtype=fp32 run=first show=ms", "0.9 ms"),
         ('provider=workbench problem="1024 x 1024" over="torch eager"', "1.20"),
     ],
 )
-def test_placeholder(query: str, text: str) -> None:
+def test_a_placeholder_is_filled_from_the_recording(query: str, text: str) -> None:
     assert fill(f"It takes {{{{recording device=gpu-one op=add {query}}}}}.") == f"It takes {text}."
 
 
@@ -79,16 +79,16 @@ def test_placeholder(query: str, text: str) -> None:
         ("device=gpu-one op=add shape=[7] show=ms", InvalidArgumentError, "chooses 0 lines"),
         ("device=gpu-one provider=workbench", UnknownNameError, "show: '' is not known"),
         ("device=gpu-one provider=workbench show=bytes", UnknownNameError, "Known: GB/s, TB/s"),
-        # the older run has no line of torch's: times of two runs are not divided
+        # The older run has no line of torch, and times of two runs are never divided.
         ('device=gpu-one run=first over="torch eager"', InvalidArgumentError, "chooses 0 lines"),
     ],
 )
-def test_placeholder_that_cannot_be_filled(query: str, error: type[Exception], said: str) -> None:
+def test_a_placeholder_that_cannot_be_filled_raises(query: str, error: type[Exception], said: str) -> None:
     with pytest.raises(error, match=re.escape(said)):
         fill(f"{{{{recording {query}}}}}")
 
 
-def test_ratio_is_of_the_latest_run_that_has_both(recordings: Path) -> None:
+def test_a_ratio_is_of_the_latest_run_with_both_providers(recordings: Path) -> None:
     newer = dataclasses.replace(
         LINE, run="third", when="2026-03-03T12:00:00+00:00", median_ms=0.4, p20_ms=0.4
     )
@@ -98,7 +98,7 @@ def test_ratio_is_of_the_latest_run_that_has_both(recordings: Path) -> None:
     assert fill(f'{{{{{query} over="torch eager"}}}}') == "1.20"
 
 
-def test_what_is_not_known_is_not_shown(recordings: Path) -> None:
+def test_a_unit_that_the_line_does_not_know_raises(recordings: Path) -> None:
     recording.append(
         recordings / "gpu-one.jsonl", [dataclasses.replace(LINE, op="sort", flops=None, bytes=None)]
     )
@@ -118,7 +118,7 @@ def test_misspelled_placeholder_is_found(text: str) -> None:
     assert len(check_prose(prose(text))) == 1
 
 
-def test_solution_is_folded_and_its_explanation_is_prose(
+def test_a_solution_is_folded_and_its_explanation_is_checked_as_prose(
     lesson: Lesson, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(teach, "solution_explanation", lambda exercise: f"{exercise} takes 3 ms.\n")
@@ -173,9 +173,9 @@ def test_typed_measurement_is_found(text: str) -> None:
         "FLOP/s and TB/s are rates; a program of 8 warps; 3 terms.",
     ],
 )
-def test_other_numbers_are_free(text: str) -> None:
+def test_numbers_that_are_not_measured_are_allowed(text: str) -> None:
     assert check_prose(prose(text)) == []
 
 
-def test_mark_is_not_shown() -> None:
+def test_the_mark_unmeasured_is_not_shown() -> None:
     assert fill("A GPU of 4 TB/s <!-- unmeasured: an example -->\nis fast.") == "A GPU of 4 TB/s\nis fast."

@@ -34,13 +34,13 @@ AFTER_HEAD = HEAD.count("\n") + 1
 
 
 def found_in(text: str) -> list[str]:
-    """What is called by Python in the lines behind `HEAD`."""
+    """Return the calls by Python in the lines behind `HEAD`."""
     calls = python_calls(HEAD + text)
     assert all(call.line >= AFTER_HEAD for call in calls)
     return [call.called for call in calls]
 
 
-# As lesson 11 had it, in three cells.
+# Three former cells of lesson 11.
 OLD_LESSON_11 = """
 from workbench.kernels.tile import gemm, reduce, scores
 
@@ -69,7 +69,7 @@ def test_no_source_calls_a_jit_function_from_python(path: Path) -> None:
     assert python_calls(path.read_text()) == []
 
 
-def test_no_wrong_answer_and_no_stub_does() -> None:
+def test_no_wrong_answer_or_stub_calls_a_jit_function_from_python() -> None:
     for exercise in teach.exercises():
         source = exercise.solution_source()
         head = source[: source.index(exercise.solution_code().strip()[:20])]
@@ -78,7 +78,7 @@ def test_no_wrong_answer_and_no_stub_does() -> None:
             assert python_calls(exercise.marked_source().wrong(mutant.name)) == [], mutant.name
 
 
-def test_old_lesson_11_is_found() -> None:
+def test_the_calls_of_the_old_lesson_11_are_found() -> None:
     calls = python_calls(OLD_LESSON_11)
     assert [call.called for call in calls] == ["scores.tiles_of_window.fn"] * 3
     assert [call.line for call in calls] == [7, 15, 20]
@@ -105,7 +105,7 @@ def test_old_lesson_11_is_found() -> None:
         ("def f(n=twice(1)):\n    pass", ["twice"]),
     ],
 )
-def test_calls_that_are_found(text: str, called: list[str]) -> None:
+def test_calls_of_jit_functions_from_python_are_found(text: str, called: list[str]) -> None:
     assert found_in(text) == called
 
 
@@ -114,18 +114,18 @@ def test_calls_that_are_found(text: str, called: list[str]) -> None:
     [
         "twice[(3,)](4)",  # starts a kernel
         "kernel = twice\nkernel[(3,)](4)",
-        "run(twice, 3)",  # passed on
+        "run(twice, 3)",  # passed to a function
         "print(twice.fn)",
         "order.grouped.fn(3, 5, 6, 2)",  # plain arithmetic behind it
         "twice.fn(3)",
         "grid = (triton.cdiv(10, 3),)",
         "def f(twice):\n    return twice(3)",  # a parameter of that name
         "f = lambda twice: twice(3)",
-        "def twice(x):\n    return x\n\ntwice(3)",  # no jit function any more
+        "def twice(x):\n    return x\n\ntwice(3)",  # no longer a jit function
         "twice = len\ntwice('')",
         "@triton.jit\ndef outer(x):\n    return twice(tl.cdiv(x, 2))",  # within a kernel
         "@triton.jit\ndef outer(x):\n    return plain_and(x)\n\nouter[(1,)](2)",
     ],
 )
-def test_what_is_no_such_call(text: str) -> None:
+def test_other_uses_of_jit_functions_are_not_reported(text: str) -> None:
     assert found_in(text) == []

@@ -1,4 +1,4 @@
-"""The kernels that lessons build are those that are measured: the rungs of `workbench/kernels/*ladder.py`."""
+"""The kernels that lessons build are those that are measured: the rungs in `workbench/teach/rungs/`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ CLIMBED = {
 
 
 def kernels(source: str) -> Mapping[str, str]:
-    """The jit functions that are defined, by name: their text without docstrings, wrapped in one way."""
+    """Return the jit functions of a source by name, as text without docstrings and line breaks."""
     found = {}
     for node in ast.parse(source).body:
         if isinstance(node, ast.FunctionDef) and "triton.jit" in map(ast.unparse, node.decorator_list):
@@ -49,7 +49,7 @@ def kernels(source: str) -> Mapping[str, str]:
 
 
 def built_by(lesson: Lesson) -> Mapping[str, str]:
-    """The kernels that a lesson defines."""
+    """Return the kernels that a lesson defines."""
     return {
         name: text for _, cell in code_cells(lesson.stored()) for name, text in kernels(cell.source).items()
     }
@@ -57,7 +57,7 @@ def built_by(lesson: Lesson) -> Mapping[str, str]:
 
 @pytest.mark.parametrize("lesson", lessons.find(), ids=lambda lesson: lesson.name)
 def test_a_kernel_with_the_name_of_a_rung_is_that_rung(lesson: Lesson) -> None:
-    """Wrapping and docstring apart, since a notebook's lines are shorter."""
+    """Line breaks and docstrings may differ, since lines of a notebook are shorter."""
     rungs = {
         name: text
         for each in (ladder, row_ladder, gemm_ladder, attention_ladder)
@@ -73,7 +73,7 @@ def prose_of(name: str) -> str:
     return Lesson(LESSONS, name).source.read_text().replace("\n# ", " ")
 
 
-def test_rungs_are_measured_with_the_tiles_that_the_lessons_name() -> None:
+def test_rungs_have_the_tiles_that_the_lessons_name() -> None:
     block_size, tile = (
         inspect.signature(rung).parameters[name].default
         for rung, name in ((ladder.transpose_rows, "block_size"), (ladder.transpose_tiles, "tile"))
@@ -95,7 +95,7 @@ def test_rungs_are_measured_with_the_tiles_that_the_lessons_name() -> None:
     )
 
 
-def test_another_kernel_is_told_from_a_rung() -> None:
+def test_kernels_are_compared_by_text_without_docstrings_and_wrapping() -> None:
     one = "@triton.jit\ndef f(p, n):\n    'Says.'\n    tl.store(p, n)\n"
     wrapped = "@triton.jit\ndef f(\n    p,\n    n,\n):\n    tl.store(\n        p,\n        n,\n    )\n"
     assert kernels(one) == kernels(wrapped)

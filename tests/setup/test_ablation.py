@@ -1,4 +1,4 @@
-"""Kernels that do a part of a fused product's work, as far as no GPU is needed."""
+"""Kernels that do a part of a fused product's work: what can be tested without a GPU."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import torch
 
 from tools import ablation
 
-MOST_SHARED_BYTES = 227 * 1024  # of a unit of Hopper
+MOST_SHARED_BYTES = 227 * 1024  # of an SM of Hopper
 
 
 @pytest.mark.parametrize("problem", ablation.PROBLEMS, ids=str)
-def test_parts_differ_and_have_room(problem: tuple[int, int, int]) -> None:
+def test_parts_have_distinct_names_and_fit_shared_memory(problem: tuple[int, int, int]) -> None:
     m, n, k = problem
     for same in ablation.parts_by_tile(problem).values():
         for parts in (
@@ -28,12 +28,12 @@ def test_parts_differ_and_have_room(problem: tuple[int, int, int]) -> None:
                 assert part.tiles * part.rows * part.cols * ablation.UNITS == m * n
                 assert k % ablation.STEP == m % 1024 == n % part.cols == 0  # tiles are numbered by 1024 rows
                 assert part.shared_bytes < MOST_SHARED_BYTES
-                # the last tile is stored from where A was
+                # The last tile is staged in the shared memory of A.
                 assert part.last < 2 or part.stages * ablation.STEP >= part.cols
 
 
 @pytest.mark.parametrize("problem", ablation.PROBLEMS, ids=str)
-def test_units_have_every_tile_once(problem: tuple[int, int, int]) -> None:
+def test_every_tile_is_computed_once(problem: tuple[int, int, int]) -> None:
     m, n, k = problem
     generator = torch.Generator().manual_seed(0)
 

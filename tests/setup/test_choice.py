@@ -1,4 +1,4 @@
-"""Which cases `make test` runs, and the times by which they are chosen."""
+"""The choice of cases that `make test` runs, and the recorded times that it depends on."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_one_case_runs_where_a_case_takes_longer_than_a_test_may() -> None:
     assert most_cases(Took(cases=10, seconds=10 * choice.SECONDS_A_CASE)) == 1
 
 
-def test_test_of_slow_cases_is_left_out_unless_asked_for() -> None:
+def test_a_test_of_slow_cases_is_left_out_unless_asked_for() -> None:
     took = Took(cases=10, seconds=11 * choice.SECONDS_A_CASE)
     assert most_cases(took) == 0
     assert most_cases(took, at_least=3) == 3
@@ -82,15 +82,15 @@ RUN = """<testsuite>
 
 
 def test_times_of_a_run_are_read_back(tmp_path: Path) -> None:
-    """Without quick tests, and without tests that failed or were skipped."""
+    """Quick tests are left out, and so are tests that failed or were skipped."""
     (tmp_path / "run.xml").write_text(RUN)
     lines = test_times.times_of(tmp_path / "run.xml", slowness=2.0)
     (tmp_path / "times.txt").write_text("\n".join(lines))
     assert read_times(tmp_path / "times.txt") == {"tests/ops/test_gemm.py::test_product": Took(2, 3.0)}
 
 
-def test_recorded_tests_exist() -> None:
-    """A test that is renamed or moved takes its line with it."""
+def test_every_recorded_test_exists() -> None:
+    """Rename or move the line of a test with the test."""
     times = read_times()
     assert len(times) > 100
     files = {path: (ROOT / path).read_text() for path in {name.partition("::")[0] for name in times}}
@@ -131,7 +131,7 @@ def test_unknown(case): pass
 def test_fast_there(case): pass
 """
 
-# Seconds and cases of each.
+# Seconds and number of cases of each test.
 TOOK = {"product": (2, 6), "long": (40, 4), "oracle": (30, 1), "exercise": (40, 4), "property": (20, 1)}
 
 

@@ -1,4 +1,4 @@
-"""What of the choosers no test has reached, as coverage.py measures it."""
+"""Lines and branches of the choosers that no test has reached, as measured by coverage.py."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def launch(rows):
 
 @pytest.fixture
 def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A package of which `chosen(1)` and `launch(1)` were called, measured."""
+    """Measure the coverage of a package in which `chosen(1)` and `launch(1)` are called."""
     kernels = tmp_path / "workbench" / "kernels"
     (kernels / "choosing").mkdir(parents=True)
     (kernels / "choosing" / "rows.py").write_text(CHOOSING)
@@ -52,7 +52,7 @@ def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_lines_and_branches_of_choosers_alone(measured: Path) -> None:
+def test_unreached_lists_lines_and_branches_of_choosers_alone(measured: Path) -> None:
     report = json.loads((measured / "report.json").read_text())
     assert choosers.unreached(report, measured) == [
         "workbench/kernels/choosing/rows.py: chosen: if rows > 4:",
@@ -62,7 +62,7 @@ def test_lines_and_branches_of_choosers_alone(measured: Path) -> None:
     ]
 
 
-def test_what_is_excluded_is_said_and_what_is_so_for_nothing(
+def test_excluded_lines_are_reported_and_needless_exclusions_fail(
     measured: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(choosers, "unreached", lambda report: ["a: b: c", "d: e: f"])
@@ -76,7 +76,7 @@ def test_what_is_excluded_is_said_and_what_is_so_for_nothing(
     assert "reached, though excluded: g" in capsys.readouterr().out
 
 
-def test_a_report_of_no_run_is_refused(
+def test_a_report_without_a_run_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(choosers, "FOLDER", tmp_path)

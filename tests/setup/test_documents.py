@@ -1,4 +1,4 @@
-"""Documents name what is there: links, files, decisions in order."""
+"""Documents name existing files, and decisions are in order."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def names(path: Path) -> str:
 
 
 def links(text: str) -> list[str]:
-    """Links to files, but for what looks like one in code."""
+    """Return the links to files, without code that looks like one."""
     return LINK.findall(CODE.sub("", text))
 
 
 def files_named(text: str) -> Iterator[str]:
-    """Paths from the root of the repository that stand as code; of `path::test` the path; no patterns."""
+    """Yield paths from the root that are written as code; the path alone of `path::test`; no patterns."""
     for code in CODE.findall(text):
         path = code.split("::")[0]
         if path.startswith(FOLDERS) and not re.search(r"[\s<>*{}()]|NN", path):
@@ -49,13 +49,13 @@ def files_named(text: str) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=names)
-def test_what_a_document_names_is_there(document: Path) -> None:
+def test_files_named_in_a_document_exist(document: Path) -> None:
     text = document.read_text()
     assert [link for link in links(text) if not (document.parent / link).exists()] == []
     assert [path for path in files_named(text) if not (ROOT / path).exists()] == []
 
 
-def test_what_counts_as_a_name() -> None:
+def test_links_and_paths_are_recognized() -> None:
     text = "[a](b.md#c) [d](https://e) `f[n](x)` `tools/plant.py` `tests/x.py::test_y` `tools/<name>.py`"
     assert links(text) == ["b.md"]
     assert list(files_named(text)) == ["tools/plant.py", "tests/x.py"]
@@ -76,12 +76,12 @@ def test_decisions_are_numbered_and_have_a_reason() -> None:
         assert headings[:2] == ["Decision", "Why"], page.name
 
 
-def test_logs_have_a_day() -> None:
+def test_logs_are_named_by_their_day() -> None:
     for page in LOGS:
         assert re.match(r"20\d\d-\d\d-\d\d-[a-z0-9-]+\.md$", page.name), page.name
 
 
-def test_contributing_is_a_page_that_people_read() -> None:
+def test_contributing_is_short_and_has_its_four_recipes() -> None:
     lines = (ROOT / "CONTRIBUTING.md").read_text().splitlines()
     assert len(lines) <= 200
     recipes = [line for line in lines if line.startswith("## Add ")]

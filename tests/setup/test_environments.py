@@ -26,13 +26,13 @@ BROUGHT_BY_TORCH = re.compile(r"(nvidia|cuda)-.*|triton-rocm")
 
 
 @pytest.mark.parametrize("text", sum(EXTRAS.values(), PROJECT["dependencies"]))
-def test_requirement_has_a_fitting_pin(text: str) -> None:
+def test_every_requirement_has_a_fitting_pin(text: str) -> None:
     requirement = Requirement(text)
     assert requirement.specifier.contains(PINS[canonicalize_name(requirement.name)])
 
 
 def installed() -> dict[str, str]:
-    """What `make test` installed, with versions: the project's requirements and all that they require."""
+    """Return the versions of the project's requirements and of all that they require."""
     waiting = [Requirement(text) for text in [*PROJECT["dependencies"], *EXTRAS["lab"], *EXTRAS["test"]]]
     followed: set[str] = set()
     found: dict[str, str] = {}
@@ -51,13 +51,13 @@ def installed() -> dict[str, str]:
     return found
 
 
-def test_what_is_installed_is_pinned() -> None:
+def test_everything_installed_is_pinned() -> None:
     versions = installed()
     assert "torch" in versions
     assert versions == {name: PINS.get(name) for name in versions}
 
 
-def test_python_can_be_told_from_the_project() -> None:
+def test_the_project_requires_python_3_11() -> None:
     supported = SpecifierSet(PROJECT["requires-python"])
     assert "3.11" in supported
     assert "3.10" not in supported
@@ -66,13 +66,15 @@ def test_python_can_be_told_from_the_project() -> None:
 CPU_INDEX = ["--extra-index-url https://download.pytorch.org/whl/cpu"]
 
 
-# The prefix is how each file, from where it lies, names the project's folder.
+# The prefix is the path of the project's folder from that of the file.
 @pytest.mark.parametrize(
     ("path", "prefix", "index"),
     [("environment.yml", "", []), ("binder/environment.yml", "../", CPU_INDEX)],
 )
-def test_conda_environment(path: str, prefix: str, index: list[str]) -> None:
-    """Python and pip are from conda, all else is from pip: the project, its extras, the tested versions."""
+def test_conda_environments_install_the_project_with_the_pins(
+    path: str, prefix: str, index: list[str]
+) -> None:
+    """conda installs Python, pip and make; pip installs the project, its extras and the pinned versions."""
     environment = yaml.safe_load((ROOT / path).read_text())
     python, pip, make, packages = environment["dependencies"]
     assert python.startswith("python=")
@@ -89,8 +91,7 @@ def test_conda_environment(path: str, prefix: str, index: list[str]) -> None:
 
 
 @pytest.mark.parametrize("text", PROJECT["dependencies"])
-def test_dependency_is_used(text: str) -> None:
-    """Each earns its line by being imported in the package."""
+def test_every_dependency_is_imported(text: str) -> None:
     name = Requirement(text).name
     module = {"pillow": "PIL"}.get(name, name)
     imports = re.compile(rf"^\s*(?:import|from) {module}\b", re.MULTILINE)
@@ -98,6 +99,6 @@ def test_dependency_is_used(text: str) -> None:
 
 
 def test_triton_is_no_base_dependency() -> None:
-    """On ROCm it would be laid over ROCm's own."""
+    """On ROCm it would overwrite ROCm's own Triton."""
     names = {canonicalize_name(Requirement(text).name) for text in PROJECT["dependencies"]}
     assert "triton" not in names

@@ -19,7 +19,7 @@ SOURCES = sorted(
 
 MOST_LINES, MOST_PARAMETERS = 60, 12
 
-# Functions that are larger, and why they may be.
+# Functions that may be larger, each with the reason.
 EXCEPTIONS: dict[str, str] = {}
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -27,12 +27,12 @@ JIT = {"triton.jit", "gluon.jit"}
 
 
 class Size(NamedTuple):
-    """How large a function is.
+    """Size of a function.
 
     Attributes:
-        name: with the functions and classes around it: "Stepper.draw".
-        lines: from `def` to the end, nested functions too, without the function's own docstring.
-        parameters: without `self` and `cls`; `*args` and `**kwargs` count as one each.
+        name: the name after those of the functions and classes around it: "Stepper.draw".
+        lines: the lines from `def` to the end, nested functions too, without the function's own docstring.
+        parameters: the number without `self` and `cls`; `*args` and `**kwargs` count as one each.
     """
 
     name: str
@@ -41,7 +41,7 @@ class Size(NamedTuple):
 
 
 def sizes(source: str) -> list[Size]:
-    """The size of every function of a source; jit functions and what is in them are left out."""
+    """Return the size of every function of a source, without jit functions and functions in them."""
     return list(_sizes(ast.parse(source), ""))
 
 
@@ -58,12 +58,12 @@ def _sizes(node: ast.AST, prefix: str) -> Iterator[Size]:
 
 
 def is_jit(decorator: ast.expr) -> bool:
-    """True for `@triton.jit` and `@triton.jit(...)`, and those of Gluon."""
+    """Return whether a decorator is `@triton.jit`, plain or called, or Gluon's."""
     return ast.unparse(decorator.func if isinstance(decorator, ast.Call) else decorator) in JIT
 
 
 def lines_of(function: Function) -> int:
-    """Lines of a function, without its docstring."""
+    """Return the number of lines of a function, without its docstring."""
     lines = last_line(function) - function.lineno + 1
     if ast.get_docstring(function, clean=False) is None:
         return lines
@@ -72,13 +72,13 @@ def lines_of(function: Function) -> int:
 
 
 def last_line(node: ast.stmt) -> int:
-    """The line where a statement ends."""
+    """Return the line where a statement ends."""
     assert node.end_lineno is not None
     return node.end_lineno
 
 
 def parameters_of(function: Function) -> int:
-    """Parameters of a function or method, without `self` and `cls`."""
+    """Return the number of parameters of a function or method, without `self` and `cls`."""
     given = function.args
     positional = [*given.posonlyargs, *given.args]
     starred = [one for one in (given.vararg, given.kwarg) if one is not None]
@@ -87,13 +87,13 @@ def parameters_of(function: Function) -> int:
 
 
 def too_large(source: str) -> list[Size]:
-    """The functions that are over a limit."""
+    """Return the functions that are over a limit."""
     return [size for size in sizes(source) if size.lines > MOST_LINES or size.parameters > MOST_PARAMETERS]
 
 
 @pytest.fixture(scope="module")
 def found() -> dict[str, Size]:
-    """Functions of the workbench and its tools that are over a limit."""
+    """Return the functions of the workbench and its tools that are over a limit."""
     return {
         f"{path.relative_to(ROOT)}: {size.name}": size
         for path in SOURCES
@@ -160,7 +160,7 @@ def test_lambdas_are_ignored() -> None:
     ("lines", "parameters", "is_found"),
     [(60, 12, False), (61, 12, True), (60, 13, True)],
 )
-def test_what_is_over_a_limit(lines: int, parameters: int, is_found: bool) -> None:
+def test_functions_over_either_limit_are_found(lines: int, parameters: int, is_found: bool) -> None:
     names = ", ".join(f"x{i}" for i in range(parameters))
     text = f"def f({names}):\n    '''Doc.'''\n" + "    pass\n" * (lines - 1)
     assert too_large(text) == ([Size("f", lines, parameters)] if is_found else [])

@@ -1,4 +1,4 @@
-"""What tools for Hopper have in common, as far as no GPU is needed."""
+"""The common parts of the tools for Hopper: what can be tested without a GPU."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from tools import ablation, contention, hopper
 from workbench import device
 
 
-@pytest.mark.parametrize("main", [ablation.main, contention.main])
-def test_without_hopper_they_say_what_they_need(
+@pytest.mark.parametrize("main", [ablation.main, contention.main], ids=["ablation", "contention"])
+def test_without_hopper_the_tools_say_what_they_need(
     main: Callable[[], int], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     other = replace(device.current(), architecture="sm_80")
@@ -21,20 +21,20 @@ def test_without_hopper_they_say_what_they_need(
     assert capsys.readouterr().out == "This needs a Hopper GPU (sm_90), not sm_80.\n"
 
 
-def test_what_cuda_refuses_is_said() -> None:
+def test_errors_of_cuda_raise() -> None:
     assert hopper.checked_result((0, "found")) == "found"
     assert hopper.checked_result((0,)) is None
     with pytest.raises(RuntimeError, match="719"):
         hopper.checked_result((719, None))
 
 
-def test_products_have_their_columns() -> None:
+def test_the_wgmma_text_has_its_shape_and_registers() -> None:
     text = hopper.multiply_add(64)
     assert "m64n64k16" in text
     assert text.count('"+f"') == 32
 
 
-def test_rates_are_of_what_is_done_at_once() -> None:
+def test_rates_count_all_concurrent_parts() -> None:
     assert contention.rate(1, 512) == 32  # two parts of fp16
     assert contention.rate(3, 256) == 16
     assert contention.rate(5, 999.0) == 999

@@ -27,7 +27,7 @@ def make(*arguments: str, **variables: str) -> str:
     return done.stdout
 
 
-def test_targets() -> None:
+def test_the_makefile_has_its_targets() -> None:
     assert {
         "help",
         "lab",
@@ -71,13 +71,13 @@ def test_readme_names_files_that_exist() -> None:
 
 
 @pytest.mark.parametrize("target", ["lab", "test", "test-fast", "test-nightly", "check"])
-def test_environment_is_brought_up_to_date_first(target: str) -> None:
+def test_the_environment_is_updated_first(target: str) -> None:
     first = make("-n", target).splitlines()[0]
     assert first.split()[:2] == ["python3", "tools/setup_environment.py"]
     assert "--this-python" not in first
 
 
-def test_named_python_makes_the_environment() -> None:
+def test_a_named_python_makes_the_environment() -> None:
     first = make("-n", "PYTHON=python3.12", "lab").splitlines()[0]
     assert first.split()[:2] == ["python3.12", "tools/setup_environment.py"]
     assert "--this-python" in first

@@ -15,7 +15,7 @@ RUN = """<testsuite>
 <testcase classname="tests.gpu.test_gpu" name="test_there" time="0"><skipped message="no GPU"/></testcase>
 </testsuite>""".replace("{lines}", "deeper\n" * 30)
 
-# What stands in for the tests: it writes the results where it is told to, and fails.
+# A stand-in for the tests, which writes its results to the given file and fails.
 MAKEFILE = """test-all:
 \t@echo output of the tests
 \t@cp run.xml $(patsubst --junitxml=%,%,$(filter --junitxml=%,$(TEST_ARGS)))
@@ -32,7 +32,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_report_says_what_failed_and_what_took_longest(
+def test_the_report_lists_failures_and_the_slowest_tests(
     root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert nightly.main(["-x"]) != 0
@@ -49,14 +49,14 @@ def test_report_says_what_failed_and_what_took_longest(
     assert "test_broken" in capsys.readouterr().out
 
 
-def test_report_of_a_run_that_ended_before_its_tests(root: Path) -> None:
+def test_a_run_that_ended_before_its_tests_points_to_the_log(root: Path) -> None:
     (root / "run.xml").unlink()
     assert nightly.main([]) != 0
     (folder,) = (root / "build" / "nightly").iterdir()
     assert "No test failed, but the run did: read log.txt." in (folder / "report.md").read_text()
 
 
-def test_report_of_a_run_without_failures() -> None:
+def test_a_report_without_failures_says_none() -> None:
     case = nightly.Case("tests.test_it::test_it", seconds=1.0, outcome="passed", text="")
     text = nightly.report([case], status=0, seconds=61.0, commit="abc")
     assert text.startswith("# Tests of abc\n\n1 passed, 0 failed, 0 errors, 0 skipped in 1 minutes.")

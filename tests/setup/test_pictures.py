@@ -12,7 +12,7 @@ from tools import pictures
 
 
 @pytest.mark.parametrize("name", pictures.PICTURES)
-def test_readme_shows_what_the_package_draws(name: str) -> None:
+def test_the_readme_shows_what_the_package_draws_now(name: str) -> None:
     picture = pictures.PICTURES[name]()
     readme = (pictures.ROOT / "README.md").read_text()
     assert _but_for_rounding(f"![{picture.alt}]({pictures.FOLDER}/{name}.png)") in _but_for_rounding(readme)
@@ -24,11 +24,11 @@ def test_readme_shows_what_the_package_draws(name: str) -> None:
 
 
 def _but_for_rounding(text: str) -> str:
-    """Errors of sums differ from one processor's matrix library to the next."""
+    """Return the text without errors of sums, which differ between the matrix libraries of processors."""
     return re.sub(r"[\d.]+e\W\d+", "an error", text)
 
 
-def test_sentences_are_written_into_the_readme() -> None:
+def test_descriptions_are_written_into_the_readme() -> None:
     told = pictures.describe("Here: ![old](lessons/pictures/roofline.png).", {"roofline": r"A \1 roof."})
     assert told == r"Here: ![A \1 roof.](lessons/pictures/roofline.png)."
     for text in ("", told + told):

@@ -1,4 +1,4 @@
-"""Planted faults: where each is planted, what it changes, and what becomes of it."""
+"""Planted faults: where each is planted, what it changes, and whether tests catch it."""
 
 from __future__ import annotations
 
@@ -67,12 +67,12 @@ def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> plant.Source:
     return plant.Source(tmp_path / "kernel.py")
 
 
-def test_every_fault_has_an_example() -> None:
+def test_every_kind_of_fault_has_an_example() -> None:
     assert EXPECTED.keys() == plant.FAULTS.keys()
 
 
 @pytest.mark.parametrize("fault", plant.FAULTS)
-def test_where_it_is_planted(fault: str, source: plant.Source) -> None:
+def test_each_kind_of_fault_is_planted_at_its_places(fault: str, source: plant.Source) -> None:
     places = plant.places_of(fault, [source])
     assert sorted(place.words for place in places) == sorted(EXPECTED[fault])
     for place in places:
@@ -84,12 +84,12 @@ def test_where_it_is_planted(fault: str, source: plant.Source) -> None:
 
 
 @pytest.mark.parametrize("fault", plant.FAULTS)
-def test_the_package_has_places_for_it(fault: str) -> None:
+def test_places_of_a_fault_are_in_files_of_the_package(fault: str) -> None:
     for place in plant.places_of(fault, plant.sources()):
         assert (plant.ROOT / place.file).is_file()
 
 
-def test_every_file_has_tests_that_are_there() -> None:
+def test_every_file_with_places_has_existing_tests() -> None:
     for source in plant.sources():
         if any(list(plant.FAULTS[fault](source)) for fault in plant.FAULTS):
             tests = plant.tests_of(source.name)
@@ -97,7 +97,7 @@ def test_every_file_has_tests_that_are_there() -> None:
             assert [test for test in tests if not (plant.ROOT / test).exists()] == []
 
 
-def test_what_a_test_catches_and_what_survives(source: plant.Source, tmp_path: Path) -> None:
+def test_a_fault_is_caught_only_by_a_test_that_sees_it(source: plant.Source, tmp_path: Path) -> None:
     (place,) = plant.places_of("surplus_program", [source])
     (tmp_path / "test_grid.py").write_text(
         "def test_grid():\n    with open('kernel.py') as file:\n        assert '(splits, 1)' in file.read()\n"
@@ -111,7 +111,7 @@ def test_what_a_test_catches_and_what_survives(source: plant.Source, tmp_path: P
     assert (tmp_path / "kernel.py").read_text() == KERNEL  # as it was
 
 
-def test_what_fails_without_a_fault_catches_none(source: plant.Source, tmp_path: Path) -> None:
+def test_tests_that_fail_anyway_catch_no_fault(source: plant.Source, tmp_path: Path) -> None:
     (place,) = plant.places_of("surplus_program", [source])
     words = "import pytest\n\n\n@pytest.mark.parametrize('n', [1, 2], ids=['one - 1', 'two'])\n"
     (tmp_path / "test_one.py").write_text(f"{words}def test_one(n):\n    assert n == 2\n")
@@ -123,7 +123,7 @@ def test_what_fails_without_a_fault_catches_none(source: plant.Source, tmp_path:
         plant.failing_anyway(tmp_path, ["test_absent.py"], 1)
 
 
-def test_a_fault_that_there_is_not(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_line_lists_places_and_refuses_unknown_faults(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         plant.main(["no_such_fault"])
     assert "no_such_fault" in capsys.readouterr().err

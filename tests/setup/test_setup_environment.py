@@ -1,4 +1,4 @@
-"""What `make` decides when it creates or updates .venv, with the machine, pip and the network faked."""
+"""The decisions of `make` when it creates or updates .venv; the machine, pip and the network are faked."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NVIDIA = Machine("nvidia", (13, 0))
 
 
 def told(answers: dict[str, str]) -> Callable[..., str | None]:
-    """A machine on which these commands, and no others, work."""
+    """Return a stand-in for `output_of` on a machine where these commands, and no others, work."""
     return lambda *command: answers.get(command[0])
 
 
@@ -32,19 +32,29 @@ def told(answers: dict[str, str]) -> Callable[..., str | None]:
     [
         ({}, NO_GPU),
         ({"nvidia-smi": "| Driver Version: 580.95.05   CUDA Version: 13.0  |"}, NVIDIA),
-        ({"nvidia-smi": "| CUDA UMD Version: 13.1 |"}, Machine("nvidia", (13, 1))),  # newer drivers' wording
+        ({"nvidia-smi": "| CUDA UMD Version: 13.1 |"}, Machine("nvidia", (13, 1))),
         ({"nvidia-smi": "no such line"}, Machine("nvidia")),
         ({"rocminfo": "Name: gfx942", "hipconfig": "7.2.53211-e1a6bc5"}, Machine("amd", (7, 2))),
         ({"rocminfo": "Name: gfx942"}, Machine("amd")),
-        ({"rocminfo": "Name: a CPU alone"}, NO_GPU),  # ROCm's tools without its GPU
+        ({"rocminfo": "Name: a CPU alone"}, NO_GPU),
         ({"nvidia-smi": "CUDA Version: 13.0", "rocminfo": "Name: gfx942"}, NVIDIA),
     ],
+    ids=[
+        "no tools",
+        "nvidia",
+        "newer nvidia driver",
+        "nvidia without a version",
+        "amd",
+        "amd without a version",
+        "rocm without a gpu",
+        "nvidia and amd",
+    ],
 )
-def test_probe(answers: dict[str, str], found: Machine, tmp_path: Path) -> None:
+def test_the_gpu_and_its_driver_are_probed(answers: dict[str, str], found: Machine, tmp_path: Path) -> None:
     assert setup.probe_machine(told(answers), rocm=tmp_path) == found
 
 
-def test_probe_reads_rocm_version_file(tmp_path: Path) -> None:
+def test_the_rocm_version_is_read_from_its_file(tmp_path: Path) -> None:
     (tmp_path / ".info").mkdir()
     (tmp_path / ".info" / "version").write_text("7.1.0-52\n")
     asked = told({"rocminfo": "gfx90a", "hipconfig": "7.2.1"})
@@ -58,7 +68,7 @@ def test_probe_reads_rocm_version_file(tmp_path: Path) -> None:
         (NVIDIA, "cpu", "cpu", None),
         (NVIDIA, "auto", None, None),  # PyPI's build
         (Machine("nvidia"), "auto", None, None),
-        (Machine("nvidia", (12, 8)), "auto", "cu126", "cu126"),  # a driver that PyPI's build is too new for
+        (Machine("nvidia", (12, 8)), "auto", "cu126", "cu126"),  # the driver is too old for PyPI's build
         (NO_GPU, "cuda", None, None),  # an image built where there is no GPU
         (Machine("amd", (7, 1)), "auto", "rocm7.1", "rocm7.1"),
         (Machine("amd", (7, 2)), "auto", "rocm7.2", "rocm7.2"),
@@ -66,8 +76,11 @@ def test_probe_reads_rocm_version_file(tmp_path: Path) -> None:
         (Machine("amd"), "auto", "rocm7.2", "rocm7.2"),
         (NO_GPU, "rocm", "rocm7.2", "rocm7.2"),
     ],
+    ids=str,
 )
-def test_choice_of_torch(machine: Machine, wanted: str, index: str | None, local: str | None) -> None:
+def test_the_torch_build_fits_the_machine(
+    machine: Machine, wanted: str, index: str | None, local: str | None
+) -> None:
     build = setup.choose_torch(machine, wanted, lambda url: True)
     assert build.index == (index and f"https://download.pytorch.org/whl/{index}")
     assert build.local == local
@@ -81,20 +94,20 @@ def test_choice_of_torch(machine: Machine, wanted: str, index: str | None, local
     assert any("triton" in argument for argument in arguments) is not rocm
 
 
-def test_no_answer_from_the_cpu_index() -> None:
+def test_a_silent_cpu_index_is_replaced_by_the_default() -> None:
     build = setup.choose_torch(NO_GPU, "auto", lambda url: False)
     assert build.index is None
     assert "did not answer within 3 seconds" in build.reason
     assert "much larger download" in build.reason
 
 
-def test_driver_too_old_for_any_build() -> None:
+def test_a_driver_too_old_for_any_build_raises() -> None:
     with pytest.raises(SetupError, match=r"CUDA 11\.8, and torch needs 12: update it.*TORCH=cpu"):
         setup.choose_torch(Machine("nvidia", (11, 8)), "auto", lambda url: True)
 
 
-@pytest.mark.parametrize("version", [(6, 4), (7, 0), (8, 0)])
-def test_rocm_without_a_build(version: tuple[int, int]) -> None:
+@pytest.mark.parametrize("version", [(6, 4), (7, 0), (8, 0)], ids=str)
+def test_a_rocm_version_without_a_build_raises(version: tuple[int, int]) -> None:
     with pytest.raises(SetupError, match=r"built for ROCm 7\.1 and 7\.2.*make gpu PYTHON=.*TORCH=cpu"):
         setup.choose_torch(Machine("amd", version), "auto", lambda url: True)
 
@@ -108,7 +121,7 @@ class Quick(BaseHTTPRequestHandler):
         pass
 
 
-def test_index_that_answers() -> None:
+def test_an_index_that_answers_is_found() -> None:
     with HTTPServer(("127.0.0.1", 0), Quick) as server:
         thread = threading.Thread(target=server.handle_request)
         thread.start()
@@ -116,14 +129,14 @@ def test_index_that_answers() -> None:
         thread.join()
 
 
-def test_index_that_keeps_silent() -> None:
+def test_a_silent_index_times_out() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         start = time.monotonic()
         assert not setup.answers(f"http://127.0.0.1:{silent.getsockname()[1]}/", seconds=0.2)
         assert time.monotonic() - start < 2
 
 
-def test_index_that_refuses() -> None:
+def test_an_index_that_refuses_does_not_answer() -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
     assert not setup.answers(f"http://127.0.0.1:{port}/")
@@ -131,7 +144,7 @@ def test_index_that_refuses() -> None:
 
 @dataclass
 class Computer:
-    """A computer on which pip takes no time: what was run, and what it answers."""
+    """Fake computer on which pip takes no time: it records the commands, and answers them."""
 
     machine: Machine = NO_GPU
     python: str = "3.12"
@@ -171,15 +184,15 @@ def ask(folder: Path, *extras: str, wanted: str = "auto", python: str | None = N
     setup.set_up(folder, set(extras), wanted, python)
 
 
-def test_second_time_nothing_is_run(computer: Computer, tmp_path: Path) -> None:
+def test_a_second_setup_runs_nothing(computer: Computer, tmp_path: Path) -> None:
     ask(tmp_path / "venv", "lab")
     assert computer.runs == ["venv", "install", "check"]
     ask(tmp_path / "venv", "lab")
     assert computer.runs == ["venv", "install", "check"]
 
 
-def test_jupyter_has_the_settings_of_the_project(computer: Computer, tmp_path: Path) -> None:
-    """In the folder in which its programs look, `jupyter nbconvert` too; again once they have changed."""
+def test_jupyter_gets_the_settings_of_the_project(computer: Computer, tmp_path: Path) -> None:
+    """They are copied to the folder where Jupyter's programs look, and again after a change."""
     there = tmp_path / "venv" / "etc" / "jupyter" / "jupyter_config.json"
     for _ in range(2):
         ask(tmp_path / "venv", "lab")
@@ -216,11 +229,11 @@ def test_interrupted_installation_starts_over(computer: Computer, tmp_path: Path
     computer.pip_status = 0
     ask(environment.folder, "test")
     assert computer.runs == ["venv", "install", "venv", "install", "check"]
-    assert environment.extras == {"lab", "test"}  # what was asked for the first time is not forgotten
+    assert environment.extras == {"lab", "test"}  # the extras of the interrupted installation are kept
 
 
 def test_failure_of_pip_leaves_what_was_there(computer: Computer, tmp_path: Path) -> None:
-    """Without a network, `make test` fails, and `make lab` goes on working."""
+    """Without a network, `make test` fails, and `make lab` still works."""
     ask(tmp_path / "venv", "lab")
     computer.pip_status = 1
     with pytest.raises(SetupError, match="pip failed"):
@@ -249,7 +262,7 @@ def test_broken_environment_is_made_anew(computer: Computer, tmp_path: Path) -> 
 def test_environment_of_a_copied_project_is_made_anew(
     computer: Computer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It would go on importing the original's package."""
+    """The old environment would import the original's package."""
     ask(tmp_path / "venv", "lab")
     for name in ("pyproject.toml", "constraints.txt"):
         (tmp_path / name).write_text((setup.ROOT / name).read_text())
@@ -278,18 +291,19 @@ def test_environment_made_by_hand_is_taken_over(computer: Computer, tmp_path: Pa
         ("2.13.0+rocm7.1", Machine("amd", (7, 2)), True),
         ("2.13.0+cpu", Machine("amd", (7, 2)), True),
     ],
+    ids=str,
 )
 def test_torch_of_the_wrong_build_is_replaced(
     computer: Computer, tmp_path: Path, before: str, machine: Machine, anew: bool
 ) -> None:
-    """By a new environment: for pip, 2.13.0+cpu is 2.13.0 already."""
+    """The environment is made again, because pip takes 2.13.0+cpu for 2.13.0."""
     (tmp_path / "venv").mkdir()
     computer.torch, computer.machine = before, machine
     ask(tmp_path / "venv", "lab")
     assert ("venv" in computer.runs) is anew
 
 
-def test_other_python_only_when_it_is_named(computer: Computer, tmp_path: Path) -> None:
+def test_another_python_is_used_only_when_named(computer: Computer, tmp_path: Path) -> None:
     ask(tmp_path / "venv", "lab")
     ask(tmp_path / "venv", "lab", python="3.12")
     assert len(computer.runs) == 3
@@ -311,8 +325,8 @@ def test_damaged_record_is_read_as_none(tmp_path: Path) -> None:
     assert Environment(tmp_path).record == {}
 
 
-def test_fingerprint_is_that_of_the_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A change of a linter's settings installs nothing; a change of a version does."""
+def test_the_fingerprint_depends_on_packages_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A change of a linter's settings installs nothing; a change of a version installs packages."""
     for name in ("pyproject.toml", "constraints.txt"):
         (tmp_path / name).write_text((setup.ROOT / name).read_text())
     monkeypatch.setattr(setup, "ROOT", tmp_path)
@@ -325,8 +339,10 @@ def test_fingerprint_is_that_of_the_packages(tmp_path: Path, monkeypatch: pytest
     assert setup.fingerprint() != before
 
 
-def test_old_python_is_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    ast.parse(Path(setup.__file__).read_text(), feature_version=(3, 8))  # it gets as far as saying so
+def test_an_old_python_is_refused_with_advice(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ast.parse(Path(setup.__file__).read_text(), feature_version=(3, 8))  # an old Python can parse the file
     monkeypatch.setattr(sys, "version_info", (3, 10, 12))
     assert setup.main() == 1
     said = capsys.readouterr().err
@@ -334,7 +350,9 @@ def test_old_python_is_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     assert "make PYTHON=python3.12 lab" in said
 
 
-def test_other_systems_are_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_other_systems_are_refused_with_advice(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
     assert setup.main() == 1
     assert "devcontainer" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""What no linter checks: annotations outside Triton's language, and paths of somebody's machine."""
+"""Rules that no linter checks: annotations outside Triton's language, and no paths of a machine."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-# Without the lessons, whose names begin with a number: their readers are spared the annotations.
+# Lessons, whose names begin with a number, are left out: annotations would distract their readers.
 SOURCES = sorted(
     path for folder in ("workbench", "tests", "tools") for path in (ROOT / folder).rglob("[a-z_]*.py")
 )
@@ -32,13 +32,13 @@ TEXT = {
 
 
 def is_jit(decorator: ast.expr) -> bool:
-    """Whether a decorator is `@triton.jit` or `@triton.jit(...)`, or those of Gluon."""
+    """Return whether a decorator is `@triton.jit`, plain or called, or Gluon's."""
     called = decorator.func if isinstance(decorator, ast.Call) else decorator
     return ast.unparse(called) in ("triton.jit", "gluon.jit", "jit")
 
 
 def unannotated(tree: ast.Module) -> Iterator[str]:
-    """The functions outside Triton's language that lack a type somewhere."""
+    """Yield the functions outside Triton's language that lack an annotation."""
     methods = {id(node) for cls in ast.walk(tree) if isinstance(cls, ast.ClassDef) for node in cls.body}
     for node in ast.walk(tree):
         if not isinstance(node, ast.FunctionDef) or any(map(is_jit, node.decorator_list)):
@@ -52,12 +52,12 @@ def unannotated(tree: ast.Module) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_types_everywhere_outside_triton(path: Path) -> None:
-    """mypy is told to pass over functions without annotations where there may be kernels."""
+def test_functions_outside_triton_have_annotations(path: Path) -> None:
+    """mypy's settings skip functions without annotations where there may be kernels."""
     assert list(unannotated(ast.parse(path.read_text()))) == []
 
 
-def test_what_counts_as_unannotated() -> None:
+def test_unannotated_functions_are_found() -> None:
     tree = ast.parse(
         "@triton.jit\ndef kernel(x): ...\n"
         "def f(x) -> None: ...\n"
@@ -70,14 +70,14 @@ def test_what_counts_as_unannotated() -> None:
 
 
 def files() -> Iterator[Path]:
-    """The project's own text files; not what tools have put beside them."""
+    """Yield the project's own files, without those that tools have put beside them."""
     for path in ROOT.iterdir():
         if path.name in (".ci", ".devcontainer") or not path.name.startswith("."):
             yield from (found for found in [path, *path.rglob("*")] if found.is_file())
 
 
-def test_no_paths_of_a_machine() -> None:
-    """Such as a traceback in a notebook's output holds."""
+def test_no_file_names_a_path_of_a_machine() -> None:
+    """A traceback in a notebook's output would hold such paths."""
     of_a_machine = re.compile(r"(?<![\w.*~-])/(?:home|root|work|mnt|Users|tmp)/\w+")
     hits = [
         f"{path.relative_to(ROOT)}: {match[0]}"

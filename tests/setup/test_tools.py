@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def put_program(folder: Path, name: str, status: int) -> str:
-    """Put a program into a folder which does nothing but end."""
+    """Put a program that only exits with this status into a folder, and return its path."""
     path = folder / name
     path.write_text(f"#!/bin/sh\nexit {status}\n")
     path.chmod(0o755)
@@ -27,7 +27,7 @@ def put_program(folder: Path, name: str, status: int) -> str:
 
 @pytest.fixture
 def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The only folder in which programs and browsers are looked for."""
+    """Return the only folder in which programs and browsers are looked for."""
     monkeypatch.setenv("PATH", f"{tmp_path}")
     monkeypatch.setenv("PLAYWRIGHT_BROWSERS_PATH", str(tmp_path / "playwright"))
     monkeypatch.delenv("WORKBENCH_BROWSER", raising=False)
@@ -57,7 +57,7 @@ def test_browser_of_playwright_is_found(programs: Path) -> None:
     assert ensure_browser.find_browser() == chrome
 
 
-def test_next_way_to_install_is_tried(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_next_way_to_install_a_browser_is_tried(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first way fails; the second gives a browser; no third is tried."""
     script = f"open(r'{programs / 'second'}', 'w').close()"
     ways = [[["/no/such/installer"]], [[sys.executable, "-c", script]], [["/no/third"]]]
@@ -68,7 +68,7 @@ def test_next_way_to_install_is_tried(programs: Path, monkeypatch: pytest.Monkey
     assert found == "it"
 
 
-def test_apt_only_for_root_on_debian(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_apt_is_used_only_by_root_on_debian(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     assert [way[0][0] for way in ensure_browser.installers()] == [sys.executable]
     monkeypatch.setattr(os, "geteuid", lambda: 0)
@@ -79,7 +79,7 @@ def test_apt_only_for_root_on_debian(programs: Path, monkeypatch: pytest.MonkeyP
     assert second[0][1:3] == ["-m", "playwright"]
 
 
-def test_no_browser_says_what_to_do(
+def test_a_missing_browser_is_explained(
     programs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(ensure_browser, "installers", lambda: iter([]))
@@ -91,7 +91,7 @@ def test_no_browser_says_what_to_do(
 
 
 def test_gpu_parts_go_on_after_a_failure(capfd: pytest.CaptureFixture[str]) -> None:
-    """One fails, one cannot be run, and the last is run all the same."""
+    """The first part fails, the second cannot be run, and the last is run all the same."""
     chosen = [
         Part("fails", (), ("no_such_module",)),
         Part("lacks", ("sys", "no_such_module"), ("this",)),
@@ -113,7 +113,7 @@ def outcomes(said: str) -> list[str]:
     return [line.split(" s  ")[1] for line in said.partition("== summary")[2].splitlines() if line]
 
 
-# Stands in for pytest: says where it is at any time, and waits for as many others as are to run beside it.
+# A stand-in for pytest that prints its progress, and waits until the others that run beside it have begun.
 STAND_IN = """
 import os, sys, time
 from pathlib import Path
@@ -133,7 +133,7 @@ sys.exit("failed" in last or "error" in last)
 
 @pytest.fixture
 def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Part]:
-    """A part that runs a stand-in, from its name, how many it waits for, and the last line it prints."""
+    """Return a function that makes a part from its name, how many others it waits for, and its last line."""
     (tmp_path / "modules").mkdir()
     (tmp_path / "there").mkdir()
     (tmp_path / "modules" / "stand_in.py").write_text(STAND_IN)
@@ -145,10 +145,10 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., P
     return part
 
 
-def test_lessons_run_beside_one_another_and_say_what_failed_as_a_whole(
+def test_parallel_lessons_print_the_whole_output_of_those_that_fail(
     stand_in: Callable[..., Part], capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Each waits until all four have begun; the lines of the two that fail are not mixed with others'."""
+    """Each waits until all four have begun; the lines of the two that fail must not be mixed."""
     lasts = ("3 passed in 1.00s", "2 failed, 5 passed in 1s", "1 passed, 1 warning in 2s", "1 error in 1s")
     chosen = [stand_in(f"lesson{n}", 4, f"==== {last} ====") for n, last in enumerate(lasts)]
     assert gpu.main(chosen) == 1
@@ -166,24 +166,24 @@ def test_lessons_run_beside_one_another_and_say_what_failed_as_a_whole(
         assert shown[3].startswith(f"{name} ends, at home in ")
     assert "lesson0 begins" not in said
     assert "lesson2 begins" not in said
-    # A line for each as it ends, and the same in order in the end.
+    # Each part prints a line when it ends, and the table at the end has the same lines in order.
     lines = [line for line in before.splitlines() if " s  " in line]
     assert sorted(lines) == table.splitlines()
     homes = [line for line in before.splitlines() if "at home in" in line]
     assert len({line.rpartition(" ")[2] for line in homes}) == 2
 
 
-def test_no_more_lessons_at_a_time_than_a_gpu_has_room_for(
+def test_no_more_lessons_run_at_once_than_a_gpu_has_room_for(
     stand_in: Callable[..., Part], tmp_path: Path
 ) -> None:
-    """The fifth begins when one of the first four has ended: each sees at most those that have begun."""
+    """The fifth begins when one of the first four has ended."""
     chosen = [stand_in(f"lesson{n}", gpu.LESSONS_AT_A_TIME, "1 passed in 1s") for n in range(6)]
     (first, *_) = gpu.run_all(chosen)
     assert "saw 4" in first.output
     assert len(list((tmp_path / "there").iterdir())) == 6
 
 
-def test_a_lesson_that_ends_without_a_word_has_failed(stand_in: Callable[..., Part]) -> None:
+def test_a_lesson_that_ends_without_a_result_has_failed(stand_in: Callable[..., Part]) -> None:
     (killed,) = gpu.run_all([Part("lesson", (), ("no_such_module",), shares=True)])
     assert not killed.passed
     assert killed.outcome == "FAILED, exit status 1"
@@ -192,8 +192,7 @@ def test_a_lesson_that_ends_without_a_word_has_failed(stand_in: Callable[..., Pa
     assert lacking.outcome == "not run: this Python lacks no_such_module"
 
 
-def test_lessons_beside_other_parts_keep_their_place(stand_in: Callable[..., Part]) -> None:
-    """A part that measures times has the machine for itself."""
+def test_parts_that_measure_run_apart_from_the_lessons(stand_in: Callable[..., Part]) -> None:
     alone = [Part(name, ("sys",), ("platform",)) for name in ("before", "after")]
     results = gpu.run_all([alone[0], stand_in("a", 2, "1 passed"), stand_in("b", 2, "1 passed"), alone[1]])
     names = [result.name for result in results]
@@ -202,7 +201,7 @@ def test_lessons_beside_other_parts_keep_their_place(stand_in: Callable[..., Par
     assert names[3] == "after"
 
 
-def test_gpu_lessons_alone() -> None:
+def test_gpu_lessons_are_every_notebook() -> None:
     assert gpu.parts_asked_for(["lessons"]) == gpu.lessons()
     assert gpu.parts_asked_for([]) == gpu.parts()
     assert all(part.shares for part in gpu.lessons())
@@ -210,8 +209,8 @@ def test_gpu_lessons_alone() -> None:
 
 
 @pytest.mark.lesson
-def test_a_real_lesson_by_the_script(tmp_path: Path) -> None:
-    """By the interpreter that runs it, of which nothing else is known."""
+def test_the_gpu_script_runs_a_real_lesson(tmp_path: Path) -> None:
+    """The lesson runs with the same Python as this test, as on a machine with an unknown Python."""
     (chosen,) = (part for part in gpu.lessons() if part.name == "lesson 02_roofline")
     result = gpu.run(chosen)
     assert result.passed, result.output
@@ -220,8 +219,8 @@ def test_a_real_lesson_by_the_script(tmp_path: Path) -> None:
     assert result.outcome == f"passed, {number} cells"
 
 
-def test_gpu_parts() -> None:
-    """The tests, the benchmarks, every lesson; what they import is what the test environment has."""
+def test_the_parts_of_a_gpu_run_are_tests_lessons_and_benchmarks() -> None:
+    """The test environment has all modules that the parts import."""
     times, tests, *lessons, benchmarks = gpu.parts()
     assert times.arguments == ("pytest", "-m", "gpu", *gpu.TIMES)
     for file, _, name in (test.partition("::") for test in gpu.TIMES):
@@ -252,8 +251,8 @@ def test_gpu_parts_run_every_test_for_a_gpu() -> None:
     assert [path for path in marked if not any(path.is_relative_to(place) for place in places)] == []
 
 
-def test_gpu_tests_import_what_is_asked_for() -> None:
-    """A Python that lacks a module is told so before the tests are collected."""
+def test_the_modules_of_gpu_tests_are_checked_before_the_run() -> None:
+    """A missing module is reported before the tests are collected."""
     files = [
         file
         for place in gpu.PLACES
@@ -274,13 +273,13 @@ def test_gpu_tests_import_what_is_asked_for() -> None:
     assert imported - set(sys.stdlib_module_names) - ours <= set(gpu.TESTS)
 
 
-def test_settings_are_ones_that_jupyterlab_has() -> None:
-    """A setting that JupyterLab has renamed would be passed over in silence."""
+def test_jupyterlab_knows_every_setting() -> None:
+    """JupyterLab silently ignores a setting that it has renamed."""
     settings = json.loads((ROOT / "jupyter" / "labconfig" / "default_setting_overrides.json").read_text())
     share = Path(sys.prefix) / "share" / "jupyter"
     for plugin, values in settings.items():
         package, _, name = plugin.partition(":")
-        # The lab's own schemas, and those that an extension brings.
+        # Schemas of JupyterLab itself, and of its extensions.
         places = [share / "lab" / "schemas", share / "labextensions" / package / "schemas"]
         (found,) = [file for place in places if (file := place / package / f"{name}.json").exists()]
         assert set(values) <= set(json.loads(found.read_text())["properties"])

@@ -1,4 +1,4 @@
-"""Wrong answers made from a solution: one edit each, wherever such an edit is possible."""
+"""Wrong answers made from a solution: one edit each, at every place where such an edit is possible."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _BOUNDARIES: dict[type[ast.cmpop], type[ast.cmpop]] = {
 
 
 def mutants(source: str) -> Iterator[tuple[str, str]]:
-    """Every edit of a solution's functions: what it changes, "old -> new", and the whole text with it."""
+    """Yield every edit of a solution's functions: "old -> new", and the whole text with that edit."""
     tree = ast.parse(source)
     for place, node in enumerate(ast.walk(tree)):
         if not isinstance(node, ast.expr | ast.Assign):
@@ -34,24 +34,24 @@ def mutants(source: str) -> Iterator[tuple[str, str]]:
 def _edits(node: ast.expr | ast.Assign) -> Iterator[ast.AST]:
     match node:
         case ast.Call(keywords=keywords):
-            # A mask, or what its idle lanes are given.
+            # Drop a mask, or the value of its masked lanes.
             for keyword in keywords:
                 if keyword.arg in ("mask", "other"):
                     yield _with(node, keywords=[other for other in keywords if other is not keyword])
             if ast.unparse(node.func) == "tl.store":
-                # The precision of what is stored.
+                # Round what is stored to fp16.
                 rounded = ast.parse(f"({ast.unparse(node.args[1])}).to(tl.float16)", mode="eval").body
                 yield _with(node, args=[node.args[0], rounded, *node.args[2:]])
             if ast.unparse(node.func) == "range":
                 yield from _edited_ranges(node)
         case ast.BinOp(left=left, right=right):
-            # A factor (stride, block size, FLOPs), a term of an offset, or of the result.
+            # Drop a factor (stride, block size, FLOPs) or a term of an offset or of the result.
             yield left
             yield right
         case ast.Compare(ops=[operator]) if type(operator) in _BOUNDARIES:
             yield _with(node, ops=[_BOUNDARIES[type(operator)]()])
         case ast.Assign(value=value) if _is_start(value):
-            # What an accumulator starts from.
+            # Start an accumulator from another value.
             yield _with(node, value=ast.BinOp(value, ast.Add(), ast.Constant(1)))
 
 

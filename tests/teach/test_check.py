@@ -1,4 +1,4 @@
-"""What the check says to every kind of wrong answer."""
+"""The verdicts of the check on every kind of wrong answer."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def doubled(x: torch.Tensor) -> torch.Tensor:
 
 
 def exercise_on(specification: Callable[..., Any], *lengths: int, **fields: Any) -> Exercise:
-    """An exercise without mutants, on vectors, or matrices of three columns where `lengths` are negative."""
+    """Make an exercise without mutants on vectors; a negative length makes a matrix of three columns."""
 
     def case(length: int) -> Case:
         shape = (length,) if length > 0 else (-length, 3)
@@ -61,13 +61,13 @@ def exercise_on(specification: Callable[..., Any], *lengths: int, **fields: Any)
 
 
 def line_of(kernel: Any, text: str) -> int:
-    """The line in this file of a kernel's line."""
+    """Return the number in this file of the kernel's line that contains `text`."""
     lines, first = inspect.getsourcelines(compat.python_function(kernel))
     return next(first + number for number, line in enumerate(lines) if text in line)
 
 
 def launched(kernel: Any, output: torch.Tensor, *arguments: Any, block: int = 64) -> Launch:
-    """A launch of a kernel that takes its arguments, the output, the length and BLOCK_SIZE."""
+    """Launch a kernel that takes its arguments, the output, the length and BLOCK_SIZE."""
     length = arguments[-1].numel()
     grid = (triton.cdiv(length, block),)
     return Launch.of(kernel, grid, *arguments, output, length, outputs=output, BLOCK_SIZE=block)
@@ -83,7 +83,7 @@ def shifted_kernel(x_pointer, y_pointer, output_pointer, length, alpha, BLOCK_SI
 
 
 def axpy_with(kernel: Any, output: Callable[[torch.Tensor], torch.Tensor] = torch.empty_like) -> Any:
-    """An invoker like the solution's, for another kernel and another output."""
+    """Return an invoker like the solution's, for another kernel and another output."""
 
     def invoker(alpha: float, x: torch.Tensor, y: torch.Tensor) -> Launch:
         result = output(x)
@@ -110,7 +110,7 @@ def test_wrong_element_is_traced_to_program_and_line() -> None:
     assert verdict.mistake == ""
 
 
-def test_verdict_is_the_same_each_time() -> None:
+def test_the_verdict_of_an_answer_is_reproducible() -> None:
     assert AXPY.evaluate(axpy_with(shifted_kernel)) == AXPY.evaluate(axpy_with(shifted_kernel))
 
 
@@ -122,8 +122,8 @@ def one_element_kernel(x_pointer, y_pointer, output_pointer, alpha):
     tl.store(output_pointer + element, alpha * x + y)
 
 
-def test_other_ways_to_solve_it_pass() -> None:
-    """One element a program; a large block; two steps; other names; numbers of another library."""
+def test_other_correct_solutions_pass() -> None:
+    """One element a program, one large block, two steps, and numbers of numpy all pass."""
 
     def by_elements(alpha: float, x: torch.Tensor, y: torch.Tensor) -> Launch:
         output = torch.empty_like(x)
@@ -143,14 +143,14 @@ def test_other_ways_to_solve_it_pass() -> None:
     assert COUNT.evaluate(lambda n, b: (np.int64(-(-n // b)), np.int64(-n % b))).solved
 
 
-def test_swapped_arguments() -> None:
+def test_swapped_arguments_are_wrong_values() -> None:
     verdict = AXPY.evaluate(lambda alpha, x, y: axpy(alpha, y, x))
     assert (verdict.kind, verdict.mistake) == ("wrong values", "alpha multiplies y")
     assert COUNT.evaluate(lambda n, block_size: (block_size, n)).kind == "wrong values"
 
 
-def test_overfit_to_one_shape() -> None:
-    """Right for the first case alone."""
+def test_an_answer_for_one_shape_fails_on_another() -> None:
+    """The answer is correct for the first case alone."""
 
     def of_300(alpha: float, x: torch.Tensor, y: torch.Tensor) -> Launch:
         output = torch.empty_like(x)
@@ -159,7 +159,7 @@ def test_overfit_to_one_shape() -> None:
     verdict = AXPY.evaluate(of_300)
     assert verdict.kind == "out of bounds"
     assert verdict.case == "axpy(0.5, float32[1], float32[1])"
-    assert verdict.mistake == ""  # the mutants fail in the first case already
+    assert verdict.mistake == ""  # every mutant already fails in the first case
     assert "reads outside x_pointer: element 1 of a tensor with 1" in verdict.text
     assert COUNT.evaluate(lambda n, block_size: (4, 24)).case == "count(1024, 256)"
 
@@ -174,20 +174,20 @@ def strided_kernel(x_pointer, y_pointer, output_pointer, length, alpha, BLOCK_SI
 
 
 def every_other(x: torch.Tensor) -> torch.Tensor:
-    """A result that is not contiguous."""
+    """Return an output that is not contiguous."""
     return torch.zeros(2 * x.numel(), dtype=x.dtype, device=x.device)[::2]
 
 
-def test_output_that_is_not_contiguous() -> None:
-    """Right where the kernel knows; a kernel that does not know writes beside its elements."""
+def test_strides_of_a_sliced_output_must_be_respected() -> None:
+    """A kernel that knows the stride passes; one that does not writes between the elements."""
     assert AXPY.evaluate(axpy_with(strided_kernel, every_other)).solved
     verdict = AXPY.evaluate(axpy_with(axpy_kernel, every_other))
     assert verdict.kind == "out of bounds"
     assert "writes beside the elements of its output" in verdict.text
 
 
-def test_output_that_has_to_be_contiguous() -> None:
-    """What torch.empty_like makes of a transposed matrix, stored to as if it were contiguous, and rightly."""
+def test_an_output_with_the_strides_of_its_input_has_wrong_strides() -> None:
+    """torch.empty_like keeps the strides of a transposed matrix; the kernel stores as if contiguous."""
     copy = teach.exercise("01-2")
     contiguous: Any = copy_any(torch.zeros(40, 70)).steps[0].kernel
 
@@ -215,13 +215,15 @@ def test_output_that_has_to_be_contiguous() -> None:
     ],
     ids=["dtype", "dimensions", "length"],
 )
-def test_output_of_another_kind(output: Callable[[torch.Tensor], torch.Tensor], kind: str, said: str) -> None:
+def test_an_output_of_wrong_dtype_or_shape_is_named(
+    output: Callable[[torch.Tensor], torch.Tensor], kind: str, said: str
+) -> None:
     verdict = AXPY.evaluate(axpy_with(axpy_kernel, output))
     assert verdict.kind == kind
     assert said in verdict.text
 
 
-@pytest.mark.parametrize("result", [None, ..., NotImplemented])
+@pytest.mark.parametrize("result", [None, ..., NotImplemented], ids=repr)
 def test_nothing_returned_is_not_solved_yet(result: object) -> None:
     verdict = COUNT.evaluate(lambda n, block_size: result)
     assert verdict.kind == "not solved yet"
@@ -235,15 +237,15 @@ def test_not_implemented_error_is_not_solved_yet() -> None:
     assert AXPY.evaluate(later).kind == "not solved yet"
 
 
-@pytest.mark.parametrize("candidate", [None, ...])
+@pytest.mark.parametrize("candidate", [None, ...], ids=repr)
 def test_no_candidate_is_not_solved_yet(candidate: object) -> None:
     verdict = COUNT.evaluate(candidate)
     assert verdict.kind == "not solved yet"
     assert "check(count)" in verdict.text
 
 
-def test_nothing_in_a_later_case_is_a_mistake() -> None:
-    """The stub fails in the first one; who forgets a return in a branch has begun."""
+def test_returning_none_in_a_later_case_is_a_wrong_type() -> None:
+    """The stub returns None in the first case; a forgotten return in one branch is a mistake."""
     verdict = COUNT.evaluate(lambda n, block_size: (4, 24) if n == 1000 else None)
     assert verdict.kind == "wrong type"
     assert "count(1024, 256) returns a value of type NoneType, not a tuple of int, int." in verdict.text
@@ -264,7 +266,7 @@ def test_nothing_in_a_later_case_is_a_mistake() -> None:
     ],
     ids=["kernel", "result", "torch's own", "run", "list", "no output"],
 )
-def test_what_is_no_launch(candidate: object, said: str) -> None:
+def test_anything_but_a_launch_is_a_wrong_type(candidate: object, said: str) -> None:
     verdict = AXPY.evaluate(candidate)
     assert verdict.kind == "wrong type"
     assert said in verdict.text
@@ -281,7 +283,7 @@ def test_what_is_no_launch(candidate: object, said: str) -> None:
         ("4, 24", "returns a value of type str"),
     ],
 )
-def test_values_of_another_type(result: object, said: str) -> None:
+def test_values_of_another_type_are_a_wrong_type(result: object, said: str) -> None:
     verdict = COUNT.evaluate(lambda n, block_size: result)
     assert verdict.kind == "wrong type"
     assert said in verdict.text
@@ -294,7 +296,7 @@ def test_numbers_are_compared_to_nine_digits() -> None:
     assert exercise.evaluate(lambda x: float("nan")).kind == "wrong values"
 
 
-def test_where_long_tuples_differ_is_told() -> None:
+def test_the_first_difference_of_long_tuples_is_named() -> None:
     verdict = exercise_on(lambda x: (0, 1, 0, 3), 4).evaluate(lambda x: (0, 1, 2, 2))
     assert verdict.text.splitlines()[1:] == [
         "  expected (0, 1, 0, 3)",
@@ -324,7 +326,7 @@ def leaving_kernel(x_pointer, y_pointer, output_pointer, length, alpha, BLOCK_SI
 
 
 def test_function_or_kernel_that_exits_is_caught() -> None:
-    """Either would end the process that checks it."""
+    """An exit would otherwise end the process that checks the answer."""
 
     def leaves(n: int, block_size: int) -> tuple[int, int]:
         sys.exit("enough")
@@ -337,13 +339,13 @@ def test_function_or_kernel_that_exits_is_caught() -> None:
     assert "the kernel of axpy(2.5, float32[300], float32[300]) raises SystemExit." in verdict.text
 
 
-def test_function_with_other_parameters() -> None:
+def test_a_function_with_other_parameters_raises() -> None:
     verdict = AXPY.evaluate(lambda x, y: x)
     assert verdict.kind == "raises"
     assert "TypeError" in verdict.text
 
 
-def test_launch_that_cannot_be_made() -> None:
+def test_a_launch_with_an_invalid_grid_raises() -> None:
     def no_programs(alpha: float, x: torch.Tensor, y: torch.Tensor) -> Launch:
         return Launch.of(axpy_kernel, (0,), x, y, x, x.numel(), alpha, outputs=x, BLOCK_SIZE=64)
 
@@ -374,8 +376,8 @@ def greedy_kernel(x_pointer, y_pointer, output_pointer, length, alpha, BLOCK_SIZ
     tl.store(output_pointer + offsets, result, mask=valid)
 
 
-def test_changed_inputs() -> None:
-    """By the function, by the kernel, and by naming an input as the output."""
+def test_answers_that_write_to_their_inputs_are_refused() -> None:
+    """The function writes, the kernel writes, or the launch names an input as its output."""
 
     def scales(alpha: float, x: torch.Tensor, y: torch.Tensor) -> Launch:
         return axpy(1.0, x.mul_(alpha), y)
@@ -394,7 +396,7 @@ def test_changed_inputs() -> None:
 
 
 def test_inputs_with_nan_are_not_taken_for_changed() -> None:
-    """NaN is not equal to itself."""
+    """NaN does not equal itself, so equality alone would call these inputs changed."""
 
     def case(generator: torch.Generator) -> tuple[torch.Tensor]:
         x = eighths(generator, 5)
@@ -406,8 +408,8 @@ def test_inputs_with_nan_are_not_taken_for_changed() -> None:
     assert exercise.evaluate(lambda x: x.nan_to_num_() * 2).kind == "inputs changed"
 
 
-def test_inputs_named_beside_the_output() -> None:
-    """The kernel writes to neither, so nothing is said of writing."""
+def test_inputs_named_as_outputs_are_refused_without_claiming_writes() -> None:
+    """The kernel writes to no input, so the verdict must not speak of writing."""
 
     def names_all(alpha: float, x: torch.Tensor, y: torch.Tensor) -> Launch:
         launch = axpy(alpha, x, y)
@@ -443,7 +445,7 @@ def copy_kernel(x_pointer, output_pointer, length, BLOCK_SIZE: tl.constexpr):
 
 
 def copied(result: torch.Tensor, programs: int | None = None) -> Launch:
-    """A launch that only copies what was computed before."""
+    """Launch a kernel that only copies a result computed before."""
     grid = (programs or triton.cdiv(result.numel(), 64),)
     output = torch.empty_like(result)
     block = 2048 if programs else 64
@@ -472,10 +474,10 @@ def copied(result: torch.Tensor, programs: int | None = None) -> Launch:
     ],
     ids=["all in torch", "half in torch", "another launch", "a sum in torch", "a product in torch", "two"],
 )
-def test_what_was_computed_before_the_launch_does_not_count(
+def test_results_computed_outside_the_launch_are_refused(
     exercise: str, answer: Callable[..., Any], said: str
 ) -> None:
-    """The launch is right, and is given what something else computed."""
+    """The launch stores the correct result, which something else computed."""
     verdict = teach.exercise(exercise).evaluate(answer)
     assert verdict.kind == "computed elsewhere"
     assert f" is right, but no kernel of the launch loads {said}.\n" in verdict.text
@@ -484,7 +486,7 @@ def test_what_was_computed_before_the_launch_does_not_count(
 
 @triton.jit
 def pretending_kernel(input_pointer, result_pointer, output_pointer, length, BLOCK_SIZE: tl.constexpr):
-    """Loads an input, and stores what it was given."""
+    """Load an input, and store the given result."""
     offsets = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
     valid = offsets < length
     unused = tl.load(input_pointer + offsets, mask=valid)
@@ -493,7 +495,7 @@ def pretending_kernel(input_pointer, result_pointer, output_pointer, length, BLO
 
 
 def pretended(result: torch.Tensor, *inputs: torch.Tensor) -> Launch:
-    """A launch that loads all inputs, and copies the result."""
+    """Launch kernels that load all inputs and copy the given result."""
     output = torch.empty_like(result)
     launches = [launched(pretending_kernel, output, tensor, result) for tensor in inputs]
     return Launch(tuple(step for launch in launches for step in launch.steps), (output,))
@@ -509,10 +511,10 @@ def pretended(result: torch.Tensor, *inputs: torch.Tensor) -> Launch:
     ],
     ids=["axpy", "axpy by another launch", "a sum", "a product and a sum"],
 )
-def test_loading_the_inputs_is_not_computing_from_them(
+def test_results_that_do_not_follow_from_loaded_inputs_are_refused(
     exercise: str, answer: Callable[..., Any], said: str
 ) -> None:
-    """The result was computed before; it does not follow when the inputs hold other numbers."""
+    """The result was computed before: it stays the same when the inputs hold other numbers."""
     verdict = teach.exercise(exercise).evaluate(answer)
     assert verdict.kind == "computed elsewhere"
     assert f"with other numbers in {said}, the same launch does not compute from those" in verdict.text
@@ -520,7 +522,7 @@ def test_loading_the_inputs_is_not_computing_from_them(
 
 @triton.jit
 def sparing_kernel(x_pointer, y_pointer, output_pointer, length, alpha, BLOCK_SIZE: tl.constexpr):
-    """Does not load x where alpha is zero."""
+    """Load x only where alpha is not zero."""
     offsets = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
     valid = offsets < length
     result = tl.load(y_pointer + offsets, mask=valid)
@@ -530,7 +532,7 @@ def sparing_kernel(x_pointer, y_pointer, output_pointer, length, alpha, BLOCK_SI
 
 
 def test_an_input_that_does_not_matter_need_not_be_loaded() -> None:
-    """A kernel that skips x when alpha is zero is right, unless x holds infinities or NaN."""
+    """A kernel that skips x when alpha is zero is correct, unless x holds infinities or NaN."""
     assert any(case.inputs()[0] == 0 for case in AXPY.cases)
     assert AXPY.evaluate(axpy_with(sparing_kernel)).solved
 
@@ -544,8 +546,8 @@ def test_an_input_that_does_not_matter_need_not_be_loaded() -> None:
     assert strict.evaluate(axpy).solved
 
 
-def test_inputs_that_lie_in_one_memory() -> None:
-    """Expanded, and views of one tensor: they hold other numbers the second time too."""
+def test_inputs_that_share_memory_can_be_checked() -> None:
+    """The check gives expanded inputs and views of one tensor other numbers in its second run, too."""
 
     def packed(generator: torch.Generator) -> tuple[Any, ...]:
         both = eighths(generator, 2, 40)
@@ -579,8 +581,8 @@ def strided_sum_kernel(x_pointer, y_pointer, output_pointer, x_stride, length, B
     tl.store(output_pointer + offsets, x + tl.load(y_pointer + offsets, mask=valid), mask=valid)
 
 
-def test_views_and_constants_are_no_computation() -> None:
-    """The kernels still load the inputs' own memory."""
+def test_views_and_constants_do_not_count_as_computation() -> None:
+    """The kernel still loads the memory of the inputs."""
 
     def through_views(alpha: float, x: torch.Tensor, y: torch.Tensor) -> Launch:
         ones = torch.ones(3, device=x.device)
@@ -590,8 +592,8 @@ def test_views_and_constants_are_no_computation() -> None:
 
 
 @pytest.mark.parametrize("exercise", ["00-2", "02-3"])
-def test_grid_as_a_learner_rounds_it_down(exercise: str) -> None:
-    """Of one element it leaves no program at all, which cannot be launched; the mistake has its name."""
+def test_a_grid_rounded_down_is_named(exercise: str) -> None:
+    """With one element it leaves no program, which cannot be launched; the mistake is named all the same."""
     answer: dict[str, Callable[..., Any]] = {
         "00-2": lambda alpha, x, y: Launch.of(
             axpy_kernel, (x.numel() // 64,), x, y, (o := torch.empty_like(x)), x.numel(), alpha, outputs=o,
@@ -617,8 +619,8 @@ def racing_kernel(x_pointer, y_pointer, output_pointer, length, alpha, BLOCK_SIZ
     tl.store(output_pointer + offsets, alpha * x + y, mask=valid)
 
 
-def test_race() -> None:
-    """In plain order each program repairs what the one before it spoiled, so the result is right, by luck."""
+def test_a_race_between_programs_is_traced_to_both_lines() -> None:
+    """In plain order each program repairs what the one before spoiled, so the result is correct by luck."""
     verdict = AXPY.evaluate(axpy_with(racing_kernel))
     assert verdict.kind == "race"
     zeros, results = "tl.store(output_pointer + ahead", "tl.store(output_pointer + offsets"
@@ -647,7 +649,7 @@ def sum_by_atomics_kernel(x_pointer, total_pointer, length, BLOCK_SIZE: tl.const
 
 @triton.jit
 def ticket_kernel(x_pointer, total_pointer, length, BLOCK_SIZE: tl.constexpr):
-    """The last program to draw a ticket is expected to be the last of the grid."""
+    """Expect the last program that draws a ticket to be the last of the grid."""
     ticket = tl.atomic_add(total_pointer + 1, 1.0)
     if ticket == tl.num_programs(0) - 1:
         tl.store(
@@ -668,8 +670,8 @@ def into_an_accumulator(kernel: Any, elements: int = 1) -> Callable[[torch.Tenso
     return answer
 
 
-def test_sums_that_race_and_sums_that_do_not() -> None:
-    """Whether programs run one by one in any order, as here, shows no difference between the first two."""
+def test_racing_sums_are_refused_and_atomic_sums_pass() -> None:
+    """Programs run one by one here, so the results of the racing and of the atomic sum are equal."""
     exercise = exercise_on(lambda x: x.sum()[None], 300, 64, returns_launch=True)
     verdict = exercise.evaluate(into_an_accumulator(sum_into_kernel))
     assert verdict.kind == "race"
@@ -682,8 +684,8 @@ def test_sums_that_race_and_sums_that_do_not() -> None:
     assert "gives another result when they run in another order" in verdict.text
 
 
-def test_elements_that_two_programs_write_alike_are_noted() -> None:
-    """A last tile that is moved back, so that it needs no mask, overlaps the one before."""
+def test_equal_writes_of_two_programs_are_noted() -> None:
+    """The last tile is moved back so that it needs no mask; it overlaps the tile before."""
 
     def overlapping(x: torch.Tensor) -> Launch:
         output = torch.empty_like(x)
@@ -746,7 +748,7 @@ def endless_kernel(x_pointer, y_pointer, output_pointer, length, alpha, BLOCK_SI
 
 
 def test_endless_loops_are_stopped() -> None:
-    """In the kernel; in the function, also in one that catches every Exception, or that only sleeps.
+    """The loop is in the kernel, or in a function that computes, catches every Exception, or sleeps.
 
     The next check works.
     """
@@ -782,8 +784,8 @@ def test_endless_loops_are_stopped() -> None:
     assert AXPY.evaluate(axpy).solved
 
 
-def test_somebody_elses_timer_goes_on() -> None:
-    """Such as that of a test runner, which also limits real time."""
+def test_a_timer_set_before_the_check_goes_on() -> None:
+    """A test runner may have such a timer, to limit the time of a test."""
     before = signal.signal(signal.SIGALRM, lambda number, frame: None)
     try:
         signal.setitimer(signal.ITIMER_REAL, 500.0)
@@ -794,8 +796,8 @@ def test_somebody_elses_timer_goes_on() -> None:
         signal.signal(signal.SIGALRM, before)
 
 
-def test_check_in_another_thread() -> None:
-    """Where no signal can stop it."""
+def test_a_check_works_in_another_thread() -> None:
+    """Signals, which stop endless loops, reach only the main thread."""
     verdicts: list[teach.Verdict] = []
     thread = threading.Thread(target=lambda: verdicts.append(AXPY.evaluate(axpy)))
     thread.start()
@@ -804,10 +806,10 @@ def test_check_in_another_thread() -> None:
 
 
 @pytest.mark.parametrize("idle", [lambda n, b: n % b, lambda n, b: -n % b], ids=["wrong", "right"])
-def test_what_the_function_prints_appears_for_the_first_case(
+def test_prints_of_the_function_appear_once_for_the_first_case(
     idle: Callable[[int, int], int], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Once; neither of later cases, nor where wrong answers are tried in search of a name for the mistake."""
+    """Later cases print nothing, nor do the trials of wrong answers that look for the name of a mistake."""
 
     def talks(n: int, block_size: int) -> tuple[int, int]:
         print("here", n)
@@ -839,16 +841,16 @@ def talking_kernel(x_pointer, y_pointer, output_pointer, length, alpha, BLOCK_SI
     tl.store(output_pointer, alpha)
 
 
-def test_what_the_kernel_prints_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    """Five programs of the case that fails; not of the runs that follow."""
+def test_prints_of_the_kernel_are_shown_once(capsys: pytest.CaptureFixture[str]) -> None:
+    """The five programs of the failing case print; the runs that follow are silent."""
     AXPY.check(axpy_with(talking_kernel))
     said = capsys.readouterr().out
     assert said.count("length") == said.partition("00-2 axpy: ")[0].count("length") == 5
 
 
 def test_mutant_is_tried_once_a_case(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A second wrong answer is compared with what the mutants did before."""
-    exercise = dataclasses.replace(teach.exercise("00-2"))  # of which nothing is kept yet
+    """A second wrong answer is compared with the kept results of the mutants."""
+    exercise = dataclasses.replace(teach.exercise("00-2"))  # a copy, for which nothing is kept yet
     wrong = mutants.build_mutant(exercise, exercise.mutants[-1])
     tried: list[str] = []
     build = mutants.build_mutant
@@ -867,7 +869,7 @@ def test_mutant_is_tried_once_a_case(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_two_passes_through_memory_are_over_budget() -> None:
-    """Correct, in two launches; it counts once the bytes are what they must be."""
+    """The answer is correct in two steps, and moves more bytes than the budget allows."""
 
     def twice(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Launch:
         product = launched(product_kernel, torch.empty_like(a), a, b)
@@ -885,8 +887,8 @@ def test_two_passes_through_memory_are_over_budget() -> None:
     assert teach.exercise("02-3").evaluate(multiply_add).solved
 
 
-def test_another_number_of_programs_than_asked_for() -> None:
-    """The result is right however many there are."""
+def test_a_wrong_number_of_programs_is_over_budget() -> None:
+    """The result is correct for any number of programs."""
 
     def one_more(x: torch.Tensor, y: torch.Tensor, programs: int) -> Launch:
         output = torch.empty_like(x)
@@ -942,8 +944,8 @@ def double_in_python_kernel(x_pointer, output_pointer, length, BLOCK_SIZE: tl.co
     tl.store(output_pointer + offsets, 2 * tl.load(x_pointer + offsets, mask=valid), mask=valid)
 
 
-def test_a_budget_of_sectors() -> None:
-    """2048 numbers of 4 bytes fill 256 sectors, loaded and stored; spread out, each has one of its own."""
+def test_excess_sectors_are_listed_by_access() -> None:
+    """2048 numbers of 4 bytes fill 256 sectors; spread out, each number has a sector of its own."""
     exercise = exercise_on(
         doubled, 2048, returns_launch=True, budget=lambda x: Budget(x.nbytes, x.nbytes, sectors=512)
     )
@@ -967,8 +969,8 @@ def test_a_budget_of_sectors() -> None:
     ]
 
 
-def test_a_kernel_whose_sectors_cannot_be_counted() -> None:
-    """It is right, and no GPU's compiler takes it."""
+def test_a_kernel_that_does_not_compile_has_no_sectors() -> None:
+    """The kernel is correct in the interpreter, and compiles for no GPU."""
 
     def answer(x: torch.Tensor) -> Launch:
         return launched(double_in_python_kernel, torch.empty_like(x), x)
@@ -992,7 +994,7 @@ def matrix_kernel(x_pointer, sums_pointer, output_pointer, rows, BLOCK_SIZE: tl.
     tl.store(sums_pointer + row, tl.sum(x, axis=1)[:, None], mask=row < rows)
 
 
-def test_several_outputs_and_several_dimensions() -> None:
+def test_wrong_elements_are_named_by_output_and_index() -> None:
     def both(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         return x.sum(dim=1), 2 * x
 
@@ -1011,8 +1013,8 @@ def test_several_outputs_and_several_dimensions() -> None:
     assert "names 2 outputs, not 1" in only_one.text
 
 
-def test_function_that_returns_tensors() -> None:
-    """Judged by value, shape and dtype like the outputs of a launch."""
+def test_tensors_are_judged_by_value_shape_and_dtype() -> None:
+    """Returned tensors are judged like the outputs of a launch."""
     exercise = exercise_on(doubled, 5, 8)
     assert exercise.evaluate(lambda x: x + x).solved
     wrong = {
@@ -1032,8 +1034,8 @@ def test_function_that_returns_tensors() -> None:
     assert "result 1" in pair.evaluate(lambda x: (x, x)).text
 
 
-def test_an_exercise_may_allow_larger_errors() -> None:
-    """For tensors that a function returns, and for outputs of a launch on either of its inputs."""
+def test_an_exercise_can_allow_larger_errors() -> None:
+    """The tolerance holds for tensors that a function returns, and for a launch in both of its runs."""
 
     def rounded(x: torch.Tensor) -> torch.Tensor:
         return doubled(x).half().float() + 1e-4
@@ -1063,14 +1065,14 @@ def test_check_prints_the_verdict_and_returns_nothing(capsys: pytest.CaptureFixt
 
 
 def bordered(rows: int, cols: int) -> Descriptor:
-    """A matrix with a row of padding on top."""
+    """Return a matrix with a row of padding on top."""
     base = naive((rows, cols), (cols, 1))
     padded = [transforms.left_pad(rows, 1), transforms.pass_through(cols)]
     return transform(base, padded, [(0,), (1,)], [(0,), (1,)])
 
 
 def through_a_table(rows: int, cols: int) -> Descriptor:
-    """The same, a column twice reversed by a table."""
+    """Return the same matrix, its columns reversed twice by tables."""
     found = bordered(rows, cols)
     for _ in range(2):
         chosen = [transforms.pass_through(rows + 1), transforms.indexing(range(cols - 1, -1, -1), cols)]
@@ -1116,15 +1118,16 @@ BORDERED = dataclasses.replace(
     ],
     ids=["right", "nothing", "no descriptor", "a symbol", "lengths", "no padding", "a table"],
 )
-def test_an_answer_may_be_a_descriptor(answer: Callable[..., Any], kind: str, says: str) -> None:
-    """It is judged by where its elements lie, and by what it is made of."""
+def test_a_descriptor_is_judged_by_elements_and_transforms(
+    answer: Callable[..., Any], kind: str, says: str
+) -> None:
     verdict = BORDERED.evaluate(answer)
     assert verdict.kind == kind
     assert says in verdict.text
 
 
-def test_a_descriptor_may_be_made_otherwise() -> None:
-    """A table of its own is no fault where nobody asked for anything but the elements."""
+def test_any_transforms_pass_without_a_limit() -> None:
+    """Without a limit only the elements count, and a table is no fault."""
     anyhow = dataclasses.replace(BORDERED, transforms=None)
     assert anyhow.evaluate(through_a_table).solved
 
@@ -1141,7 +1144,7 @@ def branching_kernel(x_pointer, output_pointer, length, PLAIN: tl.constexpr, BLO
 
 
 def test_each_branch_of_a_kernel_is_compiled() -> None:
-    """Whatever the sizes, once for each combination of what branches depend on."""
+    """A kernel is compiled once for each combination of constants that its branches depend on."""
 
     def answer(x: torch.Tensor) -> Launch:
         output = torch.empty_like(x)
@@ -1177,7 +1180,7 @@ def test_a_size_of_1_is_a_constant_to_the_compiler() -> None:
 
 
 def test_kernels_are_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Eight cases, which differ in sizes; one for those that are 1. A second check compiles nothing."""
+    """Eight cases of different sizes need two compilations: sizes of 1 are constants."""
     compiled: list[str] = []
     plain = lens.compile
 
@@ -1195,8 +1198,8 @@ def test_kernels_are_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert time.monotonic() - begin < 30
 
 
-def test_what_is_no_kernel_of_the_learners_is_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A number, or a launch of the package's kernel, of which the learner gives the descriptor alone."""
+def test_only_kernels_of_the_learner_are_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The answer is a number, or a descriptor that a kernel of the package takes."""
 
     def refuse(*_: object) -> None:
         raise AssertionError("compiled")
@@ -1219,7 +1222,7 @@ def too_large_kernel(x_pointer, output_pointer, length, BLOCK_SIZE: tl.constexpr
     tl.store(output_pointer + offsets, 2 * value + 0 * tl.sum(square), mask=offsets < length)
 
 
-def test_a_kernel_that_no_block_of_the_gpu_holds_is_refused() -> None:
+def test_a_kernel_that_needs_too_much_shared_memory_is_refused() -> None:
     verdict = exercise_on(doubled, 64, returns_launch=True).evaluate(
         lambda x: launched(too_large_kernel, torch.empty_like(x), x)
     )
@@ -1239,8 +1242,8 @@ if __name__ == "__main__":
 """
 
 
-def test_where_nothing_can_be_compiled_the_verdict_says_so(tmp_path: Path) -> None:
-    """No folder can be made for what is compiled, say: that is not the learner's fault."""
+def test_a_missing_compiler_is_noted_and_not_blamed_on_the_answer(tmp_path: Path) -> None:
+    """Here the compiler cannot make its cache folder, which is not the learner's fault."""
     (tmp_path / "a_file").touch()
     (tmp_path / "script.py").write_text(NOTHING_COMPILES)
     done = subprocess.run(
@@ -1286,8 +1289,8 @@ def answer(x):
 """
 
 
-def test_rounding_beside_infinite_errors_hides_no_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The wrong elements are infinite in both; right ones differ in their last digit."""
+def test_a_mistake_with_infinite_errors_is_named_despite_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The wrong elements are infinite in both; the correct ones differ in their last digit."""
     one = Mutant("infinite below 0", "It is.")
     monkeypatch.setattr(Definition, "marked_text", lambda self: INFINITE)
     exercise = dataclasses.replace(

@@ -1,4 +1,4 @@
-"""What an answer's kernels become on GPUs that need not be here, and what the check says of it."""
+"""Budgets of compiled code: the check compiles an answer's kernels for GPUs that need not be present."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def python_kernel(x_pointer, output_pointer, rows, columns, row_stride, R: tl.co
 def tiled(
     kernel: Any, rows: int = 16, columns: int = 128, unit: int = 1, **options: Any
 ) -> Callable[[torch.Tensor], Launch]:
-    """An answer of this kernel and tile; columns and stride are counted in `unit` elements."""
+    """Return an answer with this kernel and tile; columns and stride are passed divided by `unit`."""
 
     def answer(x: torch.Tensor) -> Launch:
         output = torch.empty(x.shape, dtype=x.dtype, device=x.device)
@@ -114,7 +114,7 @@ def row_by_row(block_size: int, num_warps: int) -> Callable[[torch.Tensor], Laun
     ],
     ids=["constants", "counted in eights", "another tile", "one warp", "row by row"],
 )
-def test_other_ways_are_solved(answer: Callable[[torch.Tensor], Launch]) -> None:
+def test_other_correct_kernels_pass(answer: Callable[[torch.Tensor], Launch]) -> None:
     verdict = WIDE.evaluate(answer)
     assert verdict.solved, verdict.text
     assert "; compiled for sm_90 and gfx942, it keeps within its budget." in verdict.text
@@ -122,7 +122,7 @@ def test_other_ways_are_solved(answer: Callable[[torch.Tensor], Launch]) -> None
 
 @pytest.mark.parametrize("kernel", [unaided_kernel, hinted_kernel], ids=["unaided", "multiple_of"])
 def test_narrow_accesses_are_named_with_their_lines(kernel: Any) -> None:
-    """`tl.multiple_of` has no effect on an argument, as the solution says."""
+    """`tl.multiple_of` has no effect on an argument, as the solution explains."""
     verdict = WIDE.evaluate(tiled(kernel))
     assert (verdict.kind, verdict.mistake) == ("over budget", "the sizes may be any numbers")
     lines = verdict.text.splitlines()
@@ -135,16 +135,16 @@ def test_narrow_accesses_are_named_with_their_lines(kernel: Any) -> None:
         assert line.endswith("mask=inside)")
 
 
-def test_a_row_a_program_is_too_narrow_where_lanes_are_many() -> None:
-    """512 elements are eight for each of 64 lanes, and four for each of 128."""
+def test_too_many_lanes_for_a_row_load_too_narrowly() -> None:
+    """A row of 512 elements is eight for each of 64 lanes, but four for each of 128."""
     verdict = WIDE.evaluate(row_by_row(512, num_warps=2))
     assert verdict.kind == "over budget"
     assert "for gfx942, a lane loads 64 bits at once where 128 are asked for" in verdict.text
     assert "for sm_90, a lane" not in verdict.text
 
 
-def test_too_many_registers_and_spills() -> None:
-    """A limit that is forced on the compiler makes it spill, which no budget allows."""
+def test_excess_registers_and_spills_are_over_budget() -> None:
+    """A forced limit of registers makes the compiler spill, which no budget allows."""
     x = torch.zeros(256, 512, dtype=torch.float16)
     launch = tiled(relu_kernel, rows=128, columns=256)(x)
     (large,) = code.excesses(launch, Code("sm_90", bits=128, registers=64))
@@ -155,8 +155,8 @@ def test_too_many_registers_and_spills() -> None:
     assert code.excesses(relu(x), Code("sm_90", bits=128, registers=64)) == ()
 
 
-def test_a_kernel_that_no_compiler_takes() -> None:
-    """It is right in the interpreter, which takes any Python."""
+def test_a_kernel_that_does_not_compile_is_refused() -> None:
+    """The kernel is correct in the interpreter, which runs any Python."""
     verdict = WIDE.evaluate(tiled(python_kernel, rows=16, columns=512))
     assert verdict.kind == "raises"
     assert "is right, but it does not compile for sm_90.\n" in verdict.text

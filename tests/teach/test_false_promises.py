@@ -1,4 +1,4 @@
-"""A right result does not make up for what the compiler is told wrong, nor for lanes that race."""
+"""A correct result does not excuse a false promise to the compiler, nor lanes that race."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def promising(run: int, together: int, divisor: int) -> Callable[[float, Any, An
     return axpy
 
 
-def test_true_promises_are_welcome() -> None:
+def test_true_promises_pass() -> None:
     assert AXPY.evaluate(promising(64, 1, 1)).solved
 
 
@@ -55,8 +55,10 @@ def test_true_promises_are_welcome() -> None:
         ((64, 1, 16), "tl.assume", "tl.assume's condition is false, with length = 300, DIVISOR = 16"),
     ],
 )  # fmt: skip
-def test_a_false_promise_is_refused_in_words(promises: tuple[int, int, int], text: str, words: str) -> None:
-    """Its results are right in the interpreter, and so it counted as solved."""
+def test_a_false_promise_is_refused_with_its_line(
+    promises: tuple[int, int, int], text: str, words: str
+) -> None:
+    """The results are correct in the interpreter all the same."""
     verdict = AXPY.evaluate(promising(*promises))
     assert verdict.kind == "false promise"
     assert not verdict.solved
@@ -70,7 +72,7 @@ def test_a_false_promise_is_refused_in_words(promises: tuple[int, int, int], tex
 
 @triton.jit
 def read_back_kernel(x_pointer, y_pointer, output_pointer, length, alpha, BLOCK_SIZE: tl.constexpr):
-    """Leaves alpha * x in the output, and reads it back, with the lanes the other way round."""
+    """Store alpha * x in the output, and read it back with the lanes in reverse order."""
     offsets = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
     x = tl.load(x_pointer + offsets, mask=offsets < length)
     tl.store(output_pointer + offsets, alpha * x, mask=offsets < length)
@@ -89,7 +91,7 @@ def read_back(alpha: float, x: torch.Tensor, y: torch.Tensor) -> Launch:
     )
 
 
-def test_lanes_that_race_are_told_what_to_do() -> None:
+def test_a_race_between_lanes_asks_for_a_barrier() -> None:
     verdict = AXPY.evaluate(read_back)
     assert verdict.kind == "race"
     lines = verdict.text.splitlines()
@@ -106,7 +108,7 @@ def test_lanes_that_race_are_told_what_to_do() -> None:
 def impatient_kernel(
     x_pointer, y_pointer, output_pointer, count_pointer, length, alpha, BLOCK_SIZE: tl.constexpr
 ):
-    """The last program to count itself adds y to what all have stored, and does not wait for their lanes."""
+    """Let the last program that counts itself add y to all stores, without waiting for other lanes."""
     offsets = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
     x = tl.load(x_pointer + offsets, mask=offsets < length)
     tl.store(output_pointer + offsets, alpha * x, mask=offsets < length)
@@ -127,7 +129,7 @@ def impatient(alpha: float, x: torch.Tensor, y: torch.Tensor) -> Launch:
     )  # fmt: skip
 
 
-def test_an_atomic_before_the_other_lanes_have_stored() -> None:
+def test_an_atomic_without_a_barrier_before_it_races() -> None:
     verdict = AXPY.evaluate(impatient)
     assert verdict.kind == "race"
     assert "needs tl.debug_barrier() before it" in verdict.text.splitlines()[-1]

@@ -1,4 +1,4 @@
-"""A budget of what a product's reads fetch from memory, by the model of the cache."""
+"""Budgets of the lines that a product fetches from memory, by the model of the cache."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TILE_BYTES = 16 * 16 * 2
 
 
 def bounded(lines: int, cache_bytes: int = 8 * TILE_BYTES, resident: int = 4) -> teach.Exercise:
-    """The exercise on its first case alone, with another budget and nobody to be taken for."""
+    """Return the exercise with its first case alone, another budget, and no mutants."""
 
     def budget(a: torch.Tensor, b: torch.Tensor) -> Budget:
         return Budget(10**6, 10**6, misses=Misses(lines, resident, cache_bytes))
@@ -31,10 +31,13 @@ def bounded(lines: int, cache_bytes: int = 8 * TILE_BYTES, resident: int = 4) ->
 
 @pytest.mark.parametrize(
     ("cache_tiles", "tiles"),
-    [(8, 20), (64, 12)],  # room for two waves; for both matrices and the output, each tile is fetched once
+    [
+        (8, 20),
+        (64, 12),
+    ],  # a cache of two waves; one that holds all matrices, so that each tile is fetched once
 )
-def test_what_is_fetched_is_counted_to_the_line(cache_tiles: int, tiles: int) -> None:
-    """Of 6 x 6 tiles; one of A or B has sixteen lines, of 32 bytes."""
+def test_fetched_lines_are_counted_exactly(cache_tiles: int, tiles: int) -> None:
+    """The product has 6 x 6 tiles; a tile of A or B is sixteen lines of 32 bytes."""
     verdict = bounded(16 * tiles, cache_tiles * TILE_BYTES).evaluate(ordered)
     assert verdict.solved
     assert "and no more of them from memory, by the model of the cache, than it may" in verdict.text
@@ -47,8 +50,8 @@ def test_what_is_fetched_is_counted_to_the_line(cache_tiles: int, tiles: int) ->
 
 
 @pytest.mark.parametrize("group", [1, 2, 3, 4, 6])
-def test_no_group_is_enough(group: int) -> None:
-    """The lesson says that `grouped` fetches 24 tiles at best: groups of two do."""
+def test_no_grouped_order_keeps_the_budget(group: int) -> None:
+    """The best grouped order, in groups of two, fetches 24 tiles, as the lesson says."""
 
     def by_groups(a: torch.Tensor, b: torch.Tensor) -> Launch:
         output = torch.empty(a.shape[0], b.shape[1], dtype=a.dtype, device=a.device)
@@ -67,8 +70,8 @@ def copy_kernel(source, target, length, BLOCK: tl.constexpr):
     tl.store(target + i, tl.load(source + i, mask=i < length), mask=i < length)
 
 
-def test_a_launch_that_is_no_single_product() -> None:
-    """Two steps are none of which the model knows what to say; the result is right all the same."""
+def test_a_launch_of_two_steps_has_no_countable_reads() -> None:
+    """The model knows single products only; the result of the two steps is correct."""
 
     def by_two_steps(a: torch.Tensor, b: torch.Tensor) -> Any:
         first = ordered(a, b)
@@ -89,8 +92,8 @@ def test_a_launch_that_is_no_single_product() -> None:
     assert "is right, but its reads cannot be told" in verdict.text
 
 
-def test_case_that_has_no_such_budget() -> None:
-    """Where tiles hang over, an order may be any."""
+def test_a_ragged_case_has_no_budget_of_misses() -> None:
+    """Any order is allowed where tiles hang over."""
     ragged = next(case for case in ORDERED.cases if case.inputs()[0].shape[0] % 16)
     assert isinstance(ragged, Case)
     assert ORDERED.budget is not None

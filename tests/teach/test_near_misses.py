@@ -1,4 +1,4 @@
-"""Wrong answers that are near: to the solution, on all but a few inputs; or to a mistake with a name."""
+"""Answers that are nearly correct: wrong on a few inputs only, or close to a named mistake."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from workbench.kernels.gemm import rows as gemm_rows
 from workbench.launch import Launch
 from workbench.teach import mutants
 
-# By exercise: what is wrong, and edits of the solution.
+# Edits of a solution: pairs of a text that stands there once, and its replacement.
 Edits = tuple[tuple[str, str], ...]
 
 
 def edited(exercise: teach.Exercise, edits: Edits) -> str:
-    """Its solution's source with these edits, each of a piece that stands there once."""
+    """Return the source of the exercise's solution with these edits."""
     source = exercise.solution_source()
     for find, replace in edits:
         assert source.count(find) == 1
@@ -55,7 +55,7 @@ PART_IN_FP16 = (
 )
 SUM_OF_PARTS = "total += tl.load(parts_pointer + split * m * n + row * n + col, mask=inside, other=0.0)"
 
-# A sum of parts that is rounded to fp16 at each of them.
+# The sum is rounded to fp16 after each part.
 SUM_IN_FP16 = f"{SUM_OF_PARTS}\n        total = total.to(tl.float16).to(tl.float32)"
 
 IN_FP16 = ".to(tl.float16).to(tl.float32)"
@@ -227,7 +227,9 @@ NEAR_MISSES: list[tuple[str, str, Edits]] = [
     [pytest.param(id, edits, id=f"{id}: {name}") for id, name, edits in some_of(NEAR_MISSES, 36)],
 )
 def test_near_miss_is_refused(id: str, edits: Edits) -> None:
-    exercise = dataclasses.replace(teach.exercise(id), mutants=())  # that a name is not looked for saves time
+    exercise = dataclasses.replace(
+        teach.exercise(id), mutants=()
+    )  # skips the search for a name, which takes time
     source = edited(exercise, edits)
     verdict = exercise.evaluate(mutants.build(exercise, source, f"<near miss of {id}>"))
     assert verdict.kind == "wrong values" or verdict.kind == "unwritten elements"
@@ -272,8 +274,8 @@ REWRITTEN: list[tuple[str, str, Edits]] = [
 @pytest.mark.parametrize(
     ("id", "mistake", "edits"), REWRITTEN, ids=[f"{id}: {mistake}" for id, mistake, _ in REWRITTEN]
 )
-def test_mistake_that_is_written_in_other_words_is_named(id: str, mistake: str, edits: Edits) -> None:
-    """Its result differs from the listed one's in its last digits."""
+def test_a_mistake_written_differently_is_named(id: str, mistake: str, edits: Edits) -> None:
+    """The result differs from the listed mistake's in the last digits."""
     exercise = teach.exercise(id)
     source = edited(exercise, edits)
     verdict = exercise.evaluate(mutants.build(exercise, source, f"<{mistake}, in other words>"))
@@ -281,7 +283,7 @@ def test_mistake_that_is_written_in_other_words_is_named(id: str, mistake: str, 
 
 
 def test_each_tile_of_06_3_is_the_best_one_somewhere() -> None:
-    """A choice that could never be the answer would mislead."""
+    """A tile that is never the answer would mislead the learner."""
     exercise = teach.exercise("06-3")
     best = {exercise.specification(*case.inputs())[:2] for case in exercise.cases}
     assert best == set(itertools.product((64, 128), (64, 128, 192, 256)))
@@ -302,7 +304,7 @@ def rows_by_the_package(
     ("id", "candidate", "kernel"),
     [("10-2", by_the_package, "gemm_kernel"), ("10-3", rows_by_the_package, "gemm_rows_kernel")],
 )
-def test_kernel_of_the_package_is_no_answer(id: str, candidate: Callable[..., Launch], kernel: str) -> None:
+def test_a_kernel_of_the_package_is_refused(id: str, candidate: Callable[..., Launch], kernel: str) -> None:
     verdict = teach.exercise(id).evaluate(candidate)
     assert verdict.kind == "computed elsewhere"
     assert f"runs {kernel}, a kernel of the package's.\n  Write the kernel yourself." in verdict.text
@@ -320,8 +322,8 @@ IN_FP32, IN_FP16_AT_FIRST = (f"tl.{dtype})\n    for start" for dtype in ("float3
     ],
     ids=["10-2", "10-3", "13-3"],
 )
-def test_what_the_interpreter_alone_runs_is_refused(id: str, edits: Edits) -> None:
-    """A variable of a loop that begins in fp16 and becomes fp32: no type for the compiler."""
+def test_a_loop_variable_that_changes_its_dtype_is_refused(id: str, edits: Edits) -> None:
+    """The loop variable begins in fp16 and becomes fp32: the compiler needs one type."""
     exercise = teach.exercise(id)
     source = edited(exercise, edits)
     verdict = exercise.evaluate(mutants.build(exercise, source, f"<of two types, in {id}>"))
@@ -331,7 +333,7 @@ def test_what_the_interpreter_alone_runs_is_refused(id: str, edits: Edits) -> No
     assert verdict.mistake == ""
 
 
-def test_a_tuple_in_a_tuple_is_for_the_interpreter_alone() -> None:
+def test_a_tuple_in_a_tuple_is_refused() -> None:
     exercise = teach.exercise("10-1")
     apart = "    bias, gate, most = operands\n    _, row, col = place\n"
     source = exercise.solution_source()

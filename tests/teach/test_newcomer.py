@@ -1,4 +1,4 @@
-"""Each mistake of a first kernel, made in a real one: the check's last line is the hint for it."""
+"""Typical mistakes of a first kernel, made in real kernels: the verdict ends with the hint for each."""
 
 from __future__ import annotations
 
@@ -223,7 +223,7 @@ def assigning_kernel(x, y, output, length, alpha, BLOCK_SIZE: tl.constexpr):
 def launching(
     kernel: Any, block: int = 64, length: Callable[[torch.Tensor], Any] = torch.Tensor.numel
 ) -> Answer:
-    """An answer that launches the kernel as the solution does."""
+    """Return an answer that launches the kernel as the solution does."""
 
     def answer(alpha: float, x: torch.Tensor, y: torch.Tensor) -> Launch:
         output = torch.empty_like(x)
@@ -259,7 +259,7 @@ def all_steps_for_one(alpha: float, x: torch.Tensor, y: torch.Tensor) -> Launch:
 
 
 def changing(change: Callable[[Any], object]) -> Answer:
-    """An answer that makes the launch, and then another of it in place."""
+    """Return an answer that makes the correct launch and then changes it in place."""
 
     def answer(alpha: float, x: torch.Tensor, y: torch.Tensor) -> Launch:
         launch: Launch = launching(axpy_kernel)(alpha, x, y)
@@ -377,7 +377,7 @@ MADE: dict[str, list[Answer]] = {
 }
 
 
-def test_each_mistake_is_made() -> None:
+def test_every_mistake_has_an_example() -> None:
     compiled = list(dict.fromkeys(name for name, _ in INTERPRETED_ALONE.values()))
     assert [mistake.name for mistake in MISTAKES if mistake.name not in compiled] == list(MADE)
     assert [mistake.name for mistake in MISTAKES if mistake.name in compiled] == compiled
@@ -391,15 +391,15 @@ def test_each_mistake_is_made() -> None:
         for number, answer in enumerate(answers, start=1)
     ],
 )
-def test_the_last_line_is_the_hint(name: str, answer: Answer) -> None:
+def test_the_last_line_of_the_verdict_is_the_hint(name: str, answer: Answer) -> None:
     verdict = AXPY.evaluate(answer)
     expected = next(mistake.hint for mistake in MISTAKES if mistake.name == name)
     assert not verdict.solved
     assert verdict.text.splitlines()[-1] == f"  Hint: {expected}"
-    assert verdict == AXPY.evaluate(answer)  # no address in it that the next run does not have
+    assert verdict == AXPY.evaluate(answer)  # holds no address, which would differ from run to run
 
 
-# Each of these kernels is right in the interpreter, and none of them compiles.
+# Each of these kernels is correct in the interpreter, and none of them compiles.
 INTERPRETED_ALONE = {
     "break": (
         "break or continue",
@@ -528,8 +528,8 @@ def axpy(alpha, x, y):
 
 
 @pytest.mark.parametrize("kind", some_of(list(INTERPRETED_ALONE), 13))
-def test_what_no_compiler_takes_is_refused_in_words(kind: str) -> None:
-    """With the line, what the compiler said, and what that means; the same at every run."""
+def test_a_kernel_that_does_not_compile_is_refused_with_a_hint(kind: str) -> None:
+    """The verdict has the line, the compiler's words and the hint, and is the same in every run."""
     name, lines = INTERPRETED_ALONE[kind]
     answer = mutants.build(AXPY, AXPY_AROUND.format(lines=lines), f"<{kind}>")
     verdict = AXPY.evaluate(answer)
@@ -542,15 +542,15 @@ def test_what_no_compiler_takes_is_refused_in_words(kind: str) -> None:
     assert verdict == AXPY.evaluate(answer)
 
 
-def test_another_launch_before_changes_nothing() -> None:
-    """The interpreter keeps the last program's number: a kernel that is called finds it."""
+def test_a_launch_before_does_not_change_the_verdict() -> None:
+    """The interpreter keeps the last program's number, and a kernel called like a function finds it."""
     launch = launching(axpy_kernel)(1.0, torch.ones(4), torch.ones(4))
     launch.run()
     assert "Hint: a kernel is not called like a function" in AXPY.evaluate(called_like_a_function).text
 
 
-def test_a_process_that_compiles_says_it_otherwise() -> None:
-    """Triton's words on a machine with a GPU."""
+def test_the_hint_also_fits_the_compilers_words() -> None:
+    """Triton words the error differently on a machine with a GPU."""
     said = "RuntimeError: Cannot call @triton.jit'd outside of the scope of a kernel"
     assert "a kernel is not called like a function" in hint(
         said, "axpy_kernel(x, y, output, x.numel(), alpha)"
@@ -561,15 +561,15 @@ def test_a_process_that_compiles_says_it_otherwise() -> None:
     "line",
     ["inside = row < rows & column < columns", "inside = row[:, None] < rows & column[None, :] < columns"],
 )
-def test_comparisons_without_parentheses(line: str) -> None:
-    """Python reads them as one chain, with a hidden `and`."""
+def test_comparisons_without_parentheses_have_a_hint_of_their_own(line: str) -> None:
+    """Python reads such comparisons as one chain with a hidden `and`."""
     said = "ValueError: a tile of 1024 elements is neither true nor false as a whole"
     assert "put each comparison into parentheses" in hint(said, line)
     assert "`if` decides once" in hint(said, "if row[0] < rows:")
 
 
-def test_what_is_no_newcomers_mistake_has_no_hint() -> None:
-    """Misspelled names, a failed assertion, an index into a tuple: the error says it all."""
+def test_errors_that_explain_themselves_have_no_hint() -> None:
+    """A misspelled name, a failed assertion or an index beyond a tuple needs no hint."""
     assert hint("NameError: name 'offsets' is not defined", "tl.store(output + offsets, value)") == ""
     assert hint("AssertionError: N is 4", "tl.static_assert(N == 4)") == ""
     assert hint("IndexError: tuple index out of range", "stride = strides[2]") == ""

@@ -1,4 +1,4 @@
-"""Predictions: what is said of a guess, and of none."""
+"""Predictions: what `reveal` prints for a guess and for none."""
 
 from __future__ import annotations
 
@@ -21,7 +21,12 @@ from workbench.errors import ArgumentTypeError, InvalidArgumentError, UnknownNam
         (11_000, 12_000, 0.02, "Your guess of 11,000 bytes is too low by a factor of 1.09."),
         (4_000, 12_000, 0.0, "Your guess of 4,000 bytes is too low by a factor of 3. The answer: 12,000"),
         (120_000, 12_000, 0.0, "is too high by a factor of 10. The answer: 12,000 bytes."),
-        (0, 12_000, 0.0, "Your guess of 0 bytes is too low. The answer"),  # no factor leads there
+        (
+            0,
+            12_000,
+            0.0,
+            "Your guess of 0 bytes is too low. The answer",
+        ),  # no factor leads from 0 to the answer
         (-1, 12_000, 0.0, "Your guess of -1 bytes is too low. The answer"),
         (
             0.25,
@@ -33,7 +38,7 @@ from workbench.errors import ArgumentTypeError, InvalidArgumentError, UnknownNam
         (5, 0, 0.0, "Your guess of 5 bytes is too high. The answer: 0 bytes."),
     ],
 )
-def test_number(
+def test_a_guessed_number_is_judged_by_its_factor(
     guess: float | None, answer: float, tolerance: float, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     teach.predict("Bytes moved", guess, unit="bytes").reveal(answer, tolerance=tolerance)
@@ -50,15 +55,15 @@ def test_number(
         ("memory", "Your guess was memory. The answer: compute.\nBecause: it is large.\n"),
     ],
 )
-def test_choice(guess: str | None, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_guessed_choice_is_judged(guess: str | None, said: str, capsys: pytest.CaptureFixture[str]) -> None:
     prediction = teach.predict("What bounds it?", guess, choices=("memory", "compute"))
     prediction.reveal("compute", because="it is large.")
     assert capsys.readouterr().out == said
 
 
-@pytest.mark.parametrize("guess", [np.int64(3), np.uint8(3), np.float32(3), np.float64(3)])
-def test_numbers_of_another_library(guess: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    """As guess and as answer; one of few bits meets answers beyond them."""
+@pytest.mark.parametrize("guess", [np.int64(3), np.uint8(3), np.float32(3), np.float64(3)], ids=repr)
+def test_numpy_numbers_are_guesses_and_answers(guess: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """A number of 8 bits is compared with an answer that 8 bits cannot hold."""
     teach.predict("Idle lanes", guess, unit="lanes").reveal(3000)
     teach.predict("Idle lanes", 3, unit="lanes").reveal(guess)
     assert capsys.readouterr().out == (
@@ -82,12 +87,12 @@ def test_repr_is_the_question_and_the_guess() -> None:
         ({"guess": 3, "choices": ("memory", "compute")}, UnknownNameError, "guess: 3 is not known"),
     ],
 )
-def test_guess_that_is_none(arguments: dict[str, Any], error: type[Exception], said: str) -> None:
+def test_a_wrong_guess_raises(arguments: dict[str, Any], error: type[Exception], said: str) -> None:
     with pytest.raises(error, match=said.replace("(", r"\(")):
         teach.predict("Bytes moved", **arguments)
 
 
-def test_answer_that_is_none() -> None:
+def test_a_wrong_answer_raises() -> None:
     with pytest.raises(UnknownNameError, match="answer: 'time' is not known"):
         teach.predict("What bounds it?", choices=("memory", "compute")).reveal("time")
     with pytest.raises(ArgumentTypeError, match="answer"):

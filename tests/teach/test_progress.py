@@ -1,4 +1,4 @@
-"""The learner's progress: kept, shown, forgotten, and never lost."""
+"""The learner's progress is kept, shown and reset, and never lost."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ BROKEN = {
 
 
 def state(exercise: str = "00-1") -> str:
-    """What the progress says of an exercise."""
+    """Return the state of an exercise."""
     return next(state for _, name, state in teach.progress().rows if name.startswith(exercise))
 
 
 def write(content: bytes) -> Path:
-    """Put a progress file in place."""
+    """Write a progress file, and return its path."""
     path = progress_file.path()
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)
     return path
 
 
-def test_check_moves_it_forward_and_never_back(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_check_moves_the_state_forward_and_never_back(capsys: pytest.CaptureFixture[str]) -> None:
     assert state() == "open"
     COUNT.check(lambda n, block_size: None)  # the stub is no attempt
     assert state() == "open"
@@ -58,12 +58,12 @@ def test_check_moves_it_forward_and_never_back(capsys: pytest.CaptureFixture[str
     assert "progress" not in capsys.readouterr().out  # nothing to say about the file
 
 
-def test_evaluate_leaves_it_alone() -> None:
+def test_evaluate_writes_no_progress() -> None:
     COUNT.evaluate(count)
     assert not progress_file.path().exists()
 
 
-def test_reset_of_one_and_of_all() -> None:
+def test_one_exercise_or_all_can_be_reset() -> None:
     progress_file.note("00-1", "solved")
     progress_file.note("00-2", "tried")
     COUNT.reset()
@@ -73,12 +73,12 @@ def test_reset_of_one_and_of_all() -> None:
     assert {state for *_, state in teach.progress().rows} == {"open"}
 
 
-def test_reset_without_a_file_makes_none() -> None:
+def test_a_reset_without_a_file_makes_none() -> None:
     teach.reset_progress()
     assert not progress_file.path().exists()
 
 
-def test_table() -> None:
+def test_the_table_has_a_row_for_each_exercise() -> None:
     progress_file.note("00-1", "solved")
     progress_file.note("02-1", "tried")
     head, *rows, summary = teach.progress().text().splitlines()
@@ -96,7 +96,7 @@ def test_table() -> None:
     assert f"<p>1 of {EXERCISES} solved</p>" in html
 
 
-def test_html_escapes() -> None:
+def test_the_table_escapes_html() -> None:
     html = teach.Progress((("00", "00-1 <b>", "open"),), notice="kept as <x>")._repr_html_()
     assert "00-1 &lt;b&gt;" in html
     assert "kept as &lt;x&gt;" in html
@@ -134,18 +134,18 @@ def test_broken_files_do_not_replace_one_another(capsys: pytest.CaptureFixture[s
     assert kept == ["broken 1", "broken 2", "broken 3"]
 
 
-def test_exercises_of_another_course_stay() -> None:
-    """A newer version of the lessons wrote them."""
+def test_unknown_exercises_are_kept() -> None:
+    """A newer version of the lessons may have written them."""
     path = write(b'{"version": 1, "exercises": {"77-7": "solved"}}')
     progress_file.note("00-1", "tried")
     teach.reset_progress()
     assert json.loads(path.read_text())["exercises"] == {"77-7": "solved"}
 
 
-def test_folder_that_cannot_be_written(
+def test_a_folder_that_cannot_be_written_is_explained(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The verdict is printed all the same."""
+    """The check still prints its verdict."""
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("WORKBENCH_HOME", str(tmp_path / "file"))
     COUNT.check(count)
@@ -160,8 +160,8 @@ def test_folder_that_cannot_be_written(
         teach.reset_progress()
 
 
-def test_folder_that_takes_no_new_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It exists and refuses, whoever asks; nothing waits for a lock there."""
+def test_a_read_only_folder_raises_without_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """/sys refuses new files to every user, so that no lock can be made there."""
     monkeypatch.setenv("WORKBENCH_HOME", "/sys")
     with pytest.raises(ProgressError, match="Cannot write your progress file"):
         progress_file.note("00-1", "solved")
@@ -170,7 +170,7 @@ def test_folder_that_takes_no_new_files(monkeypatch: pytest.MonkeyPatch) -> None
     assert teach.progress().text().endswith(f"0 of {EXERCISES} solved")
 
 
-def test_file_that_is_a_folder() -> None:
+def test_a_folder_in_place_of_the_file_raises() -> None:
     progress_file.path().mkdir(parents=True)
     with pytest.raises(ProgressError, match="There is a folder in its place: move it away"):
         teach.progress()
@@ -178,8 +178,8 @@ def test_file_that_is_a_folder() -> None:
         progress_file.note("00-1", "solved")
 
 
-def test_disk_that_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The old file stays whole, and no part of the new one is left."""
+def test_a_full_disk_keeps_the_old_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No part of the new file is left."""
     progress_file.note("00-1", "solved")
 
     def full(source: object, target: object) -> None:
@@ -194,7 +194,7 @@ def test_disk_that_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
     assert names <= {"progress.json", "progress.lock"}
 
 
-def test_lock_that_is_never_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lock_that_is_never_released_raises(monkeypatch: pytest.MonkeyPatch) -> None:
     progress_file.note("00-1", "tried")
     monkeypatch.setattr(progress_file, "LOCK_SECONDS", 0.1)
     with (
@@ -205,8 +205,8 @@ def test_lock_that_is_never_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
     assert state() == "tried"
 
 
-def test_notebooks_do_not_lose_each_others_results() -> None:
-    """Three processes, each noting forty exercises at the same time."""
+def test_processes_do_not_lose_one_anothers_results() -> None:
+    """Three processes note forty exercises each at the same time."""
     program = (
         "import sys; from workbench.teach import progress_file\n"
         "for i in range(40): progress_file.note(f'{sys.argv[1]}-{i}', 'solved')"
@@ -218,8 +218,9 @@ def test_notebooks_do_not_lose_each_others_results() -> None:
     assert notice == ""
 
 
-def test_place_of_the_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """WORKBENCH_HOME, else where the system keeps a user's data."""
+def test_the_file_is_in_workbench_home_or_the_users_data(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("WORKBENCH_HOME", str(tmp_path))
     assert progress_file.path() == tmp_path / "progress.json"
     monkeypatch.setenv("HOME", str(tmp_path))

@@ -1,4 +1,4 @@
-"""Races are found where programs share an element, and nowhere else."""
+"""Races between programs are found where they share an element, and nowhere else."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def add_into_kernel(x, total, N: tl.constexpr):
     tl.store(total, before + tl.sum(tl.load(x + i)))
 
 
-def test_an_update_that_is_not_atomic() -> None:
-    """Right in any order of the programs, as long as they run one by one."""
+def test_an_update_that_is_not_atomic_races() -> None:
+    """The sum is correct in any order of the programs as long as they run one by one."""
     x, total = torch.ones(64), torch.zeros(1)
     race = found(Launch.of(add_into_kernel, 4, x, total, 16, outputs=total))
     assert total.item() == 64
@@ -60,13 +60,13 @@ def test_an_update_that_is_not_atomic() -> None:
 
 @triton.jit
 def smooth_kernel(x, length, N: tl.constexpr):
-    """x[i] = x[i] + x[i + 1], in place: the last lane reads what the next program writes."""
+    """Compute x[i] = x[i] + x[i + 1] in place: the last lane reads what the next program writes."""
     i = tl.program_id(0) * N + tl.arange(0, N)
     neighbor = tl.load(x + i + 1, mask=i + 1 < length, other=0)
     tl.store(x + i, tl.load(x + i, mask=i < length) + neighbor, mask=i < length)
 
 
-def test_a_neighbor_that_is_overwritten() -> None:
+def test_reading_what_another_program_overwrites_races() -> None:
     x = torch.ones(20)
     race = found(Launch.of(smooth_kernel, 3, x, 20, 8, outputs=x))
     assert race is not None
@@ -79,7 +79,7 @@ def test_a_neighbor_that_is_overwritten() -> None:
 
 @triton.jit
 def write_kernel(output, first, value, N: tl.constexpr):
-    """Tile number `program` begins `first` elements behind the last one's, and gets value * program."""
+    """Store value * program to the tile that begins at element first * program."""
     i = tl.program_id(0) * first + tl.arange(0, N)
     tl.store(output + i, (value * tl.program_id(0)).to(output.dtype.element_ty) + tl.zeros_like(i))
 
@@ -87,8 +87,7 @@ def write_kernel(output, first, value, N: tl.constexpr):
 @pytest.mark.parametrize(
     "dtype", [torch.float32, torch.bfloat16, torch.float64, torch.int8, torch.int64], ids=str
 )
-def test_two_programs_that_write_one_element(dtype: torch.dtype) -> None:
-    """Harmless with one value; with two, found however many programs agree."""
+def test_two_programs_that_write_one_element_race_unless_values_agree(dtype: torch.dtype) -> None:
     output = torch.zeros(64, dtype=dtype)
     assert found(Launch.of(write_kernel, 4, output, 8, 1, 8, outputs=output)) is None
     race = found(Launch.of(write_kernel, 4, output, 7, 0, 8, outputs=output))
@@ -107,8 +106,8 @@ def dissenting_kernel(output, dissenter):
 
 
 @pytest.mark.parametrize("dissenter", range(16))
-def test_one_value_among_many(dissenter: int) -> None:
-    """The first, the last or any in between; NaN is like NaN."""
+def test_one_differing_write_among_many_is_found(dissenter: int) -> None:
+    """The one differing program may be any of the sixteen; NaN equals NaN."""
     output = torch.zeros(2)
     race = found(Launch.of(dissenting_kernel, 16, output, dissenter, outputs=output))
     assert race is not None
@@ -127,7 +126,7 @@ def histogram_kernel(x, counts, N: tl.constexpr):
 
 @triton.jit
 def zero_then_add_kernel(x, counts, N: tl.constexpr):
-    """The first program clears the counts, perhaps after the others have begun to count."""
+    """Let the first program clear the counts, perhaps after others have begun to count."""
     i = tl.program_id(0) * N + tl.arange(0, N)
     if tl.program_id(0) == 0:
         tl.store(counts + tl.arange(0, 4), tl.zeros((4,), tl.int32))
@@ -144,7 +143,7 @@ def test_atomics_do_not_race_with_one_another() -> None:
 
 @triton.jit
 def last_arriver_kernel(x, parts, counter, total, N: tl.constexpr, P: tl.constexpr):
-    """Every program stores its part; the last one to count itself adds them up, and clears the counter."""
+    """Store a part in each program; the last to count itself adds them up and clears the counter."""
     program = tl.program_id(0)
     tl.store(parts + program, tl.sum(tl.load(x + program * N + tl.arange(0, N))))
     if tl.atomic_add(counter, 1) == P - 1:
@@ -154,7 +153,7 @@ def last_arriver_kernel(x, parts, counter, total, N: tl.constexpr, P: tl.constex
 
 @triton.jit
 def impatient_kernel(x, parts, counter, total, N: tl.constexpr, P: tl.constexpr):
-    """As above, but it counts itself before it stores its part."""
+    """Do as `last_arriver_kernel`, but count before storing the part."""
     program = tl.program_id(0)
     count = tl.atomic_add(counter, 1)
     tl.store(parts + program, tl.sum(tl.load(x + program * N + tl.arange(0, N))))
@@ -170,8 +169,8 @@ def locked_kernel(lock, total):
     tl.atomic_xchg(lock, 0)
 
 
-def test_what_atomics_order_is_no_race() -> None:
-    """A counter by which the last one knows that all others have stored; a lock."""
+def test_accesses_ordered_by_atomics_do_not_race() -> None:
+    """The atomics are a counter that tells the last program that all have stored, and a lock."""
     x, parts, total = torch.ones(32), torch.zeros(4), torch.zeros(1)
     counter = torch.zeros(1, dtype=torch.int32)
     arguments = (x, parts, counter, total, 8, 4)
@@ -189,7 +188,7 @@ def test_what_atomics_order_is_no_race() -> None:
 def last_arriver_of_tiles_kernel(
     x, parts, counter, total, HAS_BARRIER: tl.constexpr, N: tl.constexpr, P: tl.constexpr
 ):
-    """Every program stores a tile, by many lanes; one of them counts it, perhaps before others are done."""
+    """Store a tile by many lanes; one lane counts it, perhaps before the others have stored."""
     i = tl.arange(0, N)
     program = tl.program_id(0)
     tl.store(parts + program * N + i, tl.load(x + program * N + i))
@@ -203,8 +202,8 @@ def last_arriver_of_tiles_kernel(
 
 
 @pytest.mark.parametrize("has_barrier", [False, True])
-def test_an_atomic_that_does_not_wait_for_all_lanes_orders_nothing(has_barrier: bool) -> None:
-    """As in Triton's tutorial on layer norm, which has a barrier before it gives a lock back."""
+def test_an_atomic_orders_tiles_only_after_a_barrier(has_barrier: bool) -> None:
+    """Triton's tutorial on layer norm has such a barrier before it releases its lock."""
     x, parts, total = torch.ones(4, 8), torch.zeros(4, 8), torch.zeros(8)
     counter = torch.zeros(1, dtype=torch.int32)
     arguments = (x, parts, counter, total, has_barrier, 8, 4)
@@ -221,12 +220,14 @@ def copy_kernel(x, output, length, N: tl.constexpr):
     tl.store(output + i, tl.load(x + i, mask=i < length), mask=i < length)
 
 
-def test_steps_come_one_after_the_other() -> None:
-    """What one step writes, other programs of the next one read."""
+def test_steps_of_a_launch_do_not_race() -> None:
+    """Programs of the second step read what other programs of the first step wrote."""
     x, y, z = torch.ones(32), torch.zeros(32), torch.zeros(32)
     steps = (Step(copy_kernel, (4,), (x, y, 32, 8)), Step(copy_kernel, (2,), (y, z, 32, 16)))
     assert found(Launch(steps, (z,))) is None
-    assert found(Launch((Step(copy_kernel, (4,), (x, x, 32, 8)),), (x,))) is None  # each program its own part
+    assert (
+        found(Launch((Step(copy_kernel, (4,), (x, x, 32, 8)),), (x,))) is None
+    )  # each program reads and writes its own part
 
 
 @triton.jit
@@ -236,7 +237,7 @@ def repeated_kernel(x, output, N: tl.constexpr):
         tl.store(output + i, tl.load(output + i) + tl.load(x + i))
 
 
-def test_a_program_whose_lanes_keep_to_their_own_does_not_race_with_itself() -> None:
+def test_lanes_that_keep_to_their_own_elements_do_not_race() -> None:
     x, output = torch.ones(32), torch.zeros(32)
     assert found(Launch.of(repeated_kernel, 4, x, output, 8, outputs=output)) is None
     assert output.tolist() == [3.0] * 32
@@ -251,8 +252,8 @@ def shared_memory_kernel(x, output, N: tl.constexpr):
         tl.store(output + N + i, tl.load(x + i))
 
 
-def test_two_arguments_in_one_memory() -> None:
-    """One is read where the other is written."""
+def test_arguments_that_share_memory_race() -> None:
+    """One argument is read where the other is written."""
     memory = torch.zeros(64)
     race = found(Launch.of(shared_memory_kernel, 2, memory[8:], memory[:32], 16, outputs=memory))
     assert race is not None
@@ -262,7 +263,7 @@ def test_two_arguments_in_one_memory() -> None:
 
 @triton.jit
 def grid_kernel(output, columns):
-    """Every program of a row writes the row's first element."""
+    """Write the first element of a row in every program of that row."""
     tl.store(output + tl.program_id(0) * columns, tl.program_id(1))
 
 
@@ -273,14 +274,14 @@ def test_elements_and_programs_have_several_indices() -> None:
     assert race.describe().splitlines()[0].startswith("element (0, 0) of output is written by two programs")
     assert "program (0, 0), line" in race.describe()
     assert "program (0, 1), line" in race.describe()
-    transposed = torch.zeros(5, 3, dtype=torch.int32).t()  # counted in memory
+    transposed = torch.zeros(5, 3, dtype=torch.int32).t()  # elements are counted in memory
     race = found(Launch.of(grid_kernel, (1, 2), transposed[1:], 5, outputs=transposed))
     assert race is not None
     assert race.element == "0"
 
 
-def test_many_accesses_take_little_time(machine: Machine) -> None:
-    """Two million lanes; what is only read costs nothing."""
+def test_two_million_accesses_take_less_than_a_second(machine: Machine) -> None:
+    """Only the million lanes that store count: accesses to a tensor that is only read cost nothing."""
     x, output = torch.ones(2**20), torch.zeros(2**20)
     launch = Launch.of(copy_kernel, 64, x, output, 2**20, 2**14, outputs=output)
     seen: list[Access] = []
@@ -290,7 +291,7 @@ def test_many_accesses_take_little_time(machine: Machine) -> None:
     assert machine.least_seconds([find]) < 1
 
 
-def test_nothing_to_do() -> None:
+def test_a_launch_without_steps_or_active_lanes_has_no_race() -> None:
     assert races.find(Launch((), (torch.zeros(0),)), ()) is None
     output = torch.zeros(4)
     assert found(Launch.of(copy_kernel, 2, output, output, 0, 4, outputs=output)) is None

@@ -1,4 +1,4 @@
-"""Lanes of one program race where one touches what another has written, with no barrier between."""
+"""Lanes of one program race where one touches what another wrote, without a barrier between them."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def reverse_kernel(x, scratch, y, HAS_BARRIER: tl.constexpr, N: tl.constexpr):
     tl.store(y + i, tl.load(scratch + (N - 1 - i)))
 
 
-def test_a_store_is_read_back_by_other_lanes() -> None:
+def test_reading_a_store_of_another_lane_races() -> None:
     x, scratch, y = torch.arange(64.0), torch.zeros(64), torch.zeros(64)
     race = found(Launch.of(reverse_kernel, 1, x, scratch, y, False, 64, outputs=y))
     assert race is not None
@@ -62,7 +62,7 @@ def test_a_store_is_read_back_by_other_lanes() -> None:
     )
 
 
-def test_a_barrier_orders_them() -> None:
+def test_a_barrier_orders_store_and_load() -> None:
     x, scratch, y = torch.arange(64.0), torch.zeros(64), torch.zeros(64)
     assert found(Launch.of(reverse_kernel, 1, x, scratch, y, True, 64, outputs=y)) is None
     assert y.tolist() == x.flip(0).tolist()
@@ -80,7 +80,7 @@ def in_place_kernel(x, SHIFT: tl.constexpr, HAS_BARRIER: tl.constexpr, N: tl.con
 @pytest.mark.parametrize(
     ("shift", "has_barrier", "is_race"), [(1, False, True), (1, True, False), (0, False, False)]
 )
-def test_a_lane_overwrites_what_another_may_not_have_read(
+def test_overwriting_what_another_lane_reads_races_without_a_barrier(
     shift: int, has_barrier: bool, is_race: bool
 ) -> None:
     x = torch.arange(32.0)
@@ -93,7 +93,7 @@ def test_a_lane_overwrites_what_another_may_not_have_read(
 
 @triton.jit
 def less_the_first_kernel(x, N: tl.constexpr):
-    """All lanes read the first element, and one of them overwrites it."""
+    """Read the first element in all lanes, one of which overwrites it."""
     first = tl.load(x)
     i = tl.arange(0, N)
     tl.store(x + i, tl.load(x + i) - first)
@@ -101,7 +101,7 @@ def less_the_first_kernel(x, N: tl.constexpr):
 
 @triton.jit
 def total_kernel(x, N: tl.constexpr):
-    """What is stored is known only once all lanes have loaded."""
+    """Store a sum, which is known only once all lanes have loaded."""
     tl.store(x, tl.sum(tl.load(x + tl.arange(0, N))))
 
 
@@ -114,14 +114,14 @@ def product_kernel(x, N: tl.constexpr):
 
 @triton.jit
 def turned_kernel(x, N: tl.constexpr):
-    """A tile is stored where its transpose lies; lanes pass values to one another, or do not."""
+    """Store a tile where its transpose lies; the compiler may or may not exchange values between lanes."""
     i, j = tl.arange(0, N)[:, None], tl.arange(0, N)[None, :]
     tl.store(x + j * N + i, tl.load(x + i * N + j))
 
 
 @triton.jit
 def transposed_kernel(x, KIND: tl.constexpr, N: tl.constexpr):
-    """A tile is transposed, and stored where its own elements lie."""
+    """Transpose a tile, double it, and store each element where it was loaded."""
     i, j = tl.arange(0, N)[:, None], tl.arange(0, N)[None, :]
     tile = tl.load(x + i * N + j)
     if KIND == "T":
@@ -134,14 +134,14 @@ def transposed_kernel(x, KIND: tl.constexpr, N: tl.constexpr):
 
 
 @pytest.mark.parametrize("kind", ["T", "trans", "permute"])
-def test_each_way_to_transpose_passes_values(kind: str) -> None:
+def test_every_way_to_transpose_orders_the_loads(kind: str) -> None:
     x = torch.arange(256.0).reshape(16, 16)
     doubled = x * 2
     assert found(Launch.of(transposed_kernel, 1, x, kind, 16, outputs=x)) is None
     assert torch.equal(x, doubled)
 
 
-def test_what_lanes_pass_to_one_another_orders_what_they_had_loaded() -> None:
+def test_exchanges_between_lanes_order_earlier_loads() -> None:
     x = torch.ones(16, 16)
     assert found(Launch.of(total_kernel, 1, x, 256, outputs=x)) is None
     assert found(Launch.of(product_kernel, 1, x, 16, outputs=x)) is None
@@ -158,8 +158,7 @@ def scattering_kernel(x, bins, counts, VALUE: tl.constexpr, N: tl.constexpr):
     tl.store(counts + tl.load(bins + i), i * VALUE)
 
 
-def test_lanes_of_one_store() -> None:
-    """Two values for one element; one value is the same whoever comes last."""
+def test_two_lanes_of_one_store_race_unless_values_agree() -> None:
     bins, counts = torch.arange(32) // 2, torch.zeros(32, dtype=torch.int64)
     race = found(Launch.of(scattering_kernel, 1, counts, bins, counts, 1, 32, outputs=counts))
     assert race is not None
@@ -184,10 +183,10 @@ def column_kernel(x, scratch, y, KIND: tl.constexpr, N: tl.constexpr):
 
 
 @pytest.mark.parametrize(("kind", "is_race"), [("in place", False), ("back", False), ("through", True)])
-def test_a_row_or_column_of_a_tile_is_stored_where_it_was_loaded(kind: str, is_race: bool) -> None:
-    """What is stored in an element is made of what was loaded there, by whichever lane.
+def test_a_reshaped_tile_is_stored_in_place_without_a_race(kind: str, is_race: bool) -> None:
+    """The value stored in an element depends only on the value loaded there, so any lane may store it.
 
-    A column that is loaded may have other lanes than the row that was stored.
+    A column that is loaded may be spread over other lanes than the row that was stored: that races.
     """
     x, scratch, y = torch.arange(64.0), torch.zeros(64), torch.zeros(64)
     launch = Launch.of(column_kernel, 1, x, scratch, y, kind, 64, outputs=y)
@@ -212,7 +211,7 @@ def atomic_between_kernel(x, count, scratch, y, KIND: tl.constexpr, N: tl.conste
 
 @pytest.mark.parametrize("kind", ["discarded", "largest discarded", "stored", "nested"])
 def test_lanes_wait_for_an_atomic_only_where_they_read_its_result(kind: str) -> None:
-    """As the compiler leaves the barrier out where the result is not used."""
+    """The compiler leaves out the barrier where the result is not used."""
     x, count, scratch, y = torch.arange(128.0), torch.zeros(2), torch.zeros(128), torch.zeros(128)
     launch = Launch.of(atomic_between_kernel, 1, x, count, scratch, y, kind, 128, outputs=y)
     is_ordered = kind in ("stored", "nested")
@@ -242,8 +241,8 @@ def counting_kernel(bins, counts, output, ZEROED: tl.constexpr, N: tl.constexpr,
         (0, True, "counts is updated by one lane of a program, then read by another"),
     ],
 )
-def test_atomics_and_what_is_none(zeroed: int, is_read: bool, words: str | None) -> None:
-    """Atomics on one element are ordered with one another, and with nothing else."""
+def test_atomics_race_with_plain_accesses_alone(zeroed: int, is_read: bool, words: str | None) -> None:
+    """Atomics on one element are ordered with one another, but with no load or store."""
     bins, counts = torch.arange(32) % 4, torch.zeros(4, dtype=torch.int32)
     output = torch.zeros(4, dtype=torch.int32) if is_read else None
     race = found(Launch.of(counting_kernel, 1, bins, counts, output, zeroed, 32, 4, outputs=counts))
@@ -255,14 +254,14 @@ def test_atomics_and_what_is_none(zeroed: int, is_read: bool, words: str | None)
 
 @triton.jit
 def partial_kernel(x, parts, counter, total, N: tl.constexpr, P: tl.constexpr):
-    """The last program reads its own part too, after an atomic whose result one lane gives to all."""
+    """Let the last program read all parts, its own too, after an atomic whose result reaches all lanes."""
     program = tl.program_id(0)
     tl.store(parts + program, tl.sum(tl.load(x + program * N + tl.arange(0, N))))
     if tl.atomic_add(counter, 1) == P - 1:
         tl.store(total, tl.sum(tl.load(parts + tl.arange(0, P))))
 
 
-def test_an_atomic_on_one_element_is_waited_for_by_all_lanes() -> None:
+def test_all_lanes_wait_for_the_result_of_a_scalar_atomic() -> None:
     x, parts, total = torch.ones(32), torch.zeros(4), torch.zeros(1)
     counter = torch.zeros(1, dtype=torch.int32)
     assert found(Launch.of(partial_kernel, 4, x, parts, counter, total, 8, 4, outputs=total)) is None
@@ -270,36 +269,33 @@ def test_an_atomic_on_one_element_is_waited_for_by_all_lanes() -> None:
 
 @triton.jit
 def accumulating_kernel(x, output, STEPS: tl.constexpr, N: tl.constexpr):
-    """Each lane goes on with what it has stored itself, under a mask or not."""
+    """Add to what the same lane has stored, with and without a mask."""
     i = tl.arange(0, N)
     for step in range(STEPS):
         tl.store(output + i, tl.load(output + i) + tl.load(x + i), mask=i < N - step)
 
 
-def test_a_lanes_own_element() -> None:
+def test_a_lane_may_read_back_its_own_element() -> None:
     x, output = torch.ones(32), torch.zeros(32)
     assert found(Launch.of(accumulating_kernel, 1, x, output, 3, 32, outputs=output)) is None
 
 
 @triton.jit
 def same_value_kernel(x, flags, N: tl.constexpr):
-    """All lanes set the flag, and read it: each sees what it has stored itself."""
+    """Set one flag in all lanes, and read it: each lane sees its own value."""
     i = tl.arange(0, N)
     tl.store(flags + i * 0, tl.full([N], 1, tl.int32))
     tl.store(x + i, tl.load(flags + i * 0))
 
 
-def test_a_lane_that_stored_the_same_value_itself() -> None:
+def test_lanes_that_store_one_value_may_read_it_back() -> None:
     x, flags = torch.zeros(32, dtype=torch.int32), torch.zeros(1, dtype=torch.int32)
     assert found(Launch.of(same_value_kernel, 1, x, flags, 32, outputs=x)) is None
 
 
-# Any accesses, against the definition.
-
-
 @triton.jit
 def bytes_kernel(x, KIND: tl.constexpr, N: tl.constexpr):
-    """Elements of 4 bytes, byte by byte or two at a time."""
+    """Access elements of 4 bytes byte by byte, or two elements at a time."""
     i = tl.arange(0, N)
     if KIND == "store":
         at = (x + tl.program_id(0) * (N // 4)).to(tl.pointer_type(tl.uint8))
@@ -329,7 +325,7 @@ def bytes_kernel(x, KIND: tl.constexpr, N: tl.constexpr):
         ("turned", 1, True), ("pairs", 1, False), ("of pairs the second", 1, True),
     ],
 )  # fmt: skip
-def test_what_lanes_touch_of_an_element_that_they_share(kind: str, programs: int, is_race: bool) -> None:
+def test_parts_of_an_element_race_only_where_they_overlap(kind: str, programs: int, is_race: bool) -> None:
     """A pointer that was cast to another type moves a part of an element, or several."""
     x = torch.zeros(64, dtype=torch.int32)
     launch = Launch.of(bytes_kernel, programs, x, kind, 32, outputs=x)
@@ -339,7 +335,7 @@ def test_what_lanes_touch_of_an_element_that_they_share(kind: str, programs: int
 
 @st.composite
 def recordings(draw: st.DrawFn) -> list[Access]:
-    """Accesses of two programs, of few elements, by tiles of two shapes; every stored value is another."""
+    """Draw accesses of two programs to four elements by tiles of three shapes; all stored values differ."""
     seen: list[Access] = []
     barriers = exchanges = 0
     values = itertools.count()
@@ -364,7 +360,7 @@ def recordings(draw: st.DrawFn) -> list[Access]:
 
 
 def lanes_of(seen: list[Access]) -> list[tuple[int, int, tuple[Any, ...]]]:
-    """Of each active lane in the order of the text: the element, the number of the access, who it is."""
+    """Return element, number of the access, and identity of each active lane, in program order."""
     return [
         (int(access.offsets[place]), number, (access.mask.shape, place))
         for number, access in enumerate(seen)
@@ -374,7 +370,10 @@ def lanes_of(seen: list[Access]) -> list[tuple[int, int, tuple[Any, ...]]]:
 
 
 def meets(seen: list[Access], lanes: list[tuple[int, int, tuple[Any, ...]]], i: int, j: int) -> bool:
-    """Whether lane i, and lane j after it, race. What an atomic did is over where a store follows it."""
+    """Return whether lane i and the later lane j race.
+
+    A store between an atomic and a load is what the load races with.
+    """
     (element, first, one), (at, second, other) = lanes[i], lanes[j]
     before, after = seen[first], seen[second]
     if element != at or one == other or first == second:
@@ -391,7 +390,7 @@ def meets(seen: list[Access], lanes: list[tuple[int, int, tuple[Any, ...]]], i: 
 
 @settings(max_examples=examples(300))
 @given(recordings())
-def test_a_meeting_is_found_where_there_is_one(seen: list[Access]) -> None:
+def test_find_agrees_with_the_definition_of_a_race(seen: list[Access]) -> None:
     lanes = lanes_of(seen)
     pairs = [(i, j) for i, j in itertools.combinations(range(len(lanes)), 2) if meets(seen, lanes, i, j)]
     order = sorted(range(len(lanes)), key=lambda i: lanes[i][0])
@@ -412,7 +411,7 @@ def test_a_meeting_is_found_where_there_is_one(seen: list[Access]) -> None:
         assert isinstance(meeting, Meeting)
 
 
-def test_places_in_tiles_of_any_shapes_have_numbers_of_their_own() -> None:
+def test_lanes_are_numbered_by_tile_shape_and_place() -> None:
     seen = [
         Access("load", (0, 0, 0), "x", np.zeros(shape, np.int64), np.ones(shape, bool), 1)
         for shape in ((4,), (2, 2), (4,), (1, 4))

@@ -1,4 +1,4 @@
-"""Sectors of whole launches, against counts made by hand."""
+"""Sectors of whole launches, compared with counts made by hand."""
 
 from __future__ import annotations
 
@@ -79,22 +79,22 @@ def counts(launch: Launch) -> list[tuple[str, str, int, int]]:
 
 @pytest.mark.parametrize("kernel", [copy_kernel, spread_out_kernel], ids=["one line", "several lines"])
 def test_a_copy_touches_each_sector_once(kernel: object) -> None:
-    """4096 numbers of 4 bytes are 512 sectors. The compiler may place a call at one of its arguments."""
+    """4096 numbers of 4 bytes are 512 sectors. The compiler may give a call the line of an argument."""
     assert counts(launched(kernel, 4096)) == [
         ("load", "x_pointer", 128, 512),
         ("store", "output_pointer", 128, 512),
     ]
 
 
-def test_a_mask_that_ends_anywhere_makes_four_requests_of_one() -> None:
-    """Of 4100 numbers the last 4 are in one sector: four requests each, of one lane."""
+def test_a_ragged_mask_splits_each_request_into_four() -> None:
+    """Each access of 4 elements becomes four; the last 4 of 4100 numbers touch one sector four times."""
     assert counts(launched(copy_kernel, 4100)) == [
         ("load", "x_pointer", 32, 4 * 512 + 4),
         ("store", "output_pointer", 32, 4 * 512 + 4),
     ]
 
 
-def test_accesses_of_tile_operators_are_told_apart_by_where_they_are_called() -> None:
+def test_accesses_of_a_tile_operator_are_counted_by_call() -> None:
     """The shipped copy calls the same two operators for whole tiles and for the last one."""
     x = torch.zeros(4100)
     load, store, last_load, last_store = counts(transfer.launch(x, torch.empty_like(x)))
@@ -102,8 +102,8 @@ def test_accesses_of_tile_operators_are_told_apart_by_where_they_are_called() ->
     assert (last_load[2:], last_store[2:]) == ((32, 4), (32, 4))
 
 
-def test_a_tile_without_one_of_its_dimensions() -> None:
-    """Its layout is a slice of the tile's, or one of its own; 16 sums of 4 bytes are 2 sectors."""
+def test_sectors_of_a_reduced_tile_are_counted() -> None:
+    """The sums' layout is a slice of the tile's or one of its own; 16 sums of 4 bytes are 2 sectors."""
     x, sums = torch.zeros(16, 64), torch.zeros(16)
     launch = Launch.of(row_sums_kernel, (1,), x, sums, outputs=sums, ROWS=16, COLUMNS=64)
     load, store = sectors.by_access(launch)
@@ -112,14 +112,14 @@ def test_a_tile_without_one_of_its_dimensions() -> None:
     assert store.totals.useful_bytes == 64
 
 
-def test_all_steps_count() -> None:
+def test_sectors_of_all_steps_are_counted() -> None:
     one, two = launched(copy_kernel, 4096), launched(copy_kernel, 2048)
     launch = Launch((*one.steps, *two.steps), (*one.outputs, *two.outputs))
     assert [found[3] for found in counts(launch)] == [512, 512, 256, 256]
     assert sectors.by_access(Launch((), ())) == ()
 
 
-def test_an_access_in_words() -> None:
+def test_the_repr_of_an_access_gives_its_counts() -> None:
     load, _ = sectors.by_access(launched(copy_kernel, 4096))
     assert repr(load) == ("load x_pointer: 128 bits a lane, 16 sectors a request, 512 in all, 100.0% used")
 
@@ -127,12 +127,12 @@ def test_an_access_in_words() -> None:
 @pytest.mark.parametrize(
     ("kernel", "what"), [(one_element_kernel, "load"), (atomic_kernel, "atomic")], ids=["element", "atomic"]
 )
-def test_what_cannot_be_counted_is_named(kernel: object, what: str) -> None:
+def test_accesses_that_cannot_be_counted_raise(kernel: object, what: str) -> None:
     with pytest.raises(InvalidArgumentError, match=f"the {what} in line .* is not one of a tile of pointers"):
         sectors.by_access(launched(kernel, 100))
 
 
-def test_a_kernel_that_runs_here_alone() -> None:
-    """The interpreter takes any Python."""
+def test_a_kernel_that_does_not_compile_raises() -> None:
+    """The interpreter runs any Python, the compiler does not."""
     with pytest.raises(KernelError, match="python_kernel"):
         sectors.by_access(launched(python_kernel, 100))

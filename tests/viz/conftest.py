@@ -1,4 +1,4 @@
-"""Data such as one H200 gives: its roofs, the vendor's GEMM, and memory-bound operators at many sizes."""
+"""Data like an H200's: its roofs, the vendor's GEMM, and memory-bound operators at many sizes."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def make_point() -> Callable[..., Point]:
             "when": WHEN,
             "recorded": True,
         }
-        return Point(label, **{**values, **changes})  # type: ignore[arg-type] # the names are Point's own
+        return Point(label, **{**values, **changes})  # type: ignore[arg-type] # the names are fields of Point
 
     return make
 
 
 @pytest.fixture
 def points(make_point: Callable[..., Point]) -> list[Point]:
-    """36 points: what lesson 02 draws."""
+    """Return 36 points, as many as lesson 02 draws."""
     products = [
         make_point(
             f"{n}^3",

@@ -1,4 +1,4 @@
-"""Where the texts of a figure are."""
+"""The texts of a figure and their places."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Box = tuple[float, float, float, float]
 
 
 def drawn_texts(figure: Figure) -> list[Text]:
-    """Each text that can be seen; matplotlib also keeps labels of ticks beyond the axes' limits."""
+    """Return the visible texts; matplotlib also keeps labels of ticks beyond the axes' limits."""
     unseen = {
         id(tick.label1)
         for axes in figure.axes
@@ -29,7 +29,7 @@ def texts(figure: Figure) -> set[str]:
 
 
 def boxes(figure: Figure) -> list[tuple[Text, Box]]:
-    """Where each text lies, in pixels; slanted text as a chain of small boxes along it."""
+    """Return the box of each text, in pixels; a slanted text is a chain of small boxes."""
     figure.canvas.draw()
     found = []
     for text in drawn_texts(figure):
@@ -58,7 +58,7 @@ def overlaps(figure: Figure) -> list[tuple[str, str]]:
 
 
 def outside(figure: Figure) -> list[str]:
-    """The texts that run out of the figure."""
+    """Return the texts that run out of the figure."""
     width, height = figure.bbox.size
     return [
         text.get_text()

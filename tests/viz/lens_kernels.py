@@ -1,4 +1,4 @@
-"""Small kernels of each kind of access, and their traces."""
+"""Small kernels with each kind of access, and their traces."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Accesses on grids of elements: each active lane on the cell of the element that it touches."""
+"""Accesses on grids of elements: each active lane lies on the cell of the element that it touches."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from workbench.viz.traces.accesses import Accesses, accesses_of
 
 
 def synthetic(tensor: torch.Tensor, patterns: list[Pattern], bases: list[int]) -> StepTrace:
-    """One program that loads a tensor at these places, each with the pattern of the same number."""
+    """Return the trace of one program that loads a tensor at each base by the pattern of its number."""
     argument = Argument("x", tuple(tensor.shape), tensor.stride(), "float32", 4)
     sites = tuple(Site("load", "x", (Frame("file", 7),), one.shape, 4, 0) for one in patterns)
     zeros, numbers = np.zeros(len(bases), np.int32), np.arange(len(bases), dtype=np.int32)
@@ -33,7 +33,7 @@ def synthetic(tensor: torch.Tensor, patterns: list[Pattern], bases: list[int]) -
 
 
 def memory_of(panel: Panel, row: int, column: int) -> int:
-    """The place in memory of the element that a cell shows."""
+    """Return the place in memory of the element that a cell shows."""
     index = panel.index(row, column)
     assert index is not None
     return sum(place * stride for place, stride in zip(index, panel.strides, strict=True))
@@ -67,7 +67,7 @@ def test_every_active_lane_lies_on_its_element(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_counts_of_cells_are_those_of_the_trace(name: str) -> None:
+def test_cell_counts_equal_the_counts_of_the_trace(name: str) -> None:
     trace = EVERY[name]()
     accesses = accesses_of(trace)
     for number, panel in enumerate(accesses.panels):
@@ -81,7 +81,7 @@ def test_counts_of_cells_are_those_of_the_trace(name: str) -> None:
 
 @st.composite
 def views(draw: st.DrawFn) -> torch.Tensor:
-    """Tensors of up to three axes: permuted, sliced, expanded."""
+    """Draw tensors of up to three axes, permuted, sliced and expanded."""
     rank = draw(st.integers(0, 3))
     shape = [draw(st.sampled_from([1, 2, 3, 5, 8])) for _ in range(rank)]
     order = draw(st.permutations(range(rank)))
@@ -99,8 +99,10 @@ def views(draw: st.DrawFn) -> torch.Tensor:
 
 
 @given(views(), st.data())
-def test_tiles_of_all_tensors_lie_on_their_elements(tensor: torch.Tensor, data: st.DataObject) -> None:
-    """Blocks along the axes, ragged at both ends, and whatever a kernel may gather."""
+def test_lanes_lie_on_their_elements_for_every_view_of_a_tensor(
+    tensor: torch.Tensor, data: st.DataObject
+) -> None:
+    """The tiles are blocks along the axes, ragged at both ends, and gathers of any elements."""
     ranks = range(len(tensor.shape))
     patterns, bases = [], []
     for _ in range(3):
@@ -124,7 +126,7 @@ def test_tiles_of_all_tensors_lie_on_their_elements(tensor: torch.Tensor, data: 
     assert_as_traced(synthetic(tensor, patterns, bases))
 
 
-def test_lanes_that_are_masked_off_lie_outside_where_the_tile_puts_them() -> None:
+def test_masked_lanes_beyond_the_tensor_are_drawn_outside_it() -> None:
     trace = transpose(10, 6, 4)  # 3 x 2 tiles of 4 x 4
     accesses = accesses_of(trace)
     x, y = accesses.panels
@@ -140,8 +142,8 @@ def masked_cells(trace: StepTrace) -> set[tuple[int, int]]:
     return set(zip(rows[~active].tolist(), columns[~active].tolist(), strict=True))
 
 
-def test_no_lane_outside_a_middle_axis_lies_on_another_element() -> None:
-    """With three axes, row 3 of the first matrix would be row 0 of the second."""
+def test_masked_lanes_beyond_a_middle_axis_cover_no_other_element() -> None:
+    """With three axes, row 3 of the first matrix would otherwise be row 0 of the second."""
     mask = np.broadcast_to((np.arange(4) < 3)[:, None], (2, 4, 5))
     tile = Pattern((2, 4, 5), (15, 5, 1), mask, None)
     trace = synthetic(torch.empty(4, 3, 5), [tile], [15])
@@ -155,7 +157,7 @@ def test_no_lane_outside_a_middle_axis_lies_on_another_element() -> None:
     }
 
 
-def test_lanes_that_are_masked_off_inside_the_tensor_are_seen_there() -> None:
+def test_masked_lanes_inside_the_tensor_are_drawn_on_their_elements() -> None:
     triangle = Pattern((4, 4), (4, 1), np.tri(4, dtype=bool), None)
     for tensor in (torch.empty(4, 4), torch.empty(8, 4)[::2], torch.empty(16)):
         stride = tensor.stride(0) if tensor.dim() == 2 else 4
@@ -165,7 +167,7 @@ def test_lanes_that_are_masked_off_inside_the_tensor_are_seen_there() -> None:
         assert masked == (inside if tensor.dim() == 2 else {(0, 4 * row + column) for row, column in inside})
 
 
-def test_what_masked_lanes_of_a_gather_point_to_is_not_drawn() -> None:
+def test_masked_lanes_of_a_gather_are_not_drawn() -> None:
     table = np.array([0, 3, 10**12, -7])
     gather = Pattern((4,), None, np.array([True, True, False, False]), table)
     trace = synthetic(torch.empty(3, 4), [gather], [2])
@@ -178,14 +180,21 @@ def test_what_masked_lanes_of_a_gather_point_to_is_not_drawn() -> None:
 @pytest.mark.parametrize(
     ("tensor", "base", "drawn"),
     [
-        (torch.empty(4, 8)[:, :4], 0, 4),  # a tile over a row, and over what lies behind it
+        (torch.empty(4, 8)[:, :4], 0, 4),
         (torch.empty(4, 8)[:, :4], 4, 4),
         (torch.empty(32)[::2], 0, 4),
         (torch.empty(32)[::2], 1, 4),
         (torch.empty(4, 8)[:, ::4], 0, 2),
     ],
+    ids=[
+        "over a row and its gap",
+        "over a gap and a row",
+        "every other",
+        "every other, from 1",
+        "every fourth",
+    ],
 )
-def test_lanes_between_the_elements_are_not_drawn_and_it_is_said(
+def test_lanes_between_strided_elements_are_counted_in_the_note(
     tensor: torch.Tensor, base: int, drawn: int
 ) -> None:
     tile = Pattern((8,), (1,), None, None)
@@ -199,28 +208,28 @@ def test_lanes_between_the_elements_are_not_drawn_and_it_is_said(
     assert accesses.note == f"Not drawn: {8 - drawn} lanes between the elements of strided tensors."
 
 
-def test_a_tile_that_is_wholly_between_the_elements_is_told() -> None:
+def test_a_tile_wholly_between_elements_is_counted_in_the_note() -> None:
     odd = Pattern((4,), (2,), None, None)
     accesses = accesses_of(synthetic(torch.empty(32)[::2], [odd], [1]))
     assert len(accesses.cells(0)[0]) == 0
     assert accesses.note == "Not drawn: 4 lanes between the elements of strided tensors."
 
 
-def test_lanes_before_the_tensor_have_a_margin() -> None:
+def test_lanes_before_the_tensor_are_drawn_in_a_margin() -> None:
     x, y = accesses_of(blur()).panels
     assert (x.top, y.top) == (-1, 0)
     assert x.name(-1, 0) == "outside x"
     assert x.index(0, 0) == (0, 0)
 
 
-def test_rows_of_a_reduction_leave_the_tensor_to_the_right_and_flat_tiles_run_on() -> None:
+def test_a_row_tile_hangs_over_to_the_right_and_a_flat_tile_goes_on_in_the_next_row() -> None:
     x, _ = accesses_of(totals()).panels
     assert (x.height, x.width) == (3, 8)
     (x,) = accesses_of(double(5, 6, block=4)).panels
     assert (x.height, x.width) == (6, 6)  # two more lanes, in a row below
 
 
-def test_axes_are_flattened_and_it_is_said() -> None:
+def test_more_than_two_axes_are_flattened_as_the_note_says() -> None:
     (x,) = accesses_of(double(2, 3, 4, 5)).panels
     assert (x.rows, x.columns, x.note) == (24, 5, "drawn as 24 rows of 5")
     assert x.name(17, 2) == "x[1, 1, 1, 2]"
@@ -228,7 +237,7 @@ def test_axes_are_flattened_and_it_is_said() -> None:
     assert x.name(0, 0) == "x"
 
 
-def test_long_lines_are_wrapped_into_rows_of_a_power_of_two() -> None:
+def test_long_vectors_wrap_into_rows_of_a_power_of_two_elements() -> None:
     assert accesses_of(add(21, 8)).panels[0].height == 1
     panel = accesses_of(add(200, 64)).panels[0]
     assert (panel.height, panel.width) == (8, 32)
@@ -236,7 +245,7 @@ def test_long_lines_are_wrapped_into_rows_of_a_power_of_two() -> None:
     assert panel.name(6, 8) == "outside x"
 
 
-def test_what_shares_memory_is_drawn_once_and_it_is_said() -> None:
+def test_elements_that_share_memory_are_drawn_once_as_the_note_says() -> None:
     expanded = torch.empty(4).expand(3, 4)
     one = Pattern((4,), (1,), None, None)
     (panel,) = accesses_of(synthetic(expanded, [one], [0])).panels
@@ -251,7 +260,7 @@ def test_what_shares_memory_is_drawn_once_and_it_is_said() -> None:
     assert panel.arranged(trace.counts("x")).tolist() == [[1, 1, 1, 1, 0, 0, 1, 1, 1, 1]]
 
 
-def test_a_cell_is_told_with_every_program_line_and_access() -> None:
+def test_the_text_of_a_cell_names_every_program_line_and_access() -> None:
     trace = totals()
     accesses = accesses_of(trace)
     load, update = (site.line for site in trace.sites if site.kind in ("load", "atomic"))
@@ -266,7 +275,7 @@ def test_a_cell_is_told_with_every_program_line_and_access() -> None:
     assert accesses.tell_cell(0, 1, 7) == ["outside x: not touched."]
 
 
-def test_of_many_programs_some_are_named() -> None:
+def test_the_text_of_a_cell_counts_repeated_touches() -> None:
     accesses = accesses_of(EVERY["one address"]())
     assert accesses.tell_cell(0, 0, 0)[1].endswith("program 0 at access 1, 1 at access 1, 2 at access 1.")
     many = [Pattern((), (), None, None)] * 9
@@ -274,7 +283,7 @@ def test_of_many_programs_some_are_named() -> None:
     assert told[0] == "x: touched 9 times."
 
 
-def test_too_much_for_a_browser_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trace_too_large_for_a_browser_raises(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST_ACCESSES", 8)
     with pytest.raises(InvalidArgumentError, match=r"trace: got 9 accesses, of at most 8\. Trace some"):
         accesses_of(add())

@@ -1,4 +1,4 @@
-"""Where attention's bytes go, as a picture: a bar for each tensor and way, and the growth with the length."""
+"""The picture of attention's bytes: a bar for each tensor and way, and the growth with the length."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def never(name: str, size: int) -> TensorBytes:
 
 
 def ways(length: int) -> list[AttentionBytes]:
-    """Such as a head of 16 columns in fp16 has."""
+    """Return the bytes of a head of 16 columns in fp16."""
     row, pairs = 32 * length, 2 * length * length
     given = (loaded("Q", row), loaded("K", row, length // 16), loaded("V", row, length // 16))
     return [
@@ -51,13 +51,13 @@ COUNTED = [one for length in (64, 128, 256) for one in ways(length)]
 
 
 def bars(figure: Figure) -> list[tuple[float, float]]:
-    """Left and width of each bar that there is."""
+    """Return left and width of each bar."""
     found = [patch for patch in figure.axes[0].patches if isinstance(patch, Rectangle)]
     return [(bar.get_x(), bar.get_width()) for bar in found if bar.get_width()]
 
 
 @pytest.mark.parametrize("theme", THEMES)
-def test_each_tensor_has_a_bar_of_what_is_loaded_and_stored(theme: Theme) -> None:
+def test_each_tensor_has_a_bar_of_its_loaded_and_stored_bytes(theme: Theme) -> None:
     figure = plot_attention_bytes(COUNTED, theme=theme)
     row, pairs = 32 * 256, 2 * 256 * 256
     rows = [(0.0, row)] * 3
@@ -69,7 +69,7 @@ def test_each_tensor_has_a_bar_of_what_is_loaded_and_stored(theme: Theme) -> Non
     assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == list("QKVSPOL")
 
 
-def test_the_curves_are_what_was_counted_and_the_formula() -> None:
+def test_the_curves_show_the_counted_bytes_and_the_formula() -> None:
     figure = plot_attention_bytes(COUNTED)
     formula, counted, *_ = (np.asarray(line.get_ydata()).tolist() for line in figure.axes[1].lines)
     assert counted == formula == [one.moved for one in COUNTED if one.label == "unfused"]
@@ -82,11 +82,11 @@ def test_the_curves_are_what_was_counted_and_the_formula() -> None:
     ]
 
 
-def test_of_one_length_there_is_no_curve() -> None:
+def test_one_length_draws_no_curve() -> None:
     assert len(plot_attention_bytes(ways(64)).axes) == 1
 
 
-def test_the_description_counts() -> None:
+def test_the_description_gives_the_counts() -> None:
     said = describe_attention_bytes(COUNTED)
     assert "Unfused, 3 kernels: 557,056 bytes, by the formula 557,056;" in said
     assert "Fused, 1 kernel: 33,792 bytes" in said
@@ -96,7 +96,11 @@ def test_the_description_counts() -> None:
     assert "From length 128 to 256: unfused × 3.78, fused × 2.00; what lanes ask for:" in said
 
 
-@pytest.mark.parametrize("counted", [COUNTED, COUNTED[-1:], ways(64), ways(16)[:1], ways(2**17)])
+@pytest.mark.parametrize(
+    "counted",
+    [COUNTED, COUNTED[-1:], ways(64), ways(16)[:1], ways(2**17)],
+    ids=["three lengths", "fused alone", "one length", "unfused alone", "long"],
+)
 def test_texts_neither_overlap_nor_leave_the_figure(counted: list[AttentionBytes]) -> None:
     figure = plot_attention_bytes(counted)
     assert overlaps(figure) == []
@@ -104,7 +108,7 @@ def test_texts_neither_overlap_nor_leave_the_figure(counted: list[AttentionBytes
     assert "formula" in texts(figure)
 
 
-def test_bad_arguments_are_named() -> None:
+def test_errors_name_the_wrong_argument() -> None:
     with pytest.raises(ArgumentTypeError, match=r"counted\[0\]: got 3.*readings\.attention\.attention_bytes"):
         plot_attention_bytes([3])  # type: ignore[list-item]
     with pytest.raises(InvalidArgumentError, match=r"counted: got the lengths \{\}"):

@@ -26,7 +26,7 @@ from workbench.viz.base.style import PALETTES, THEMES, Theme
 DOCUMENTS = torch.arange(64, dtype=torch.int32) // 20
 OF_DOCUMENTS = Mask(scores.same_document, (DOCUMENTS, 64), of_batch=False, of_head=False)
 
-# Columns of keys and of values, tiles of both kernels, in one pass or two, and the mask.
+# Columns of keys and of values, tiles of both kernels, one pass or two, and the mask.
 CASES: dict[str, tuple[int, int, tuple[int, int], tuple[int, int], bool, Scoring]] = {
     "two kernels": (16, 32, (16, 32), (32, 16), False, Scoring(window=CAUSAL)),
     "one pass": (64, 64, (32, 16), (16, 16), True, Scoring()),
@@ -49,7 +49,7 @@ def flow(name: str) -> GradientFlow:
 
 
 def tiles(figure: Figure) -> list[tuple[str, float, float]]:
-    """The edge's color, width and height of each tile that is drawn."""
+    """Return the edge color, width and height of each drawn tile."""
     found = [patch for patch in figure.axes[0].patches if isinstance(patch, Rectangle)]
     return [(to_hex(tile.get_edgecolor()), tile.get_width(), tile.get_height()) for tile in found]
 
@@ -66,7 +66,7 @@ def test_each_tile_has_the_color_of_its_part_and_the_sides_of_its_shape(theme: T
     assert down == high == wide == pytest.approx(2 * across)
 
 
-def test_shapes_products_and_programs_are_written() -> None:
+def test_the_figure_shows_shapes_products_and_programs() -> None:
     said = texts(plot_attention_gradients(flow("two kernels")))
     assert {"K", "dO", "L", "δ", "dV", "32 × 16", "dK += dSᵀ Q", "32 × 16 × 32", "once"} <= said
     assert "Attention's backward: 7 products for a pair of tiles, in 2 kernels" in said
@@ -77,13 +77,13 @@ def test_shapes_products_and_programs_are_written() -> None:
     assert {"added to, atomically", "3. round_kernel"} <= said
 
 
-def test_what_a_mask_reads_is_named() -> None:
+def test_the_figure_names_what_a_mask_reads() -> None:
     said = " ".join(texts(plot_attention_gradients(flow("documents"))))
     assert "MFLOP of products; it reads visits and mask_extra too" in said
     assert "visits_kernel" in said
 
 
-def test_the_description_says_what_is_kept_and_what_passes_by() -> None:
+def test_the_description_says_which_tiles_are_kept_and_which_are_streamed() -> None:
     said = describe_attention_gradients(flow("two kernels"))
     assert (
         "gradients_of_keys_kernel: keeps K and V; Q, dO, L and δ pass by, 6 times; writes dK and dV;" in said
@@ -103,7 +103,7 @@ def test_texts_neither_overlap_nor_leave_the_figure(name: str) -> None:
         assert box.x1 <= figure.bbox.width
 
 
-def test_bad_arguments_are_named() -> None:
+def test_errors_name_the_wrong_argument() -> None:
     with pytest.raises(ArgumentTypeError, match="flow: got 3"):
         plot_attention_gradients(3)  # type: ignore[arg-type]
     with pytest.raises(InvalidArgumentError, match="flow: it has 0 kernels"):

@@ -39,7 +39,7 @@ def made(tile: int = 2) -> AttentionSteps:
     return explore.attention.steps(launched(), tile)
 
 
-# Queries, keys, columns of values, window, tile, and what scores are multiplied by.
+# Queries, keys, columns of values, window, tile, and the factor of the queries.
 HARD: dict[str, tuple[int, int, int, Window, tuple[int, int], float]] = {
     "one query": (1, 200, 16, CAUSAL._replace(from_end=True), (16, 16), 1.0),
     "many": (64, 512, 128, Window(), (64, 32), 1.0),
@@ -60,7 +60,7 @@ def hard(name: str) -> AttentionSteps:
 
 
 def panel(figure: Figure, name: str) -> Axes:
-    """The one whose title begins so."""
+    """Return the panel whose title begins with `name`."""
     (found,) = (axes for axes in figure.axes if axes.get_title(loc="left").startswith(name))
     return found
 
@@ -71,14 +71,14 @@ def colors(axes: Axes) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("theme", THEMES)
-def test_scores_are_drawn_as_far_as_they_are_seen(theme: Theme) -> None:
+def test_only_scores_of_visited_tiles_are_drawn(theme: Theme) -> None:
     palette = PALETTES[theme]
     first = colors(panel(plot_attention_steps(made(), 0, theme=theme), "scaled scores"))
     last = colors(panel(plot_attention_steps(made(), 2, theme=theme), "scaled scores"))
     assert len(first) == 16
     assert len(first[0]) == 48
     assert [row[:16] for row in first] == [row[:16] for row in last]
-    assert len({color for row in first for color in row[16:]}) == 1  # not seen yet
+    assert len({color for row in first for color in row[16:]}) == 1  # not visited yet
     masked = {last[row][32 + col] for row in range(16) for col in range(row + 1, 16)}
     assert len(masked) == 1
     assert masked.isdisjoint({last[row][32 + col] for row in range(16) for col in range(row + 1)})
@@ -87,7 +87,7 @@ def test_scores_are_drawn_as_far_as_they_are_seen(theme: Theme) -> None:
     assert last[at[0]][at[1]] == palette.series[0]  # the largest
 
 
-def test_weights_fade_with_the_rescale_and_stay_without() -> None:
+def test_weights_fade_only_with_the_rescale() -> None:
     steps = made()
     now = colors(panel(plot_attention_steps(steps, 2, theme="light"), "weights"))
     kept = colors(panel(plot_attention_steps(steps, 2, rescaled=False, theme="light"), "weights"))
@@ -95,10 +95,10 @@ def test_weights_fade_with_the_rescale_and_stay_without() -> None:
     assert (fading < 0.9).any()
     for row, factor in enumerate(fading):
         assert (now[row][:16] == kept[row][:16]) == bool(factor == 1)
-        assert now[row][32:] == kept[row][32:]  # of this visit
+        assert now[row][32:] == kept[row][32:]  # weights of this visit
 
 
-def test_bars_are_the_rescale_and_the_total() -> None:
+def test_bars_show_the_rescale_and_the_total() -> None:
     for rescaled in (True, False):
         figure = plot_attention_steps(made(), 1, rescaled=rescaled)
         visit = made().visits[1]
@@ -111,7 +111,7 @@ def test_bars_are_the_rescale_and_the_total() -> None:
         np.testing.assert_allclose(bars, visit.rescale)
 
 
-def test_errors_of_both_ways_are_marked() -> None:
+def test_errors_with_and_without_the_rescale_are_marked() -> None:
     axes = panel(plot_attention_steps(made(), 2), "error")
     right, wrong = (np.asarray(line.get_xdata()) for line in axes.lines)
     low = axes.get_xlim()[0]
@@ -132,7 +132,7 @@ def test_the_description_says_what_the_visit_does() -> None:
     assert "keeps the weights of the smaller maximum, which are too large now" in without
 
 
-def test_the_legend_names_only_what_there_is() -> None:
+def test_the_legend_names_only_what_is_drawn() -> None:
     assert "skipped" in texts(plot_attention_steps(made(0)))
     assert {"masked", "skipped"}.isdisjoint(texts(plot_attention_steps(hard("large"))))
 
@@ -146,7 +146,7 @@ def test_texts_neither_overlap_nor_leave_the_figure(name: str, rescaled: bool) -
         assert outside(figure) == []
 
 
-def test_the_stepper_steps_over_keys_and_to_other_queries() -> None:
+def test_the_stepper_steps_over_keys_and_moves_to_other_queries() -> None:
     widget = explore.attention.step_through(launched())
     assert (widget.tile.value, widget.at.value, widget.at.max) == (2, 0, 2)
     assert widget.back.disabled
@@ -166,7 +166,7 @@ def test_the_stepper_steps_over_keys_and_to_other_queries() -> None:
     assert widget.error == ""
 
 
-def test_the_stepper_of_one_tile_is_a_picture_too() -> None:
+def test_the_mime_bundle_has_the_picture_and_its_description() -> None:
     widget = AttentionStepperWidget(made(), theme="dark")
     widget.at.value = 1
     data, metadata = widget._repr_mimebundle_()
@@ -175,7 +175,7 @@ def test_the_stepper_of_one_tile_is_a_picture_too() -> None:
     assert data["text/plain"] == repr(widget) == "AttentionStepperWidget()"
 
 
-def test_bad_arguments_are_named() -> None:
+def test_errors_name_the_wrong_argument() -> None:
     with pytest.raises(ArgumentTypeError, match=r"steps: got 3.*lens\.attention\.steps"):
         plot_attention_steps(3)  # type: ignore[arg-type]
     with pytest.raises(InvalidArgumentError, match=r"at: got 3\. Give a whole number from 0 to 2"):

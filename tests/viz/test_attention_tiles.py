@@ -40,24 +40,24 @@ def made(choice: TilesChoice) -> MaskTiles:
 
 
 def colors(figure: Figure) -> list[list[str]]:
-    """The color of each pair of a query and a key."""
+    """Return the color of each pair of a query and a key."""
     (image,) = figure.axes[0].images
     return [[to_hex(color) for color in row] for row in np.asarray(image.get_array())]
 
 
 @pytest.mark.parametrize("theme", THEMES)
-def test_each_pair_has_the_color_of_what_the_kernel_does_with_it(theme: Theme) -> None:
+def test_colors_say_whether_a_pair_is_skipped_masked_or_unmasked(theme: Theme) -> None:
     pairs = colors(plot_attention_tiles(made(CAUSAL), theme=theme))
     palette = PALETTES[theme]
     assert len(pairs) == len(pairs[0]) == 64
-    assert pairs[20][15] == palette.series[0]  # left of the diagonal's tile
-    assert pairs[20][16] == pairs[20][20] == palette.series[1]  # on it, seen
+    assert pairs[20][15] == palette.series[0]  # in a tile left of the diagonal
+    assert pairs[20][16] == pairs[20][20] == palette.series[1]  # on the diagonal, seen
     assert pairs[20][21] not in (palette.series[1], palette.grid)  # computed for nothing
     assert pairs[20][32] == palette.grid
     assert len({color for row in pairs for color in row}) == 4
 
 
-def test_the_bars_say_how_much_each_program_has_to_do() -> None:
+def test_bars_show_how_many_tiles_each_program_visits() -> None:
     figure = plot_attention_tiles(made(CAUSAL))
     whole, masked = ([bar.get_width() for bar in container] for container in figure.axes[1].containers)
     assert whole == [0, 1, 2, 3]
@@ -65,7 +65,7 @@ def test_the_bars_say_how_much_each_program_has_to_do() -> None:
     assert "tiles that a program visits, of 4" in texts(figure)
 
 
-def test_the_description_counts() -> None:
+def test_the_description_gives_the_counts() -> None:
     assert describe_attention_tiles(made(CAUSAL)) == (
         "Queries by keys as a map of tiles, colored by whether a program visits them. 64 queries, 64 keys: "
         "10 of 16 tiles of 16 × 16 visited, 38 % of the work saved. 6 skipped, 4 visited with the mask, 6 "
@@ -74,7 +74,7 @@ def test_the_description_counts() -> None:
     )
 
 
-def test_the_legend_names_only_what_there_is() -> None:
+def test_the_legend_names_only_what_is_drawn() -> None:
     assert "skipped" not in texts(plot_attention_tiles(made(HARD["one tile"])))
     assert "visited, no mask" not in texts(plot_attention_tiles(made(HARD["nothing seen"])))
 
@@ -115,7 +115,7 @@ def test_moving_the_controls_changes_picture_and_facts() -> None:
     assert widget.picture.png == first
 
 
-def test_what_was_chosen_before_is_not_asked_again() -> None:
+def test_a_choice_is_computed_once() -> None:
     asked = []
 
     def make(choice: TilesChoice) -> MaskTiles:
@@ -128,7 +128,7 @@ def test_what_was_chosen_before_is_not_asked_again() -> None:
     assert asked == [CAUSAL, CAUSAL._replace(keys=96)]
 
 
-def test_the_widget_is_a_picture_too() -> None:
+def test_the_mime_bundle_has_the_picture_and_its_description() -> None:
     widget = AttentionTilesWidget(made, CAUSAL, theme="dark")
     data, metadata = widget._repr_mimebundle_()
     assert base64.b64decode(data["image/png"]) == figure_png(plot_attention_tiles(made(CAUSAL), theme="dark"))
@@ -145,12 +145,12 @@ def test_the_widget_is_a_picture_too() -> None:
         (CAUSAL._replace(window=-1), r"first\.window: got -1"),
     ],
 )
-def test_what_the_controls_do_not_offer_is_named(first: TilesChoice, message: str) -> None:
+def test_a_first_choice_that_no_control_offers_raises(first: TilesChoice, message: str) -> None:
     with pytest.raises(InvalidArgumentError, match=message):
         AttentionTilesWidget(made, first)
 
 
-def test_bad_arguments_are_named() -> None:
+def test_errors_name_the_wrong_argument() -> None:
     with pytest.raises(ArgumentTypeError, match=r"tiles: got 3.*readings\.attention\.tiles"):
         plot_attention_tiles(3)  # type: ignore[arg-type]
     with pytest.raises(ArgumentTypeError, match="make: got 3"):

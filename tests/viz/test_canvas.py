@@ -1,4 +1,4 @@
-"""The base of widgets drawn in the browser: what is sent, what comes back, and the picture beside it."""
+"""The base class of widgets drawn in the browser: messages in both directions, and the picture beside it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from workbench.viz.base.style import PALETTES, figure_style, new_figure
 
 
 class Steps(CanvasWidget):
-    """The smallest one: a bar for each step, and a choice of how many steps there are."""
+    """The smallest widget: a bar for each step, and a slider for the number of steps."""
 
     scripts = ("panels.js",)
 
@@ -54,7 +54,7 @@ class Steps(CanvasWidget):
         return (f"step {self.step} of {self.steps}", *map(str, self.hovered.values()))
 
 
-def test_the_scene_holds_arrays_as_bytes() -> None:
+def test_arrays_of_the_scene_are_sent_as_bytes() -> None:
     scene = Steps().canvas.scene
     assert scene["bars"] == {
         "dtype": "int32", "shape": [3], "bytes": np.arange(3, dtype=np.int32).tobytes()
@@ -62,19 +62,23 @@ def test_the_scene_holds_arrays_as_bytes() -> None:
     assert scene["words"] == ["a", {"b": {"dtype": "uint8", "shape": [1, 2], "bytes": b"\x01\x02"}}]
 
 
-def test_numbers_of_numpy_become_plain_ones() -> None:
+def test_numpy_numbers_become_python_numbers() -> None:
     value = packed({1: (np.int64(3), np.float32(0.5), None, True, "text")})
     assert value == {"1": [3, 0.5, None, True, "text"]}
     assert [type(item) for item in value["1"]] == [int, float, type(None), bool, str]
 
 
-@pytest.mark.parametrize("wrong", [np.zeros(2, np.int64), np.zeros(2, bool), np.array(["a"]), np.array([{}])])
-def test_an_array_that_javascript_does_not_have_is_named(wrong: Any) -> None:
+@pytest.mark.parametrize(
+    "wrong",
+    [np.zeros(2, np.int64), np.zeros(2, bool), np.array(["a"]), np.array([{}])],
+    ids=lambda wrong: str(wrong.dtype),
+)
+def test_an_array_type_that_javascript_lacks_raises(wrong: Any) -> None:
     with pytest.raises(ArgumentTypeError, match=r"scene\.a\[1\]: got an array of .* Give one of int8"):
         packed({"a": [0, wrong]})
 
 
-def test_scripts_and_colors_are_sent() -> None:
+def test_the_canvas_gets_scripts_styles_and_palettes() -> None:
     canvas = Steps().canvas
     assert canvas._esm.index("function arrays(") < canvas._esm.index("function panelsOf(")
     assert ".workbench-view" in canvas._css
@@ -82,7 +86,7 @@ def test_scripts_and_colors_are_sent() -> None:
     assert canvas.alt == "A bar of 1."
 
 
-def test_what_the_browser_sets_changes_picture_and_facts() -> None:
+def test_state_set_by_the_browser_changes_picture_and_facts() -> None:
     widget = Steps()
     before = widget.picture
     widget.canvas.set_state({"step": 2, "hovered": {"row": 5}})
@@ -94,7 +98,7 @@ def test_what_the_browser_sets_changes_picture_and_facts() -> None:
     assert widget.picture.png == before.png
 
 
-def test_the_picture_is_drawn_only_when_it_is_asked_for_and_once() -> None:
+def test_the_picture_is_drawn_once_and_only_on_request() -> None:
     widget = Steps()
     widget.canvas.set_state({"step": 1})
     assert widget.draws == 0
@@ -106,7 +110,7 @@ def test_the_picture_is_drawn_only_when_it_is_asked_for_and_once() -> None:
     assert widget.draws == 1
 
 
-def test_a_step_can_be_set_and_a_wrong_one_is_named() -> None:
+def test_a_step_can_be_set_and_a_wrong_one_raises() -> None:
     widget = Steps()
     widget.step = 2
     assert widget.canvas.step == 2
@@ -116,7 +120,7 @@ def test_a_step_can_be_set_and_a_wrong_one_is_named() -> None:
     for wrong_type in (None, "1", 1.0, True, [1]):
         with pytest.raises(ArgumentTypeError, match="step: got "):
             widget.step = wrong_type  # type: ignore[assignment] # that is the mistake
-    widget.canvas.set_state({"step": 77})  # the browser's clock may be ahead of a new scene
+    widget.canvas.set_state({"step": 77})  # the browser may send a step of the previous scene
     assert widget.step == 2
 
 
@@ -135,7 +139,7 @@ def test_a_control_sends_another_scene_and_an_error_is_shown_in_words() -> None:
     assert widget.error == widget.view.children[1].value == ""
 
 
-def test_a_line_is_said_below_until_the_scene_is_there() -> None:
+def test_a_status_line_is_shown_until_the_scene_is_ready() -> None:
     widget = Steps()
     widget.say("Compiling <it> ...")
     assert widget.view.children[-1].value == "<div>Compiling &lt;it&gt; ...</div>"
@@ -143,9 +147,9 @@ def test_a_line_is_said_below_until_the_scene_is_there() -> None:
     assert widget.view.children[-1].value == ""
 
 
-def test_a_theme_is_the_readers_or_that_of_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_theme_is_the_readers_choice_or_the_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     def color(widget: Steps) -> tuple[int, ...]:
-        return Image.open(io.BytesIO(widget.picture.png)).convert("RGB").getpixel((0, 0))  # type: ignore[return-value] # of three numbers
+        return Image.open(io.BytesIO(widget.picture.png)).convert("RGB").getpixel((0, 0))  # type: ignore[return-value] # three numbers
 
     assert (Steps().canvas.theme, color(Steps())) == ("", (255, 255, 255))
     assert Steps(theme="light").canvas.theme == "light"
@@ -157,7 +161,7 @@ def test_a_theme_is_the_readers_or_that_of_the_page(monkeypatch: pytest.MonkeyPa
         Steps(theme="blue")
 
 
-def test_nothing_shows_an_address() -> None:
+def test_reprs_show_no_address() -> None:
     assert repr(Steps().canvas) == "Canvas()"
 
 

@@ -1,4 +1,4 @@
-"""Generated code as a picture, and the table of how wide loads are."""
+"""Generated code as a picture, and the table of load widths."""
 
 from __future__ import annotations
 
@@ -39,7 +39,9 @@ def colored(figure: Figure) -> dict[str, str]:
 
 @pytest.mark.parametrize("theme", THEMES)
 @pytest.mark.parametrize(
-    "text", [CODE, SHORT, "x = 1", "x = '" + "long " * 60 + "'", "\n".join(["x = 1"] * 150)]
+    "text",
+    [CODE, SHORT, "x = 1", "x = '" + "long " * 60 + "'", "\n".join(["x = 1"] * 150)],
+    ids=["generated", "docstring", "one line", "long line", "150 lines"],
 )
 def test_texts_neither_overlap_nor_leave_the_figure(text: str, theme: Theme) -> None:
     figure = code_figure(text, title="Generated", marked=[1], theme=theme)
@@ -47,7 +49,7 @@ def test_texts_neither_overlap_nor_leave_the_figure(text: str, theme: Theme) -> 
     assert outside(figure) == []
 
 
-def test_all_of_the_text_is_there_and_pieces_have_their_colors() -> None:
+def test_all_code_is_drawn_and_tokens_have_their_colors() -> None:
     palette = PALETTES["light"]
     figure = code_figure(SHORT, theme="light")
     found = colored(figure)
@@ -59,7 +61,7 @@ def test_all_of_the_text_is_there_and_pieces_have_their_colors() -> None:
         assert line.replace(" ", "") in whole or line.strip().startswith(("def ", "return ")) or not line
 
 
-def test_marked_lines_stand_out_and_are_told() -> None:
+def test_marked_lines_are_highlighted_and_described() -> None:
     bands = [
         patch
         for patch in code_figure(SHORT, marked=[5], theme="light").axes[0].patches
@@ -72,12 +74,12 @@ def test_marked_lines_stand_out_and_are_told() -> None:
     assert describe_code(SHORT) == "Generated code: 5 lines of Python."
 
 
-def test_what_is_not_drawn_is_said() -> None:
+def test_the_figure_says_how_many_lines_are_not_drawn() -> None:
     assert "40 more lines" in texts(code_figure("\n".join(["x = 1"] * 150)))
 
 
 @pytest.mark.parametrize("function", [code_figure, describe_code])
-def test_what_is_no_code_is_refused(function: Any) -> None:
+def test_only_python_code_is_accepted(function: Any) -> None:
     with pytest.raises(ArgumentTypeError, match="text: got 3"):
         function(3)
     with pytest.raises(InvalidArgumentError, match="text: it is empty"):
@@ -92,13 +94,13 @@ def test_what_is_no_code_is_refused(function: Any) -> None:
 
 @pytest.mark.parametrize("theme", THEMES)
 @pytest.mark.parametrize("count", [1, 40])
-def test_the_table_of_widths_fits(count: int, theme: Theme) -> None:
+def test_texts_of_the_widths_table_neither_overlap_nor_leave_the_figure(count: int, theme: Theme) -> None:
     figure = vector_widths_figure((WIDTHS * 14)[:count], theme=theme)
     assert overlaps(figure) == []
     assert outside(figure) == []
 
 
-def test_the_table_says_what_is_known_and_bars_are_as_long_as_loads() -> None:
+def test_the_widths_table_shows_contiguity_and_bars_of_load_widths() -> None:
     figure = vector_widths_figure(WIDTHS)
     assert {"before", "row", "col", "16", "any: it is 0", "contiguous", "bytes a load"} <= texts(figure)
     assert sum(text.get_text() == "before" for text in drawn_texts(figure)) == 1
@@ -111,7 +113,7 @@ def test_the_table_says_what_is_known_and_bars_are_as_long_as_loads() -> None:
 
 
 @pytest.mark.parametrize("function", [vector_widths_figure, describe_vector_widths])
-def test_what_are_no_widths_is_refused(function: Any) -> None:
+def test_only_vector_widths_are_accepted(function: Any) -> None:
     with pytest.raises(ArgumentTypeError, match=r"widths.*explore\.descriptors\.vector_widths"):
         function([naive((2,), (1,))])
     with pytest.raises(InvalidArgumentError, match="widths: got 0"):
@@ -123,7 +125,8 @@ def test_what_are_no_widths_is_refused(function: Any) -> None:
 @pytest.mark.parametrize(
     "function",
     [lambda theme: code_figure(SHORT, theme=theme), lambda theme: vector_widths_figure(WIDTHS, theme=theme)],
+    ids=["code", "widths"],
 )
-def test_an_unknown_theme_is_refused(function: Any) -> None:
+def test_an_unknown_theme_raises(function: Any) -> None:
     with pytest.raises(UnknownNameError, match="theme"):
         function("blue")

@@ -1,4 +1,4 @@
-"""The graph of a descriptor: values are the descriptor's own, padding is named, nothing overlaps."""
+"""The graph of a descriptor: it shows the descriptor's values and names padding, and nothing overlaps."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from workbench.viz.base.style import PALETTES, THEMES, Theme
 
 @cache
 def windows(rank: int = 2, size: int = 6) -> Descriptor:
-    """Of images with 4 channels, 3 taps along each side, padding of 1; of any number of images."""
+    """Return windows of any number of images: 4 channels, 3 taps along each side, padding of 1."""
     geometry = convolution.Geometry(
         (size,) * rank, (size,) * rank, (3,) * rank, (1,) * rank, ((1, 1),) * rank, (1,) * rank, 4, 8, 1
     )
@@ -39,14 +39,14 @@ def windows(rank: int = 2, size: int = 6) -> Descriptor:
 
 
 def phase() -> Descriptor:
-    """Of backward for data, with a stride of 2."""
+    """Return the windows of a phase of backward for data, with a stride of 2."""
     geometry = convolution.Geometry((7, 7), (4, 4), (3, 3), (2, 2), ((1, 1), (1, 1)), (1, 1), 4, 8, 1)
     phases = convolution.backward_data_phases(geometry)[0]
     return convolution.gradient_windows(geometry, 8, (144, 4, 1, 24, 4), phases, (1, 2, 0))
 
 
 def fixed() -> Descriptor:
-    """With a dimension that nothing asks for, and one that nothing is below."""
+    """Return a descriptor with a frozen dimension, and one that has no dimension below."""
     base = naive((8, 4), (4, 1), names=("row", "col"))
     return transform(
         base,
@@ -72,7 +72,7 @@ SOME = {
 
 
 def shown_values(figure: Figure) -> Counter[tuple[str, str]]:
-    """The head of each box of a dimension, and what stands below it."""
+    """Return the heading of each box of a dimension, and the value below it."""
     places = {text.get_position(): text for text in figure.axes[0].texts}
     found: Counter[tuple[str, str]] = Counter()
     for (x, y), text in places.items():
@@ -83,7 +83,7 @@ def shown_values(figure: Figure) -> Counter[tuple[str, str]]:
 
 
 def expected_values(descriptor: Descriptor, index: Sequence[int]) -> Counter[tuple[str, str]]:
-    """Of each dimension that is not the other end of a plain line."""
+    """Return the values of all dimensions, those joined by a pass-through once."""
     values, skipped = descriptor.values(index), set()
     names = {d: [name] for d, name in enumerate(descriptor.all_names)}
     for stage in reversed(descriptor.stages):
@@ -101,7 +101,7 @@ def expected_values(descriptor: Descriptor, index: Sequence[int]) -> Counter[tup
 
 @settings(deadline=None, max_examples=examples(40), suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
-def test_what_is_shown_is_what_the_descriptor_says(data: st.DataObject) -> None:
+def test_the_graph_shows_the_descriptors_own_values(data: st.DataObject) -> None:
     descriptor = data.draw(descriptors())
     lengths: Any = descriptor.lengths
     if 0 in lengths:
@@ -147,9 +147,9 @@ def test_a_gather_without_such_an_index_is_no_padding() -> None:
 
 
 @pytest.mark.parametrize("theme", THEMES)
-def test_padding_is_named_in_words_and_color(theme: Theme) -> None:
+def test_padding_is_shown_in_words_and_color(theme: Theme) -> None:
     descriptor, bad = windows().bind(images=2), PALETTES[theme].series[1]
-    said = describe_descriptor(descriptor, (0, 0, 12))  # the pixel (0, 0), the tap (1, 0)
+    said = describe_descriptor(descriptor, (0, 0, 12))  # pixel (0, 0), tap (1, 0)
     assert "row = 0, col = 12: invalid, nothing is read." in said
     assert "pad(6, 1, 1) says that it is padding: x = -1 is outside 0 to 5." in said
     assert "y = -1" not in said
@@ -161,13 +161,13 @@ def test_padding_is_named_in_words_and_color(theme: Theme) -> None:
     assert not any("invalid" in text for text in texts(fine))
 
 
-def test_an_index_beyond_its_length_is_named() -> None:
+def test_an_index_beyond_its_length_is_shown_as_invalid() -> None:
     said = describe_descriptor(naive((8, 4), (4, 1)), (9, 1))
     assert said.endswith("d0 = 9, d1 = 1: invalid, nothing is read. d0 = 9 is beyond its length, 8.")
     assert "9, beyond" in texts(descriptor_figure(naive((8, 4), (4, 1)), (9, 1)))
 
 
-def test_each_transform_has_its_formulas_and_a_pass_through_is_a_line() -> None:
+def test_each_transform_shows_its_formulas_and_a_pass_through_is_a_line() -> None:
     figure = descriptor_figure(windows())
     assert {
         "merge((3, 3, 4))", "x_tap = (col // 4) % 3", "y = y_out + y_tap", "pad(6, 1, 1)", "x = x - 1",
@@ -178,7 +178,7 @@ def test_each_transform_has_its_formulas_and_a_pass_through_is_a_line() -> None:
     assert {"freeze(2)", "row = 2", "no index below: it repeats"} <= texts(descriptor_figure(fixed()))
 
 
-def test_the_description_goes_down_the_graph() -> None:
+def test_the_description_follows_the_graph_from_top_to_bottom() -> None:
     said = describe_descriptor(windows())
     assert said.startswith("Graph of a descriptor from batch [1], row [images * 36], col [36] down to the")
     assert "y_out, y_tap to y by embed((6, 3), (1, 1)); x to x by pad(6, 1, 1)" in said
@@ -215,7 +215,7 @@ def test_the_picture_keeps_its_size_when_the_index_changes() -> None:
     assert len(sizes) == 1
 
 
-def test_a_redraw_keeps_up_with_the_slider() -> None:
+def test_a_redraw_takes_less_than_300_ms() -> None:
     widget = DescriptorWidget(windows().bind(images=2))
     times = []
     for col in range(1, 9):
@@ -225,7 +225,7 @@ def test_a_redraw_keeps_up_with_the_slider() -> None:
     assert min(times) < 0.3  # 0.15 on a machine that does little else; 0.2 is the aim
 
 
-def test_the_widget_shows_itself_as_a_picture_too() -> None:
+def test_the_mime_bundle_has_the_picture_and_its_description() -> None:
     descriptor = fixed()
     widget = DescriptorWidget(descriptor, (1, 2), theme="dark")
     data, metadata = widget._repr_mimebundle_()
@@ -237,7 +237,7 @@ def test_the_widget_shows_itself_as_a_picture_too() -> None:
 
 
 @pytest.mark.parametrize("function", [descriptor_figure, describe_descriptor, DescriptorWidget])
-def test_bad_arguments_are_named(function: Any) -> None:
+def test_errors_name_the_wrong_argument(function: Any) -> None:
     with pytest.raises(ArgumentTypeError, match=r"descriptor: got 3, a int\. Give a Descriptor"):
         function(3)
     with pytest.raises(InvalidArgumentError, match=r"images not known yet\. Call bind\(images=\.\.\.\)"):
@@ -248,7 +248,7 @@ def test_bad_arguments_are_named(function: Any) -> None:
         function(fixed(), "01")
 
 
-def test_bad_arguments_of_the_widget_are_named() -> None:
+def test_errors_of_the_widget_name_the_wrong_argument() -> None:
     with pytest.raises(InvalidArgumentError, match=r"index: got \(7, 0\) for lengths \(7, 3\)"):
         DescriptorWidget(fixed(), (7, 0))
     with pytest.raises(InvalidArgumentError, match=r"index: got .* which are 1 or more"):
@@ -259,7 +259,7 @@ def test_bad_arguments_of_the_widget_are_named() -> None:
         DescriptorWidget(fixed(), theme="blue")
 
 
-def test_a_graph_of_any_width_is_drawn_whole() -> None:
+def test_a_wide_graph_is_drawn_whole() -> None:
     figure = descriptor_figure(SOME["many dimensions"][0])
     assert len(drawn_texts(figure)) > 16
     assert figure.bbox.width > 700

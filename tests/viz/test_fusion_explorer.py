@@ -1,4 +1,4 @@
-"""The fusion explorer: bytes and times of both plans, in the picture and in words; controls make chains."""
+"""The fusion explorer: it shows bytes and times of both plans, and its controls build chains."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def explored(ceilings: Ceilings) -> ExploredFusion:
     )
 
 
-def test_bytes_and_least_times_are_in_the_picture_and_in_words(explored: ExploredFusion) -> None:
+def test_picture_and_description_show_bytes_and_least_times(explored: ExploredFusion) -> None:
     shown, told = texts(fusion_explorer_figure(explored)), describe_fusion_explorer(explored)
     for said in ("168 MB", "369 MB", "compute", "1.32 times", "2.20 times as much"):
         assert any(said in text for text in shown), said
@@ -55,7 +55,7 @@ def test_bytes_and_least_times_are_in_the_picture_and_in_words(explored: Explore
     assert "no recording of this product and chain" in told
 
 
-def test_the_least_time_is_of_the_longer_of_flops_and_bytes(explored: ExploredFusion) -> None:
+def test_the_least_time_is_the_longer_of_compute_and_memory_time(explored: ExploredFusion) -> None:
     assert explored.roofs is not None
     fused, unfused = explored.predicted
     assert fused == pytest.approx(FLOPS / explored.roofs.rate("fp16"))
@@ -66,13 +66,15 @@ def test_the_least_time_is_of_the_longer_of_flops_and_bytes(explored: ExploredFu
     assert short.predicted[0] == pytest.approx(5 * MATRIX / explored.roofs.bandwidth)
 
 
-def test_what_was_recorded_is_said(explored: ExploredFusion, make_point: Callable[..., Point]) -> None:
+def test_the_description_shows_recorded_times(
+    explored: ExploredFusion, make_point: Callable[..., Point]
+) -> None:
     told = describe_fusion_explorer(replace(explored, points=(make_point(provider="workbench"),)))
     assert "recorded: workbench 205 µs" in told
     assert "no recording" not in told
 
 
-def test_without_roofs_no_time_is_predicted(explored: ExploredFusion) -> None:
+def test_no_time_is_predicted_without_roofs(explored: ExploredFusion) -> None:
     bare = replace(explored, roofs=None)
     assert bare.bound == ""
     assert bare.predicted == (0.0, 0.0)
@@ -81,7 +83,7 @@ def test_without_roofs_no_time_is_predicted(explored: ExploredFusion) -> None:
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_no_text_covers_another_or_leaves_the_figure(explored: ExploredFusion, theme: str) -> None:
+def test_texts_neither_overlap_nor_leave_the_figure(explored: ExploredFusion, theme: str) -> None:
     none = FusionChoice(functors=())
     long = {name: f"{text}\n" + "    x = tile + tile + tile\n" * 20 for name, text in SOURCES.items()}
     for each in (
@@ -96,7 +98,7 @@ def test_no_text_covers_another_or_leaves_the_figure(explored: ExploredFusion, t
 
 
 class Explorer:
-    """Stands for the trace, and counts."""
+    """Stand-in for the trace that counts its calls."""
 
     def __init__(self, explored: ExploredFusion) -> None:
         self.explored, self.asked = explored, 0
@@ -109,7 +111,7 @@ class Explorer:
         return replace(self.explored, choice=choice, sources=sources)
 
 
-def test_controls_put_a_chain_together_and_what_was_seen_is_kept(explored: ExploredFusion) -> None:
+def test_controls_build_a_chain_and_a_chain_is_explored_once(explored: ExploredFusion) -> None:
     explorer = Explorer(explored)
     widget = FusionExplorerWidget(explorer, NAMES, SIZES)
     assert widget.picture.png == figure_png(fusion_explorer_figure(explored))
@@ -128,7 +130,7 @@ def test_controls_put_a_chain_together_and_what_was_seen_is_kept(explored: Explo
     assert explorer.asked == asked
 
 
-def test_what_fails_is_shown_in_words_and_the_picture_stays(explored: ExploredFusion) -> None:
+def test_an_error_is_shown_in_words_and_the_picture_stays(explored: ExploredFusion) -> None:
     widget = FusionExplorerWidget(Explorer(explored), NAMES, SIZES, FusionChoice(functors=("add",)))
     good = widget.picture
     widget.functors[0].value = "bias"
@@ -138,7 +140,7 @@ def test_what_fails_is_shown_in_words_and_the_picture_stays(explored: ExploredFu
     assert widget.error == ""
 
 
-def test_wrong_questions(explored: ExploredFusion) -> None:
+def test_errors_name_the_wrong_argument(explored: ExploredFusion) -> None:
     explorer = Explorer(explored)
     with pytest.raises(ArgumentTypeError, match="explored: got 3"):
         fusion_explorer_figure(3)  # type: ignore[arg-type] # that is the question

@@ -1,4 +1,4 @@
-"""The tile map of a product: who writes what, what is read together, and the curves beside it."""
+"""The tile map of a product: tiles written and read by the running programs, and the hit rates beside it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from workbench.viz.gemm.gemm_map import ORDERS, GemmMapWidget, describe_gemm_map
 
 @cache
 def traced(order: str, group: int) -> GemmReads:
-    """Of 4 x 4 tiles, 4 programs at a time, in a cache of what 5 of them read in a step along K."""
+    """Return reads of 4 x 4 tiles, 4 programs at a time; the cache holds what 5 read in a step along K."""
     a, b = torch.ones(64, 32, dtype=torch.float16), torch.ones(32, 64, dtype=torch.float16)
     step = trace(gemm.launch(a, b, tile=(16, 16, 16), launch_order=order, group=group))[0]
     return reads_of(step, resident=4, cache_bytes=2560)
@@ -38,7 +38,7 @@ def by_order(group: int = 2) -> Mapping[str, GemmReads]:
 
 
 def made(m: int, n: int, k: int, tile: int, resident: int) -> GemmReads:
-    """Reads such as a trace row by row gives, without one."""
+    """Make reads like those of a row-by-row trace, without tracing."""
     programs = tuple(
         ProgramReads(
             (Block(row, min(row + tile, m), 0, k),),
@@ -64,7 +64,7 @@ HARD = {
 
 
 def colors(figure: Figure, panel: int) -> list[list[str]]:
-    """Of A (0), B (1) or the output (2): the color of each tile."""
+    """Return the color of each tile of A (0), B (1) or the output (2)."""
     (mesh,) = (one for one in figure.axes[panel].collections if isinstance(one, QuadMesh))
     return [[to_hex(color) for color in row] for row in np.asarray(mesh.get_array())]
 
@@ -84,7 +84,7 @@ def places(grid: list[list[str]], color: str) -> set[tuple[int, int]]:
         ("by_rows", 0, set()),
     ],
 )
-def test_tiles_that_are_written_now_stand_out(
+def test_output_tiles_of_running_programs_are_highlighted(
     order: str, started: int, running: set[tuple[int, int]], theme: Theme
 ) -> None:
     grid = colors(gemm_map_figure(by_order(), order, started, theme=theme), 2)
@@ -92,14 +92,14 @@ def test_tiles_that_are_written_now_stand_out(
     assert len(places(grid, PALETTES[theme].grid)) == 16 - started
 
 
-def test_what_is_read_now_is_the_stronger_the_more_programs_share_it() -> None:
+def test_the_color_of_a_read_tile_grows_with_the_programs_that_share_it() -> None:
     now, untouched = PALETTES["light"].series[1], PALETTES["light"].grid
     by_rows = gemm_map_figure(by_order(), "by_rows", 4, theme="light")
-    assert places(colors(by_rows, 0), now) == {(0, 0), (0, 1)}  # a row of A, by all four
+    assert places(colors(by_rows, 0), now) == {(0, 0), (0, 1)}  # all four read one row of A
     assert places(colors(by_rows, 0), untouched) == {(row, k) for row in (1, 2, 3) for k in (0, 1)}
     assert not places(colors(by_rows, 1), now) | places(
         colors(by_rows, 1), untouched
-    )  # all of B, by one each
+    )  # one program reads each column of B
     assert {"×4", "×1"} <= texts(by_rows)
     grouped = gemm_map_figure(by_order(), "grouped", 4, theme="light")
     assert places(colors(grouped, 0), now) == {(row, k) for row in (0, 1) for k in (0, 1)}
@@ -130,7 +130,7 @@ def test_the_description_says_what_the_picture_shows() -> None:
     assert "No program has started; there will be 4 waves." in describe_gemm_map(by_order(), "snake", 0)
 
 
-def test_without_a_number_half_of_the_waves_have_started() -> None:
+def test_half_of_the_waves_have_started_by_default() -> None:
     assert describe_gemm_map(by_order(), "snake") == describe_gemm_map(by_order(), "snake", 8)
     assert figure_png(gemm_map_figure(by_order(), "snake")) == figure_png(
         gemm_map_figure(by_order(), "snake", 8)
@@ -173,7 +173,7 @@ def test_moving_the_controls_changes_picture_and_facts() -> None:
     assert widget.error == ""
 
 
-def test_a_redraw_of_what_is_traced_keeps_up_with_the_slider() -> None:
+def test_a_redraw_takes_less_than_300_ms() -> None:
     reads = made(192, 192, 32, 16, 16)
     widget = GemmMapWidget(lambda order, group: reads)
     times = []
@@ -184,7 +184,7 @@ def test_a_redraw_of_what_is_traced_keeps_up_with_the_slider() -> None:
     assert min(times) < 0.3  # 0.16 on a machine that does nothing else; 0.2 is the aim
 
 
-def test_an_error_of_the_function_is_said_and_the_picture_stays() -> None:
+def test_an_error_of_the_function_is_shown_and_the_picture_stays() -> None:
     def make(order: str, group: int) -> GemmReads:
         if group == 8:
             raise InvalidArgumentError("group", "got 8", "Take another.")
@@ -199,7 +199,7 @@ def test_an_error_of_the_function_is_said_and_the_picture_stays() -> None:
     assert widget.error == ""
 
 
-def test_the_widget_shows_itself_as_a_picture_too() -> None:
+def test_the_mime_bundle_has_the_picture_and_its_description() -> None:
     widget = GemmMapWidget(traced, groups=[2], theme="dark")
     data, metadata = widget._repr_mimebundle_()
     assert base64.b64decode(data["image/png"]) == figure_png(
@@ -210,7 +210,7 @@ def test_the_widget_shows_itself_as_a_picture_too() -> None:
 
 
 @pytest.mark.parametrize("function", [gemm_map_figure, describe_gemm_map])
-def test_bad_arguments_are_named(function: Callable[..., object]) -> None:
+def test_errors_name_the_wrong_argument(function: Callable[..., object]) -> None:
     with pytest.raises(ArgumentTypeError, match=r"reads: got None.*readings\.gemm_reads\.reads_of"):
         function(None, "grouped")
     with pytest.raises(ArgumentTypeError, match=r"reads\['grouped'\]: got 3"):
@@ -240,6 +240,8 @@ def test_bad_arguments_are_named(function: Callable[..., object]) -> None:
         (traced, {"groups": [2], "theme": "blue"}, "theme: 'blue'"),
     ],
 )
-def test_bad_arguments_of_the_widget_are_named(make: Any, options: dict[str, Any], message: str) -> None:
+def test_errors_of_the_widget_name_the_wrong_argument(
+    make: Any, options: dict[str, Any], message: str
+) -> None:
     with pytest.raises((ArgumentTypeError, InvalidArgumentError, UnknownNameError), match=message):
         GemmMapWidget(make, **options)

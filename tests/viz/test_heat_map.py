@@ -1,4 +1,4 @@
-"""The heat map: every cell in the color of how often its element is touched."""
+"""The heat map: the color of a cell says how often its element is touched."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from workbench.viz.base.style import THEMES, Theme
 
 
 def shades(trace: StepTrace, argument: str, kind: str | None = None) -> Any:
-    """A number for each color of a figure's cells, (rows, columns)."""
+    """Return the color of each cell as a number, (rows, columns)."""
     colors = cells(heat_map(trace, argument, kind), 0).astype(int)
     return colors @ [1 << 16, 1 << 8, 1]
 
 
-def test_equal_counts_have_equal_colors_and_others_do_not() -> None:
+def test_colors_are_equal_exactly_where_counts_are() -> None:
     trace = blur()
     counts, drawn = trace.counts("x"), shades(trace, "x")
     assert drawn.shape == counts.shape == (10, 7)
@@ -44,17 +44,17 @@ def test_equal_counts_have_equal_colors_and_others_do_not() -> None:
     assert of_count[2] != of_count[3]
 
 
-def test_what_is_touched_more_often_is_farther_from_the_background() -> None:
+def test_colors_of_larger_counts_contrast_more_with_the_background() -> None:
     for theme in THEMES:
         table = HeatMapWidget(add(), theme=theme).canvas.scene["colors"][theme]
         steps = [contrast(color, table[0]) for color in table[2:]]
         assert len(table) == 256
         assert steps == sorted(steps)
-        assert contrast(table[2], table[1]) > 1.2  # the least touched from those not touched
+        assert contrast(table[2], table[1]) > 1.2  # touched least against not touched
         assert steps[-1] / steps[0] > 4
 
 
-def test_the_summary_says_how_often() -> None:
+def test_the_summary_says_how_often_elements_are_touched() -> None:
     def summary(*arguments: Any) -> str:
         return HeatMapWidget(*arguments).facts[0]
 
@@ -66,7 +66,7 @@ def test_the_summary_says_how_often() -> None:
     assert summary(totals(), "totals", "load") == "totals: no element is loaded."
 
 
-def test_the_legend_has_every_count_or_some_of_many() -> None:
+def test_the_legend_has_every_count_or_eight_of_many() -> None:
     assert {"2 ×", "3 ×"} <= texts(heat_map(blur(), "x"))
     assert "not touched" in texts(heat_map(gather(), "x"))
     assert "not touched" not in texts(heat_map(blur(), "x"))
@@ -79,7 +79,7 @@ def test_the_legend_has_every_count_or_some_of_many() -> None:
     assert (codes[0], codes[-1]) == (2, 255)
 
 
-def test_counts_far_apart_are_told_apart_by_their_ratio() -> None:
+def test_counts_far_apart_are_colored_by_their_ratio() -> None:
     widget = HeatMapWidget(skewed([1, 10, 100]))
     codes = [code for code, _ in widget.canvas.scene["legend"]]
     assert codes[1] - codes[0] == pytest.approx(codes[2] - codes[1], abs=1)
@@ -88,7 +88,7 @@ def test_counts_far_apart_are_told_apart_by_their_ratio() -> None:
 
 
 def skewed(counts: Any) -> StepTrace:
-    """A program that loads element i of x as often as `counts[i]` says."""
+    """Return the trace of a program that loads element i of x `counts[i]` times."""
     import torch
 
     from tests.viz.test_accesses import synthetic
@@ -109,7 +109,7 @@ def test_texts_neither_overlap_nor_leave_the_figure(name: str, theme: Theme) -> 
         assert outside(figure) == []
 
 
-def test_the_picture_leaves_nothing_out_unsaid() -> None:
+def test_the_description_says_what_the_picture_leaves_out() -> None:
     assert "5 of 25 programs were traced." in describe_heat_map(EVERY["sample"](), "x")
     assert "A pixel is " in describe_heat_map(transpose(10, 2000, 128), "x")
     assert "A pixel is " not in describe_heat_map(transpose(), "x")
@@ -132,16 +132,16 @@ def test_controls_choose_tensor_and_kind() -> None:
     assert repr(widget) == "HeatMapWidget()"
 
 
-def test_the_element_under_the_pointer_is_told() -> None:
+def test_facts_describe_the_element_under_the_pointer() -> None:
     widget = HeatMapWidget(totals(), "totals")
     widget.canvas.set_state({"hovered": {"panel": 1, "row": 0, "column": 1}})
     assert widget.facts[1] == "totals[1]: touched 12 times."
     assert widget.facts[2].endswith("program 0 at access 2, 1 at access 2, 2 at access 2.")
-    widget.argument.value = "x"  # nothing is under the pointer any more
+    widget.argument.value = "x"  # the pointer is over no element now
     assert len(widget.facts) == 1
 
 
-def test_a_tensor_without_elements_is_refused_and_not_offered() -> None:
+def test_a_tensor_without_elements_raises_and_is_not_offered() -> None:
     with pytest.raises(InvalidArgumentError, match=r"argument: got 'y', of shape \(0,\)\. Choose a tensor"):
         heat_map(with_an_empty_tensor(), "y")
     widget = HeatMapWidget(with_an_empty_tensor())
@@ -150,7 +150,7 @@ def test_a_tensor_without_elements_is_refused_and_not_offered() -> None:
 
 
 @pytest.mark.parametrize("function", [heat_map, describe_heat_map, HeatMapWidget])
-def test_wrong_names_are_named(function: Callable[..., object]) -> None:
+def test_errors_name_the_wrong_tensor_or_kind(function: Callable[..., object]) -> None:
     wrong: object
     for wrong in ("w", "", 3, float("nan"), []):
         with pytest.raises(UnknownNameError, match=r"argument: .* is not known.*Known: x, y, z"):
@@ -161,13 +161,13 @@ def test_wrong_names_are_named(function: Callable[..., object]) -> None:
 
 
 @pytest.mark.parametrize("function", [heat_map, describe_heat_map, HeatMapWidget])
-@pytest.mark.parametrize("wrong", [None, "trace", 3, float("nan"), [], (1,)])
-def test_what_is_no_trace_is_refused(function: Callable[..., object], wrong: object) -> None:
+@pytest.mark.parametrize("wrong", [None, "trace", 3, float("nan"), [], (1,)], ids=repr)
+def test_only_a_trace_is_accepted(function: Callable[..., object], wrong: object) -> None:
     with pytest.raises(ArgumentTypeError, match=r"trace: got a .* lens\.trace\(launch\)\[0\]"):
         function(wrong, "x")
 
 
-def test_a_kernel_without_accesses_and_a_wrong_theme_are_refused() -> None:
+def test_a_kernel_without_accesses_and_an_unknown_theme_raise() -> None:
     with pytest.raises(InvalidArgumentError, match="none of which touches memory"):
         heat_map(nothing(), "x")
     for refused in (lambda: heat_map(add(), "x", theme="blue"), lambda: HeatMapWidget(add(), theme="blue")):

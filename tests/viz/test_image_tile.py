@@ -1,4 +1,4 @@
-"""A tile of a convolution's matrix on its image: each count is drawn, texts fit, sliders move it."""
+"""A tile of a convolution's matrix on its image: counts are drawn, texts fit, sliders move the tile."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def made(
     cols: tuple[int, int] = (3, 6),
     padding: int = 1,
 ) -> ImageTile:
-    """A tile that reads something, some of it in padding, as no real one does."""
+    """Make a tile whose reads, some of them in padding, are invented."""
     valid = np.ones(shape, dtype=bool)
     valid[:, 0] = valid[rows[0], cols[0]] = False
     reads = np.zeros((images, size[0] + 2 * padding, size[1] + 2 * padding), dtype=np.int64)
@@ -54,7 +54,7 @@ HARD = {
 
 
 def numbers(figure: Figure, panel: int) -> Counter[str]:
-    """The numbers in the cells of a panel."""
+    """Count the numbers in the cells of a panel."""
     found: Counter[str] = Counter()
     for one in figure.axes[panel].collections:
         if isinstance(one, PathCollection):
@@ -89,12 +89,12 @@ def test_the_tile_and_padding_have_their_colors(theme: Theme) -> None:
     assert matrix[palette.series[1]] == 1
     assert colors(figure, 0)[4][3] == palette.series[1]
     image = colors(figure, 1)
-    assert image[1][1] == palette.series[0]  # what is read most often
+    assert image[1][1] == palette.series[0]  # the pixel that is read most often
     assert image[2][2] == palette.grid
     assert len({image[0][0], image[0][1], image[2][2], image[1][1]}) == 4
 
 
-def test_the_description_counts() -> None:
+def test_the_description_gives_the_counts() -> None:
     assert describe_image_tile(made()) == (
         "A convolution's matrix and its image. Rows 4 to 7 of 16, columns 3 to 5 of 9: 4 × 3 = 12 elements, "
         "1 in padding. The tile's 11 elements outside padding are 9 elements of the image, in 2 pixels, "
@@ -105,7 +105,7 @@ def test_the_description_counts() -> None:
     assert outside(image_tile_figure(nothing)) == []
 
 
-def test_panels_are_named() -> None:
+def test_panels_have_titles() -> None:
     assert {"A, 400 × 36", "image 0", "image 3", "14 × 14 in its padding"} <= texts(
         image_tile_figure(HARD["four images"])
     )
@@ -131,7 +131,7 @@ def test_moving_the_tile_changes_picture_and_facts() -> None:
     assert ImageTileWidget(make, 1, 1).row.disabled
 
 
-def test_a_redraw_keeps_up_with_the_slider() -> None:
+def test_a_redraw_takes_less_than_300_ms() -> None:
     widget = ImageTileWidget(lambda row, step: HARD["four images"], 4, 9)
     times = []
     for step in range(1, 8):
@@ -141,7 +141,7 @@ def test_a_redraw_keeps_up_with_the_slider() -> None:
     assert min(times) < 0.3  # 0.17 on a machine that does little else; 0.2 is the aim
 
 
-def test_an_error_of_the_function_is_said_and_the_picture_stays() -> None:
+def test_an_error_of_the_function_is_shown_and_the_picture_stays() -> None:
     widget = ImageTileWidget(lambda row, step: [made()][step], 1, 2)
     before = widget.picture
     widget.step.value = 1
@@ -149,7 +149,7 @@ def test_an_error_of_the_function_is_said_and_the_picture_stays() -> None:
     assert widget.picture == before
 
 
-def test_the_widget_shows_itself_as_a_picture_too() -> None:
+def test_the_mime_bundle_has_the_picture_and_its_description() -> None:
     widget = ImageTileWidget(lambda row, step: made(), 2, 2, theme="dark")
     data, metadata = widget._repr_mimebundle_()
     assert base64.b64decode(data["image/png"]) == figure_png(image_tile_figure(made(), theme="dark"))
@@ -158,7 +158,7 @@ def test_the_widget_shows_itself_as_a_picture_too() -> None:
 
 
 @pytest.mark.parametrize("function", [image_tile_figure, describe_image_tile])
-def test_what_cannot_be_drawn_is_refused(function: Any) -> None:
+def test_a_tile_that_cannot_be_drawn_raises(function: Any) -> None:
     with pytest.raises(ArgumentTypeError, match=r"tile: got 3.*explore\.descriptors\.tile_on_image"):
         function(3)
     with pytest.raises(InvalidArgumentError, match="its matrix is 421 x 9"):
@@ -180,7 +180,7 @@ def test_what_cannot_be_drawn_is_refused(function: Any) -> None:
         ({"theme": "blue"}, "theme: 'blue'"),
     ],
 )
-def test_bad_arguments_of_the_widget_are_named(options: dict[str, Any], message: str) -> None:
+def test_errors_of_the_widget_name_the_wrong_argument(options: dict[str, Any], message: str) -> None:
     given: dict[str, Any] = {"make": lambda row, step: made(), "row_tiles": 2, "k_steps": 2} | options
     with pytest.raises((ArgumentTypeError, InvalidArgumentError, UnknownNameError), match=message):
         ImageTileWidget(given.pop("make"), given.pop("row_tiles"), given.pop("k_steps"), **given)

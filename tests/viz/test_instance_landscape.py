@@ -44,7 +44,7 @@ CELL = 74.0
 
 
 def bars(figure: Figure) -> list[tuple[str, float]]:
-    """Color, or that it is hollow, and height of each bar."""
+    """Return color (or "hollow") and height of each bar."""
     _, drawn = figure.axes[0].collections
     assert isinstance(drawn, PolyCollection)
     colors = [to_hex(color, keep_alpha=True) for color in np.asarray(drawn.get_facecolor())]
@@ -56,10 +56,10 @@ def bars(figure: Figure) -> list[tuple[str, float]]:
 
 
 @pytest.mark.parametrize("theme", THEMES)
-def test_bars_are_speeds_in_the_colors_of_limits(theme: Theme) -> None:
+def test_bars_show_speeds_in_the_colors_of_limits(theme: Theme) -> None:
     registers, shared, _, blocks, *_ = PALETTES[theme].series
     drawn = bars(instance_landscape_figure(CASE, ABOUT, theme=theme))
-    # 64 x 64, then 128 x 256: the fastest first. Of 256 x 256 there is no time, and no bar.
+    # 64 x 64, then 128 x 256, each with the fastest first; 256 x 256 was not timed and has no bar.
     assert drawn == [
         (blocks, 0.5), ("hollow", pytest.approx(0.06)), (registers, 1.0), (shared, 0.25),
     ]  # fmt: skip
@@ -67,7 +67,7 @@ def test_bars_are_speeds_in_the_colors_of_limits(theme: Theme) -> None:
         assert contrast(color, PALETTES[theme].background) >= 3
 
 
-def test_bars_are_registers_or_shared_memory_where_these_are_asked_for() -> None:
+def test_bars_can_show_registers_or_shared_memory() -> None:
     of_registers = bars(instance_landscape_figure(CASE, height="registers"))
     most = 255
     heights = [42 / most, 40 / most, 168 / most, 84 / most, 1.0, 1.0]
@@ -76,7 +76,7 @@ def test_bars_are_registers_or_shared_memory_where_these_are_asked_for() -> None
     assert [height for _, height in of_shared] == pytest.approx([0.25, 0.06, 1.0, 0.5])
 
 
-def test_what_was_not_timed_shows_registers() -> None:
+def test_untimed_instances_show_registers() -> None:
     untimed = [replace(one, ms=None) for one in CASE]
     said = texts(instance_landscape_figure(untimed, ABOUT))
     assert "7 instances of matmul fp16 4096^3 for sm_90: registers, colored by limit" in said
@@ -85,21 +85,21 @@ def test_what_was_not_timed_shows_registers() -> None:
     assert "not timed" in texts(instance_landscape_figure(untimed, height="speed"))
 
 
-def test_cells_say_what_their_best_is() -> None:
+def test_cells_show_their_best_speed() -> None:
     said = texts(instance_landscape_figure(CASE, ABOUT))
     assert {"100 %: 0.5 ms", "50 %: 1 ms", "none runs well", "256 columns", "64 rows"} <= said
     assert {"registers", "shared memory", "blocks"} <= said
     assert {"not timed", "ruled out", "fastest"} <= said
 
 
-def test_what_is_wrong_is_never_the_fastest() -> None:
+def test_an_instance_with_a_wrong_result_is_never_the_fastest() -> None:
     wrong = instance("wrong", (64, 64), ms=0.01, unsupported="its result is wrong")
     said = describe_instance_landscape([FAST, SLOW, wrong])
     assert "Fastest is fast: tile 128 × 256 × 64, 8 warps, 4 stages, 0.5 ms, limited by registers" in said
     assert max(height for _, height in bars(instance_landscape_figure([FAST, SLOW, wrong]))) == 1
 
 
-def test_the_description_counts() -> None:
+def test_the_description_gives_the_counts() -> None:
     said = describe_instance_landscape(CASE, ABOUT, chosen="refused")
     assert (
         "7 instances of matmul fp16 4096^3 for sm_90 in 3 sizes of tiles: 3 timed, 1 not timed, 3 ruled"
@@ -112,7 +112,7 @@ def test_the_description_counts() -> None:
 
 
 def many(limits: int) -> list[LandscapeInstance]:
-    """Ten sides by ten, with so many limits."""
+    """Return 10 x 10 tile sizes with `limits` different limits."""
     return [
         instance(f"{m} x {n}", (16 * m, 16 * n), ms=0.001 * (m + n), limited_by=f"limit {(m + n) % limits}")
         for m in range(1, 11)
@@ -120,7 +120,7 @@ def many(limits: int) -> list[LandscapeInstance]:
     ]
 
 
-# As many labels as the legend can have, with texts of any length.
+# As many labels as the legend can have, one of them long.
 EVERY_LIMIT = [
     *CASE,
     *(
@@ -141,7 +141,7 @@ def test_texts_neither_overlap_nor_leave_the_figure(case: list[LandscapeInstance
     assert outside(figure) == []
 
 
-def test_more_limits_than_colors_are_one() -> None:
+def test_limits_beyond_the_number_of_colors_share_one_label() -> None:
     two, seven = (texts(instance_landscape_figure(many(limits))) for limits in (2, 7))
     assert {"limit 0", "limit 1"} <= two
     assert "another limit" in seven
@@ -164,13 +164,13 @@ def test_more_limits_than_colors_are_one() -> None:
         ),
     ],
 )
-def test_bad_instances_are_named(case: Any, error: type[Exception], said: str) -> None:
+def test_errors_name_the_wrong_instance(case: Any, error: type[Exception], said: str) -> None:
     for function in (instance_landscape_figure, describe_instance_landscape, InstanceLandscapeWidget):
         with pytest.raises(error, match=said):
             function(case)
 
 
-def test_unknown_names_get_the_nearest() -> None:
+def test_unknown_names_raise_and_the_nearest_is_suggested() -> None:
     with pytest.raises(UnknownNameError, match=r"height: 'sped' is not known\. Did you mean 'speed'"):
         instance_landscape_figure(CASE, height="sped")
     with pytest.raises(UnknownNameError, match=r"chosen: 'smal' is not known\. Did you mean 'small'"):
@@ -197,7 +197,7 @@ def test_the_widget_follows_its_controls() -> None:
     assert "as high as its registers" in widget.picture.alt
 
 
-def test_a_pair_that_no_instance_has_is_told_and_the_picture_stays() -> None:
+def test_a_pair_that_no_instance_has_is_an_error_and_the_picture_stays() -> None:
     widget = InstanceLandscapeWidget(CASE)
     widget.stages.value = 4
     before = widget.picture
@@ -208,7 +208,7 @@ def test_a_pair_that_no_instance_has_is_told_and_the_picture_stays() -> None:
     assert widget.error == ""
 
 
-def test_an_unopened_notebook_shows_the_picture() -> None:
+def test_the_mime_bundle_has_the_picture_and_its_description() -> None:
     widget = InstanceLandscapeWidget(CASE, theme="dark")
     data, metadata = widget._repr_mimebundle_()
     assert base64.b64decode(data["image/png"]) == widget.picture.png

@@ -1,4 +1,4 @@
-"""The layout map: each cell has its lane's color and its register's number, each hover its place in words."""
+"""The layout map: a cell has its lane's color and its register's number, and hovering describes its place."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ WARP_GROUP = Layout(
 
 
 def blocked(rows: int, columns: int, warps: int = 4) -> Layout:
-    """Lanes along rows, the rest in registers; warps one below the other."""
+    """Return a layout with lanes along rows, warps one below the other, and the rest in registers."""
     lanes = [(0, 1 << bit) for bit in range(5) if 1 << bit < columns]
     lanes += [(1 << bit, 0) for bit in range(5 - len(lanes))]
     below = 1 << (5 - sum(1 for _, column in lanes if column))
@@ -74,7 +74,7 @@ CUBE = Layout(
     lane_bases=((0, 0, 1), (0, 0, 2), (0, 0, 4), (0, 1, 0), (0, 2, 0)),
     warp_bases=((1, 0, 0),),
 )
-# 32 columns of fp32, the phase of the swizzle changes from row to row.
+# 32 columns of fp32; the phase of the swizzle changes from row to row.
 SWIZZLED = SharedLayout(
     "#ttg.swizzled_shared<{vec = 4, perPhase = 1, maxPhase = 8, order = [1, 0]}>",
     (8, 32),
@@ -107,13 +107,13 @@ ALL: dict[str, Layout | SharedLayout] = {
 
 
 def cells(figure: Figure) -> list[list[str]]:
-    """The colors of the grid."""
+    """Return the colors of the grid."""
     image = np.asarray(figure.axes[0].images[0].get_array())
     return [[to_hex(color) for color in row] for row in image.tolist()]
 
 
 def in_cells(figure: Figure) -> dict[tuple[float, float], str]:
-    """The texts in the grid by row and column."""
+    """Return the texts in the grid by row and column."""
     return {
         (text.get_position()[1] - 0.5, text.get_position()[0] - 0.5): text.get_text()
         for text in figure.axes[0].texts
@@ -129,11 +129,11 @@ def test_each_cell_has_the_color_of_its_lane_and_the_number_of_its_register(them
         (place,) = ACCUMULATOR.holders(row, column)
         assert drawn[row][column] == colors[place.lane]
         assert written[row, column] == f"L{place.lane}\nr{place.register}"
-    # The manual's own example: the first row is lanes 0 to 3, two elements each.
+    # In the manual's example, lanes 0 to 3 hold the first row, two elements each.
     assert [written[0, column] for column in range(4)] == ["L0\nr0", "L0\nr1", "L1\nr0", "L1\nr1"]
 
 
-def test_smaller_cells_have_the_register_alone_and_the_smallest_nothing_which_is_said() -> None:
+def test_small_cells_show_the_register_and_the_smallest_only_a_note() -> None:
     square = layout_map(ALL["square"])
     written = in_cells(square)
     assert written[9, 31] == str(ALL["square"].register[9, 31])  # type: ignore[union-attr] # of registers
@@ -160,7 +160,7 @@ def test_warps_are_named_where_their_elements_begin() -> None:
 
 @pytest.mark.parametrize(("size", "is_outlined"), [(128, True), (256, False)])
 def test_outlines_of_warps_never_hide_what_they_surround(size: int, is_outlined: bool) -> None:
-    """A warp of one row: of large tiles its outlines would be all that is seen."""
+    """A warp holds one row here: outlines would cover the cells of a large tile."""
     layout = blocked(size, size)
     figure = layout_map(layout, theme="light")
     figure.canvas.draw()
@@ -175,7 +175,7 @@ def test_outlines_of_warps_never_hide_what_they_surround(size: int, is_outlined:
     assert ("outlines of warps" in said) != is_outlined
 
 
-def test_indices_of_many_dimensions_have_their_room() -> None:
+def test_indices_of_five_dimensions_fit() -> None:
     layout = Layout(
         "#ttg.blocked<{...}>",
         (2, 2, 2, 4, 8),
@@ -189,7 +189,7 @@ def test_indices_of_many_dimensions_have_their_room() -> None:
     assert overlaps(figure) == []
 
 
-def test_what_is_cut_is_said_in_words() -> None:
+def test_the_figure_says_which_columns_are_drawn() -> None:
     wide = Layout(
         "#ttg.blocked<{...}>",
         (1, 512),
@@ -202,7 +202,7 @@ def test_what_is_cut_is_said_in_words() -> None:
     assert describe_layout_map(one).startswith("Tile of 1 element in 1 warp × 32 lanes × 1 register")
 
 
-def test_a_tile_of_one_dimension_goes_on_in_the_next_row() -> None:
+def test_a_tile_of_one_dimension_wraps_into_rows() -> None:
     figure = layout_map(LINE)
     drawn, colors = cells(figure), number_colors(32)
     assert (len(drawn), len(drawn[0])) == (32, 32)
@@ -210,7 +210,7 @@ def test_a_tile_of_one_dimension_goes_on_in_the_next_row() -> None:
     assert {"0", "32", "992"} <= {text.get_text() for text in figure.axes[0].get_yticklabels()}
 
 
-def test_of_three_dimensions_rows_are_pairs_of_indices() -> None:
+def test_rows_of_a_three_dimensional_tile_are_pairs_of_indices() -> None:
     figure = layout_map(CUBE)
     assert {"0, 0", "1, 3"} <= {text.get_text() for text in figure.axes[0].get_yticklabels()}
     assert cells(figure)[1 * 4 + 3][9] == number_colors(32)[CUBE.lane[1, 3, 9]]
@@ -220,7 +220,7 @@ def test_shared_memory_is_colored_by_bank() -> None:
     figure = layout_map(SWIZZLED)
     drawn, written, colors = cells(figure), in_cells(figure), number_colors(32)
     for row, column in np.ndindex(8, 32):
-        bank = column ^ 4 * row  # vectors of 4 elements change places by the row's number
+        bank = column ^ 4 * row  # vectors of 4 elements are exchanged by the row number
         assert drawn[row][column] == colors[bank]
         assert written[row, column] == str(bank)
 
@@ -235,26 +235,24 @@ def test_texts_neither_overlap_nor_leave_the_figure(name: str, theme: Theme) -> 
 
 @pytest.mark.parametrize("theme", THEMES)
 @pytest.mark.parametrize("count", [16, 32, 64])
-def test_numbers_can_be_read_in_cells_of_every_color_and_no_two_lanes_look_the_same(
-    count: int, theme: Theme
-) -> None:
+def test_numbers_are_legible_in_every_color_and_lanes_have_distinct_colors(count: int, theme: Theme) -> None:
     colors = number_colors(count, theme)
     assert min(contrast(number_text_color(color), color) for color in colors) >= 4.5
     assert len(set(colors)) == count
 
 
-def test_what_the_picture_leaves_out_is_said() -> None:
+def test_the_figure_says_what_it_leaves_out() -> None:
     assert "Each element is held in 16 places: the first is drawn." in "\n".join(texts(layout_map(COPIES)))
     assert "Padding is not drawn: 4 elements after each 32." in "\n".join(texts(layout_map(PADDED)))
     assert "Drawn are the first 256 columns of 2048." in "\n".join(texts(layout_map(ALL["huge"])))
     assert len(cells(layout_map(ALL["huge"]))[0]) == 256
 
 
-def test_the_attribute_stands_below() -> None:
+def test_the_figure_shows_the_layout_attribute() -> None:
     assert any(ACCUMULATOR.attribute in text for text in texts(layout_map(ACCUMULATOR)))
 
 
-def test_the_description_counts() -> None:
+def test_the_description_gives_the_counts() -> None:
     assert describe_layout_map(ACCUMULATOR) == (
         "Tile of 16 × 8 in 1 warp × 32 lanes × 4 registers, one cell an element, colored by the lane that "
         "holds it."
@@ -273,14 +271,14 @@ def test_the_same_layout_gives_the_same_picture() -> None:
     assert figure_png(layout_map(ACCUMULATOR)) == figure_png(layout_map(ACCUMULATOR))
 
 
-@pytest.mark.parametrize("wrong", [None, "#ttg.blocked<{}>", 3, [], float("nan"), (16, 16)])
-def test_what_is_no_layout_is_refused(wrong: Any) -> None:
+@pytest.mark.parametrize("wrong", [None, "#ttg.blocked<{}>", 3, [], float("nan"), (16, 16)], ids=repr)
+def test_only_a_layout_is_accepted(wrong: Any) -> None:
     for function in (layout_map, describe_layout_map, LayoutWidget):
         with pytest.raises(ArgumentTypeError, match=r"layout: got .*lens\.layout\.of"):
             function(wrong)
 
 
-def test_an_unknown_theme_is_refused() -> None:
+def test_an_unknown_theme_raises() -> None:
     with pytest.raises(UnknownNameError, match="theme: 'blue'"):
         layout_map(ACCUMULATOR, theme="blue")
     with pytest.raises(UnknownNameError, match="theme: 'blue'"):
@@ -288,7 +286,7 @@ def test_an_unknown_theme_is_refused() -> None:
 
 
 def numbers(array: dict[str, Any]) -> np.ndarray[Any, Any]:
-    """An array as the browser gets it."""
+    """Return an array as the browser receives it."""
     return np.frombuffer(array["bytes"], array["dtype"]).reshape(array["shape"])
 
 
@@ -325,15 +323,17 @@ def test_hovering_in_shared_memory_and_among_copies() -> None:
     assert copies.facts[1] == "Element (9): warp 0, lane 1, register 1, and 15 more places."
 
 
-@pytest.mark.parametrize("wrong", [{"element": -1}, {"element": 128}, {"element": "7"}, {"lane": 3}, {}])
-def test_an_element_that_there_is_not_marks_nothing(wrong: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "wrong", [{"element": -1}, {"element": 128}, {"element": "7"}, {"lane": 3}, {}], ids=repr
+)
+def test_hovering_outside_the_tile_marks_nothing(wrong: dict[str, Any]) -> None:
     widget = LayoutWidget(ACCUMULATOR)
     widget.canvas.set_state({"hovered": wrong})
     assert len(widget.facts) == 1
     assert figure_png(widget.draw("light")) == figure_png(layout_map(ACCUMULATOR, theme="light"))
 
 
-def test_the_mime_bundle_has_the_view_the_picture_and_its_description() -> None:
+def test_the_mime_bundle_has_the_picture_and_its_description() -> None:
     widget = LayoutWidget(ACCUMULATOR)
     data, metadata = widget._repr_mimebundle_(include=None, exclude=None)
     assert base64.b64decode(data["image/png"]) == widget.picture.png
@@ -343,6 +343,6 @@ def test_the_mime_bundle_has_the_view_the_picture_and_its_description() -> None:
     assert widget.error == ""
 
 
-def test_every_text_of_the_figure_is_counted() -> None:
-    """The checks above would see nothing if this were empty."""
+def test_drawn_texts_finds_the_texts_of_a_figure() -> None:
+    """The checks of overlaps would pass trivially if no text were found."""
     assert len(drawn_texts(layout_map(ACCUMULATOR))) > 16 * 8

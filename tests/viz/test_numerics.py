@@ -1,4 +1,4 @@
-"""The numerics figures and the microscope: the lines are the errors, and every control shows."""
+"""The numerics figures and the microscope: lines show the errors, and every control has an effect."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ FIGURES = {
 
 
 def markers(panel: Axes, color: str, *, hollow: bool = False) -> dict[float, float]:
-    """Where a series' markers are."""
+    """Return the places of a series' markers, x to y."""
     found: dict[float, float] = {}
     for line in panel.lines:
         is_hollow = line.get_markerfacecolor() != color
@@ -58,7 +58,7 @@ def markers(panel: Axes, color: str, *, hollow: bool = False) -> dict[float, flo
 
 @pytest.mark.parametrize("theme", THEMES)
 @pytest.mark.parametrize("name", FIGURES)
-def test_no_text_covers_another_or_leaves_the_figure(name: str, theme: Theme) -> None:
+def test_texts_neither_overlap_nor_leave_the_figure(name: str, theme: Theme) -> None:
     figure = FIGURES[name](theme)
     assert overlaps(figure) == []
     assert outside(figure) == []
@@ -89,16 +89,16 @@ def stop_lines(figure: Figure) -> list[float]:
     return [float(np.array(line.get_xydata())[0, 0]) for line in dashed]
 
 
-def test_where_a_sum_stops_is_said_once_it_matters() -> None:
+def test_a_line_marks_where_a_sum_stops_growing() -> None:
     assert "one by one stops at 2,048" in texts(summation_errors(ONES))
     assert stop_lines(summation_errors(ONES)) == [2048]
     assert stop_lines(summation_errors(ONES, count=2048)) == []
-    # The last of many random numbers is lost by chance, which is no stop.
+    # Losing only the last of many numbers is chance, not a stop.
     lost = replace(ONES, curves=tuple(replace(curve, stagnation=2**16 - 1) for curve in ONES.curves))
     assert stop_lines(summation_errors(lost)) == []
 
 
-def test_what_is_not_finite_stands_hollow_at_the_upper_edge() -> None:
+def test_errors_that_are_not_finite_are_hollow_at_the_upper_edge() -> None:
     figure = summation_errors(ONES)
     panel, color = figure.axes[0], PALETTES["light"].series[1]
     assert markers(panel, color, hollow=True) == {65536.0: panel.get_ylim()[1]}
@@ -111,7 +111,7 @@ def test_what_is_not_finite_stands_hollow_at_the_upper_edge() -> None:
     assert not any(said in text.replace("\n", " ") for text in texts(fewer))
 
 
-def test_sums_in_words() -> None:
+def test_the_description_of_sums_gives_their_errors() -> None:
     assert describe_summation_errors(ONES) == (
         "Error of the sum of ones against the number of elements, 1 to 65,536; at the end, in fp16 one by "
         "one 992 ULP, by lane infinite, pairwise infinite, blocks infinite and compensated NaN."
@@ -133,7 +133,7 @@ def test_variance_lines_have_the_errors_of_their_method() -> None:
     assert min(VARIANCES.curve("fp32", "two moments").results) < 0
 
 
-def test_a_row_without_variance_is_left_out_and_that_is_said() -> None:
+def test_a_row_without_variance_is_left_out_as_the_figure_says() -> None:
     panel = variance_errors(VARIANCES, "bf16").axes[0]
     assert VARIANCES.curve("bf16", "welford").exact[-1] == 0
     for color in PALETTES["light"].series[:3]:
@@ -143,7 +143,7 @@ def test_a_row_without_variance_is_left_out_and_that_is_said() -> None:
     assert "Left out: means so large that the whole row rounds to one number, or to infinity." in everything
 
 
-def test_variances_in_words() -> None:
+def test_the_description_of_variances_gives_their_errors() -> None:
     said = describe_variance_errors(VARIANCES, "fp32")
     assert said.startswith(
         "Relative error of the variance of a row against mean / standard deviation, 1 to 100000: in fp32 two "
@@ -158,7 +158,7 @@ def widget() -> NumericsWidget:
     return NumericsWidget(numerics.errors_of_named_row)
 
 
-def test_it_starts_as_the_static_figure(widget: NumericsWidget) -> None:
+def test_the_widget_starts_as_the_static_figure(widget: NumericsWidget) -> None:
     errors = numerics.errors_of_named_row("ones", "fp16")
     assert widget.picture.png == figure_png(summation_errors(errors))
     assert widget.picture.alt == describe_summation_errors(errors)
@@ -180,7 +180,7 @@ def test_each_control_changes_the_picture_and_the_facts(widget: NumericsWidget) 
     assert widget.facts[1] == "one by one: 1024, error 0 ULP, relative 0."
     widget.dtype.value = "bf16"
     seen.append((widget.picture.png, widget.facts))
-    assert widget.count.value == 1024  # what was chosen stays
+    assert widget.count.value == 1024  # the chosen count stays
     assert widget.facts[1] == (
         "one by one: 256, error 96 ULP, relative 0.75; adding changes nothing from element 256 on."
     )
@@ -224,7 +224,7 @@ def test_rows_may_have_different_lengths() -> None:
     assert widget.error == ""
 
 
-def test_a_choice_answers_at_once(widget: NumericsWidget, machine: Machine) -> None:
+def test_a_choice_answers_within_200_milliseconds(widget: NumericsWidget, machine: Machine) -> None:
     def three_choices(row: str) -> None:
         widget.count.value = 2**14
         widget.row.value = row
@@ -234,7 +234,7 @@ def test_a_choice_answers_at_once(widget: NumericsWidget, machine: Machine) -> N
     assert statistics.median(times) / 3 < 0.2
 
 
-def test_a_failure_is_said_in_the_widget_and_the_picture_stays() -> None:
+def test_an_error_is_shown_in_words_and_the_picture_stays() -> None:
     def make(row: str, dtype: str) -> SummationErrors:
         if dtype == "bf16":
             raise InvalidArgumentError("dtype", "got bf16", "Choose another.")
@@ -251,13 +251,13 @@ def test_a_failure_is_said_in_the_widget_and_the_picture_stays() -> None:
     assert widget.error == ""
 
 
-def test_the_notebook_keeps_a_picture(widget: NumericsWidget) -> None:
+def test_the_mime_bundle_has_the_picture_and_its_description(widget: NumericsWidget) -> None:
     data, metadata = widget._repr_mimebundle_()
     assert {"image/png", "text/plain", "application/vnd.jupyter.widget-view+json"} <= data.keys()
     assert metadata["image/png"]["alt"] == widget.picture.alt
 
 
-def test_bad_input_is_named() -> None:
+def test_errors_name_the_wrong_argument() -> None:
     with pytest.raises(ArgumentTypeError, match="errors: got 3, a int"):
         summation_errors(3)  # type: ignore[arg-type] # that is the mistake
     with pytest.raises(ArgumentTypeError, match="errors: got SummationErrors"):

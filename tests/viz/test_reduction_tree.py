@@ -1,4 +1,4 @@
-"""The reduction tree: each value that is combined has its line, stages step, and what is folded is said."""
+"""The reduction tree: each combined value has a line, stages can be stepped, and folding is described."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def along(*columns: int) -> Bases:
 
 
 LANES = along(4, 8, 16, 32, 64)
-# As Triton has tiles of these shapes, in 1, 4, 4 and 8 warps.
+# Layouts of Triton for tiles of these shapes, in 1, 4, 4 and 8 warps.
 LINE = laid((1, 32), (), along(1, 2, 4, 8, 16))
 FOUR = laid((4, 256), along(1, 2) + down(2), LANES, along(128) + down(1))
 SIXTEEN = laid((16, 64), along(1, 2) + down(8), along(4, 8, 16, 32) + down(1), down(2, 4))
@@ -69,7 +69,7 @@ ALL = {
 
 
 def lines(figure: Figure) -> Counter[str]:
-    """How many lines there are of each color."""
+    """Count the lines of each color."""
     (found,) = (each for each in figure.axes[0].collections if isinstance(each, LineCollection))
     return Counter(to_hex(color) for color in np.asarray(found.get_colors()))
 
@@ -85,7 +85,7 @@ def cells(figure: Figure) -> list[str]:
 
 
 def said(figure: Figure) -> str:
-    """What stands above the tree, on one line."""
+    """Return the texts above the tree on one line."""
     return " ".join(text.get_text() for text in figure.texts)
 
 
@@ -105,7 +105,7 @@ def test_each_value_that_is_combined_has_a_line_to_its_result(theme: Theme) -> N
     assert lines(figure) == {PALETTES[theme].muted: 32 + 16 + 8 + 4 + 2}
     assert list(Counter(height for _, height in dots(figure)).values()) == [16, 8, 4, 2, 1]
     assert cells(figure) == list(number_colors(32, theme))
-    # Of one warp: registers, lanes; of both: stored, loaded and combined.
+    # Lines of one warp: registers, then lanes. Lines of both warps: stored, then loaded and combined.
     four = reduction_tree(reduction.tree(FOUR), theme=theme)
     assert lines(four).total() == 32 + (32 + 16 + 8 + 4 + 2) + 2 + 2
     assert cells(four) == [color for color in number_colors(32, theme) for _ in range(4)]
@@ -113,7 +113,7 @@ def test_each_value_that_is_combined_has_a_line_to_its_result(theme: Theme) -> N
 
 def test_a_result_stands_in_the_column_of_the_first_lane_that_has_it() -> None:
     figure = reduction_tree(reduction.tree(SIXTEEN), 3)
-    # Row 3 is in the upper half of warp 1's lanes.
+    # The upper half of the lanes of warp 1 holds row 3.
     assert {str(lane) for lane in range(16, 32)} <= texts(figure)
     assert cells(figure)[::4] == list(number_colors(32)[16:])
     columns = sorted({across for across, _ in dots(figure)})
@@ -123,14 +123,14 @@ def test_a_result_stands_in_the_column_of_the_first_lane_that_has_it() -> None:
     assert [results[columns[lane]] for lane in (0, 1, 2, 4, 8)] == [5, 4, 3, 2, 1]
 
 
-def test_elements_have_their_numbers_where_there_is_room_else_it_is_said() -> None:
+def test_elements_are_numbered_where_they_fit_as_the_figure_says() -> None:
     assert {"0", "63"} <= texts(reduction_tree(reduction.tree(SIXTEEN)))
     assert {"0", "127"} <= texts(reduction_tree(reduction.tree(FOUR)))
     assert "no room for the numbers" in said(reduction_tree(reduction.tree(LONG)))
     assert "no room" not in said(reduction_tree(reduction.tree(FOUR)))
 
 
-def test_what_is_folded_is_said() -> None:
+def test_the_figure_says_which_warps_and_elements_are_folded() -> None:
     long = reduction_tree(reduction.tree(LONG))
     assert "of 8 warps, warp 0 is drawn lane by lane" in said(long)
     assert "of 16 elements a lane the first 7 are drawn" in said(long).replace("\n", " ")
@@ -199,7 +199,7 @@ def test_the_widget_steps_through_stages() -> None:
 
 
 @pytest.mark.parametrize("theme", THEMES)
-def test_the_stage_that_is_chosen_stands_out_and_later_ones_are_pale(theme: Theme) -> None:
+def test_the_chosen_stage_is_highlighted_and_later_ones_are_pale(theme: Theme) -> None:
     widget = ReductionTreeWidget(reduction.tree(FOUR))
     widget.stage.value = 2
     palette = PALETTES[theme]
@@ -208,7 +208,7 @@ def test_the_stage_that_is_chosen_stands_out_and_later_ones_are_pale(theme: Them
     assert colors == {palette.muted: 32, palette.series[1]: 32, pale: 16 + 8 + 4 + 2 + 4}
     assert contrast(pale, palette.background) < contrast(palette.muted, palette.background) / 2
     widget.stage.value = 7
-    # The stage in which warps meet begins with what they store.
+    # The stage across warps begins with their stores.
     assert lines(widget.draw(theme).figure)[palette.series[1]] == 4
 
 
@@ -226,7 +226,7 @@ def test_the_widget_goes_to_other_rows() -> None:
     assert ReductionTreeWidget(reduction.tree(COLUMN)).stage.disabled
 
 
-def test_an_unopened_notebook_shows_the_picture_and_its_description() -> None:
+def test_the_mime_bundle_has_the_picture_and_its_description() -> None:
     tree = reduction.tree(FOUR)
     widget = ReductionTreeWidget(tree, theme="dark")
     data, metadata = widget._repr_mimebundle_()
@@ -236,20 +236,20 @@ def test_an_unopened_notebook_shows_the_picture_and_its_description() -> None:
 
 
 @pytest.mark.parametrize("function", [reduction_tree, describe_reduction_tree, ReductionTreeWidget])
-@pytest.mark.parametrize("wrong", [None, FOUR, "tree"])
-def test_what_is_no_tree_is_refused(function: Any, wrong: Any) -> None:
+@pytest.mark.parametrize("wrong", [None, FOUR, "tree"], ids=["None", "a layout", "a str"])
+def test_only_a_tree_is_accepted(function: Any, wrong: Any) -> None:
     with pytest.raises(ArgumentTypeError, match=r"tree: got .*lens\.reduction\.tree"):
         function(wrong)
 
 
 @pytest.mark.parametrize("function", [reduction_tree, describe_reduction_tree])
 @pytest.mark.parametrize("wrong", [4, -1, None, "0", 1.0])
-def test_what_is_no_row_is_refused(function: Any, wrong: Any) -> None:
+def test_only_an_existing_row_is_accepted(function: Any, wrong: Any) -> None:
     with pytest.raises((ArgumentTypeError, InvalidArgumentError), match=r"row: got .* from 0 to 3"):
         function(reduction.tree(FOUR), wrong)
 
 
 @pytest.mark.parametrize("function", [reduction_tree, ReductionTreeWidget])
-def test_an_unknown_theme_is_refused(function: Any) -> None:
+def test_an_unknown_theme_raises(function: Any) -> None:
     with pytest.raises(UnknownNameError, match="theme"):
         function(reduction.tree(LINE), theme="blue")

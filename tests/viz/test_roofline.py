@@ -26,7 +26,7 @@ MakePoint = Callable[..., Point]
 
 
 def markers(figure: Figure) -> list[Line2D]:
-    """The series of measured points: ridge points are diamonds, own kernels stars."""
+    """Return the series of measured points; ridge points are diamonds, own kernels stars."""
     return [line for line in figure.axes[0].get_lines() if line.get_marker() not in ("None", "D")]
 
 
@@ -61,7 +61,7 @@ def test_roofs_and_ridges_are_named_with_their_values(ceilings: Ceilings) -> Non
     assert {"bf16 710 TFLOP/s", "fp16 700 TFLOP/s", "tf32 400 TFLOP/s", "fp32 51 TFLOP/s"} <= written
     assert "best vendor rate seen" in written
     assert "memory bandwidth 4.25 TB/s" in written
-    # fp16's and bf16's lie on the same pixels: they share a text.
+    # The ridges of fp16 and bf16 lie on the same pixels: they share a text.
     assert {"ridge fp32 12 FLOP/byte", "ridge fp16 165, bf16 167 FLOP/byte"} <= written
 
 
@@ -148,15 +148,13 @@ def test_the_reader_s_own_kernels_are_stars_and_always_labeled(
 @pytest.mark.parametrize(
     ("matrix", "points_of"),
     [
-        ({"fp16": 7e14}, []),  # no points
-        ({}, [{"dtype": "int32"}]),  # no compute roof at all
-        ({"fp16": 7e14}, [{"dtype": "int32"}]),  # a point without a roof of its dtype
-        (
-            {"fp16": 7e14},
-            [{"flops": 1, "seconds": 1.0}, {"flops": 10**20, "bytes": 10**9}],
-        ),  # 20 decades apart
+        ({"fp16": 7e14}, []),
+        ({}, [{"dtype": "int32"}]),
+        ({"fp16": 7e14}, [{"dtype": "int32"}]),
+        ({"fp16": 7e14}, [{"flops": 1, "seconds": 1.0}, {"flops": 10**20, "bytes": 10**9}]),
         ({"fp8": 1e15, "fp16": 9.9e14, "bf16": 9.8e14, "tf32": 5e14, "fp32": 6e13, "fp64": 5.9e13}, [{}]),
     ],
+    ids=["no points", "no compute roof", "no roof of the dtype", "20 decades apart", "six roofs"],
 )
 def test_unusual_data_still_gives_a_readable_picture(
     make_point: MakePoint, matrix: dict[str, float], points_of: list[dict[str, object]]
@@ -169,7 +167,7 @@ def test_unusual_data_still_gives_a_readable_picture(
         assert sum(len(np.asarray(line.get_xdata())) for line in markers(figure)) == len(drawn)
 
 
-def test_what_has_no_flops_is_counted_not_drawn(ceilings: Ceilings, make_point: MakePoint) -> None:
+def test_points_without_flops_are_counted_not_drawn(ceilings: Ceilings, make_point: MakePoint) -> None:
     copy = make_point(op="clone", flops=0)
     figure = roofline_figure(ceilings, [copy])
     assert markers(figure) == []
@@ -196,7 +194,7 @@ def test_the_description_is_one_sentence_with_the_facts(ceilings: Ceilings, poin
     assert "tf32" not in describe(ceilings, points, dtype="fp16")
 
 
-def test_bad_arguments_are_named(ceilings: Ceilings, points: list[Point]) -> None:
+def test_errors_name_the_wrong_argument(ceilings: Ceilings, points: list[Point]) -> None:
     draw: list[Callable[..., object]] = [roofline_figure, bandwidth_figure, describe, describe_bandwidth]
     for function in draw:
         with pytest.raises(ArgumentTypeError, match="ceilings: got None"):
@@ -224,7 +222,7 @@ def test_bad_arguments_are_named(ceilings: Ceilings, points: list[Point]) -> Non
             figure(ceilings, points, title=3)  # type: ignore[arg-type] # that is the mistake
 
 
-def test_what_lies_off_any_axis_is_refused(ceilings: Ceilings, make_point: MakePoint) -> None:
+def test_points_and_roofs_off_any_axis_raise(ceilings: Ceilings, make_point: MakePoint) -> None:
     for far in ({"seconds": 1e-320}, {"flops": 1, "bytes": 10**60}, {"bytes": 10**300}):
         for draw in (roofline_figure, bandwidth_figure, describe, describe_bandwidth):
             with pytest.raises(InvalidArgumentError, match=r"points\[1\].*check the units"):
@@ -236,7 +234,9 @@ def test_what_lies_off_any_axis_is_refused(ceilings: Ceilings, make_point: MakeP
 
 
 @pytest.mark.parametrize(
-    "device", ["AMD Instinct MI300X, a partition of a virtual machine " * 4, "a $\\frac{ $ b"]
+    "device",
+    ["AMD Instinct MI300X, a partition of a virtual machine " * 4, "a $\\frac{ $ b"],
+    ids=["long", "markup"],
 )
 def test_a_strange_device_name_leaves_the_figure_readable(device: str, make_point: MakePoint) -> None:
     ceilings = Ceilings(4.2e12, {"fp16": 7e14}, device, "2026-11-21", recorded=True)
@@ -248,14 +248,14 @@ def test_a_strange_device_name_leaves_the_figure_readable(device: str, make_poin
     assert "2026-11-21" in caption(figure)
 
 
-def test_whole_numbers_beyond_64_bits_are_drawn(ceilings: Ceilings, make_point: MakePoint) -> None:
+def test_integers_beyond_64_bits_are_drawn(ceilings: Ceilings, make_point: MakePoint) -> None:
     huge = make_point(flops=10**21, bytes=10**21, seconds=1.0)
     assert figure_png(bandwidth_figure(ceilings, [huge]))
     assert figure_png(roofline_figure(ceilings, [huge]))
 
 
 def crowd(make_point: MakePoint, dtypes: list[str]) -> tuple[Ceilings, list[Point]]:
-    """Of twelve providers, eleven operators, four devices; and thirty kernels of one's own at one place."""
+    """Make points of 12 providers, 11 operators and 4 devices, and 30 own kernels at one place."""
     chosen = random.Random(3)
     roofs = Ceilings(
         4e12, {name: 1e12 * 1.9**i for i, name in enumerate(dtypes)}, "some GPU", "2026-01-31", True
@@ -288,7 +288,7 @@ def crowd(make_point: MakePoint, dtypes: list[str]) -> tuple[Ceilings, list[Poin
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_a_crowd_overlaps_nowhere_and_says_what_had_no_room(make_point: MakePoint, theme: str) -> None:
+def test_a_crowded_figure_has_no_overlap_and_counts_omitted_labels(make_point: MakePoint, theme: str) -> None:
     dtypes = [f"dtype{index}" for index in range(11)]
     roofs, points = crowd(make_point, dtypes)
     for figure in (
@@ -299,7 +299,9 @@ def test_a_crowd_overlaps_nowhere_and_says_what_had_no_room(make_point: MakePoin
         assert outside(figure) == []
         written = texts(figure)
         labels = {point.label for point in points}
-        missing = len(labels) - len(labels & written)  # each has a series of its own, but all of mine are one
+        missing = len(labels) - len(
+            labels & written
+        )  # each point has a series of its own, all own kernels share one
         ridges = sum(text.startswith("ridge") for text in written)
         if figure.axes[0].get_xlabel() == "bytes moved":
             assert f"{missing} labels had no room." in caption(figure)
@@ -334,7 +336,7 @@ def test_many_ridges_side_by_side_are_summed_up(step: float) -> None:
         assert "ridges 25 to 31.1" in texts(figure)
 
 
-def test_a_ridge_s_text_makes_way_for_points_along_it(ceilings: Ceilings, make_point: MakePoint) -> None:
+def test_the_text_of_a_ridge_is_left_out_where_points_lie(ceilings: Ceilings, make_point: MakePoint) -> None:
     low = [make_point(f"p{n}", flops=165 * 10**9, bytes=10**9, seconds=0.165 * 4**n) for n in range(4)]
     written = texts(roofline_figure(ceilings, low))
     assert "ridge fp16 165, bf16 167 FLOP/byte" not in written
@@ -352,7 +354,7 @@ def test_the_legend_names_only_the_looks_that_are_shown(ceilings: Ceilings, make
 CHINESE = {"provider": "寒武纪", "op": "矩阵乘法", "label": "大小 2^12", "device": "思元五九零" * 20}
 
 
-def test_what_no_font_can_write_is_spelled_out_and_kept_in_the_description(make_point: MakePoint) -> None:
+def test_characters_without_a_glyph_are_escaped_in_the_figure_only(make_point: MakePoint) -> None:
     roofs = Ceilings(4e12, {"fp16": 7e14, "半精度": 3e14}, CHINESE["device"], "2026-11-21", recorded=True)
     points = [make_point(**CHINESE), make_point("x\ny 🚀", provider=YOUR_KERNEL, dtype="半精度")]
     for figure in (roofline_figure(roofs, points), bandwidth_figure(roofs, points)):
@@ -379,7 +381,7 @@ def test_a_long_title_is_cut_before_the_margin(ceilings: Ceilings, points: list[
     assert "short" in texts(roofline_figure(ceilings, points, title="short"))
 
 
-def test_the_descriptions_say_what_is_drawn_and_what_is_not(
+def test_the_descriptions_say_what_is_drawn_and_what_is_left_out(
     ceilings: Ceilings, make_point: MakePoint
 ) -> None:
     copy = make_point("2^28", op="clone", flops=0, bytes=2**31, seconds=6e-4)
@@ -393,7 +395,7 @@ def test_the_descriptions_say_what_is_drawn_and_what_is_not(
 
 
 @pytest.mark.parametrize("slower", [0.1, 0.2, 0.5, 0.9, 0.999, 1.0, 1.1, 10, 1e4])
-def test_a_line_s_name_stays_in_the_axes_or_is_said_to_be_missing(
+def test_the_name_of_a_line_stays_in_the_axes_or_is_counted_as_omitted(
     ceilings: Ceilings, make_point: MakePoint, slower: float
 ) -> None:
     point = make_point(bytes=10**7, seconds=slower * 10**7 / ceilings.bandwidth)
@@ -407,10 +409,10 @@ def test_a_line_s_name_stays_in_the_axes_or_is_said_to_be_missing(
     assert len(dotted) - bool(named) == ("1 label had no room." in caption(figure))
 
 
-def test_a_day_that_is_not_known_is_left_out(ceilings: Ceilings, make_point: MakePoint) -> None:
+def test_an_unknown_date_is_left_out(ceilings: Ceilings, make_point: MakePoint) -> None:
     text = caption(roofline_figure(ceilings, [make_point(when="")]))
     assert text.endswith("Points recorded on NVIDIA H200.")
 
 
-def test_an_operator_that_is_not_known_has_its_row(ceilings: Ceilings, make_point: MakePoint) -> None:
+def test_an_unknown_operator_has_a_row_in_the_legend(ceilings: Ceilings, make_point: MakePoint) -> None:
     assert "not known" in texts(roofline_figure(ceilings, [make_point(op="")]))

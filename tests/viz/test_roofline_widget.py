@@ -23,7 +23,7 @@ def widget(ceilings: Ceilings, points: list[Point]) -> RooflineWidget:
     return RooflineWidget((ceilings, points))
 
 
-def test_it_starts_as_the_static_figure(
+def test_the_widget_starts_as_the_static_figure(
     widget: RooflineWidget, ceilings: Ceilings, points: list[Point]
 ) -> None:
     assert widget.picture.png == figure_png(roofline_figure(ceilings, points))
@@ -91,7 +91,7 @@ def test_impossible_numbers_are_refused_inside_the_widget(
     assert widget.picture is good
 
 
-def test_points_are_added_from_python_measured_or_made(
+def test_points_and_functions_that_measure_them_can_be_added(
     widget: RooflineWidget, ceilings: Ceilings, points: list[Point], make_point: MakePoint
 ) -> None:
     mine = make_point("mine", provider="a lesson's cell", op="", recorded=False)
@@ -104,7 +104,7 @@ def test_points_are_added_from_python_measured_or_made(
     assert RooflineWidget((ceilings, points), add=mine).facts == widget.facts[:2]
 
 
-def test_a_point_that_is_none_is_refused(widget: RooflineWidget) -> None:
+def test_only_a_point_can_be_added(widget: RooflineWidget) -> None:
     with pytest.raises(ArgumentTypeError, match="point: got 'fast'"):
         widget.add("fast")  # type: ignore[arg-type] # that is the mistake
     with pytest.raises(ArgumentTypeError, match="point: got None"):
@@ -112,7 +112,7 @@ def test_a_point_that_is_none_is_refused(widget: RooflineWidget) -> None:
     assert len(widget.facts) == 1
 
 
-def test_live_and_recorded_are_read_when_chosen_and_once(
+def test_each_source_is_read_once_when_it_is_chosen(
     ceilings: Ceilings, points: list[Point], make_point: MakePoint
 ) -> None:
     calls = []
@@ -136,7 +136,7 @@ def test_live_and_recorded_are_read_when_chosen_and_once(
     assert calls == ["live"]
 
 
-def test_a_source_that_fails_says_why_and_the_choice_goes_back(
+def test_an_error_of_a_source_is_shown_and_the_choice_is_undone(
     ceilings: Ceilings, points: list[Point]
 ) -> None:
     def live() -> tuple[Ceilings, list[Point]]:
@@ -152,7 +152,7 @@ def test_a_source_that_fails_says_why_and_the_choice_goes_back(
     assert widget.error == ""
 
 
-def test_the_source_is_chosen_only_where_there_is_a_choice(
+def test_the_source_control_is_shown_only_for_several_sources(
     ceilings: Ceilings, widget: RooflineWidget
 ) -> None:
     both = RooflineWidget({"recorded": (ceilings, []), "live": (ceilings, [])})
@@ -171,7 +171,7 @@ def test_roofs_without_points_can_be_shown_and_added_to(ceilings: Ceilings, make
     assert len(widget.facts) == 2
 
 
-def test_data_of_the_wrong_kind_is_refused(ceilings: Ceilings) -> None:
+def test_errors_name_the_wrong_argument(ceilings: Ceilings) -> None:
     with pytest.raises(ArgumentTypeError, match=r"load: got Ceilings\("):
         RooflineWidget(ceilings)  # type: ignore[arg-type] # that is the mistake
     with pytest.raises(ArgumentTypeError, match="ceilings: got None"):
@@ -190,7 +190,7 @@ def test_data_of_the_wrong_kind_is_refused(ceilings: Ceilings) -> None:
             RooflineWidget(wrong)
 
 
-def test_a_point_off_any_axis_is_refused_and_the_picture_stays(
+def test_a_point_off_any_axis_raises_and_the_picture_stays(
     widget: RooflineWidget, make_point: MakePoint
 ) -> None:
     good = widget.picture

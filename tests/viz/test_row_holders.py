@@ -1,4 +1,4 @@
-"""Who holds a row: each lane has its row's number and color, and those that share row 0 have a frame."""
+"""The lanes that hold a row: each has its row's number and color, and those that share row 0 a frame."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from workbench.viz.layouts.row_holders import describe_row_holders, row_holders_
 
 
 def powers(least: int, count: int, dimension: int) -> tuple[tuple[int, int], ...]:
-    """So many bits along a dimension, from `least` on."""
+    """Return `count` bases along a dimension: `least` and its doublings."""
     steps = [least << bit for bit in range(count)]
     return tuple((step, 0) if dimension == 0 else (0, step) for step in steps)
 
@@ -37,7 +37,7 @@ NOTES = {"warp": "5 shuffles"}
 
 
 def frames(figure: Figure) -> list[list[tuple[float, float, float]]]:
-    """For each grid, lane, warp and number of lanes of every frame."""
+    """Return lane, warp and number of lanes of every frame, a list for each grid."""
     return [
         [(p.get_x(), p.get_y(), p.get_width()) for p in axes.patches if isinstance(p, Rectangle)]
         for axes in figure.axes
@@ -55,7 +55,7 @@ def test_each_lane_has_the_number_of_its_row() -> None:
     assert numbers(figure, 2) == ["0"] * 128
 
 
-def test_who_shares_row_0_has_a_frame() -> None:
+def test_lanes_that_share_row_0_have_a_frame() -> None:
     assert frames(row_holders_figure(ALL)) == [
         [(0, 0, 1)], [(0, 0, 32)], [(0, warp, 32) for warp in range(4)],
     ]  # fmt: skip
@@ -69,7 +69,7 @@ def test_colors_are_those_of_the_rows(theme: Theme) -> None:
     assert [[to_hex(color) for color in warp] for warp in image] == [[colors[w]] * 32 for w in range(4)]
 
 
-def test_what_is_said_counts() -> None:
+def test_the_description_gives_the_counts() -> None:
     said = describe_row_holders(ALL, NOTES)
     assert "thread: a tile of 128 × 16, a row in 1 warp × 1 lane × 16 registers, 1 row a lane;" in said
     assert "a row in 1 warp × 32 lanes × 8 registers, 2 rows a lane, 5 shuffles;" in said
@@ -81,14 +81,18 @@ def test_what_is_said_counts() -> None:
     )
 
 
-@pytest.mark.parametrize("layouts", [ALL, {"wave": OF_64_LANES}, {"a name $_$" * 30: BY_BLOCK}])
+@pytest.mark.parametrize(
+    "layouts",
+    [ALL, {"wave": OF_64_LANES}, {"a name $_$" * 30: BY_BLOCK}],
+    ids=["three levels", "64 lanes", "long name"],
+)
 def test_texts_neither_overlap_nor_leave_the_figure(layouts: dict[str, Layout]) -> None:
     figure = row_holders_figure(layouts)
     assert overlaps(figure) == []
     assert outside(figure) == []
 
 
-def test_numbers_without_room_are_left_out() -> None:
+def test_row_numbers_that_do_not_fit_are_left_out() -> None:
     assert numbers(row_holders_figure({"wave": OF_64_LANES}), 0) == []
 
 
@@ -103,7 +107,7 @@ def test_numbers_without_room_are_left_out() -> None:
         ({"cube": CUBE}, None, InvalidArgumentError, "a tile of 3 dimensions in 2 warps"),
     ],
 )
-def test_bad_arguments_are_named(layouts: Any, notes: Any, error: type[Exception], said: str) -> None:
+def test_errors_name_the_wrong_argument(layouts: Any, notes: Any, error: type[Exception], said: str) -> None:
     for function in (row_holders_figure, describe_row_holders):
         with pytest.raises(error, match=said):
             function(layouts, notes)

@@ -1,4 +1,4 @@
-"""The stepper of the online softmax: bars where the scores are, the state in figures and in words."""
+"""The stepper of the online softmax: scores as bars, and the state in numbers and in words."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from workbench.viz.base.style import PALETTES, THEMES, Theme, figure_png
 from workbench.viz.numerics.softmax_stepper import SoftmaxStepperWidget, describe_softmax_steps, softmax_steps
 
 INF, NAN = float("inf"), float("nan")
-# Rises in the second block and stays in the third, which is ragged.
+# The maximum rises in the second block and stays in the third, which is ragged.
 ROW = [0.0, 1.0, -1.0, 0.5, 3.0, 2.0, 0.0, 1.0, 2.5, 1.5]
 
 
@@ -66,7 +66,7 @@ def hard(name: str) -> OnlineSoftmax:
 
 
 def bars(figure: Figure, panel: int) -> list[tuple[str, list[tuple[int, float]]]]:
-    """Of each layer of bars: its color, and the score and the height of each bar."""
+    """Return each layer of bars: its color, and the score and height of each bar."""
     found = []
     for layer in figure.axes[panel].collections:
         if isinstance(layer, PolyCollection):
@@ -77,19 +77,19 @@ def bars(figure: Figure, panel: int) -> list[tuple[str, list[tuple[int, float]]]
 
 
 def table(figure: Figure, name: str) -> str:
-    """The value beside a name in the tables below the panels."""
+    """Return the value beside a name in the tables below the panels."""
     written = [text.get_text() for text in figure.texts]
     return str(written[written.index(name) + 1])
 
 
 def legend(axes: Axes) -> list[str]:
-    """The texts of a panel's legend."""
+    """Return the texts of a panel's legend."""
     found = axes.get_legend()
     return [text.get_text() for text in found.get_texts()] if found else []
 
 
 @pytest.mark.parametrize("theme", THEMES)
-def test_each_score_is_a_bar_and_this_block_stands_out(theme: Theme) -> None:
+def test_each_score_is_a_bar_and_the_current_block_is_highlighted(theme: Theme) -> None:
     layers = bars(softmax_steps(row_in_blocks_of(4), 1, theme=theme), 0)
     assert dict(bar for _, tops in layers for bar in tops) == pytest.approx(dict(enumerate(ROW)))
     this = dict(layers)[PALETTES[theme].series[1]]
@@ -97,7 +97,7 @@ def test_each_score_is_a_bar_and_this_block_stands_out(theme: Theme) -> None:
     assert len({color for color, _ in layers}) == 3
 
 
-def test_weights_are_drawn_as_they_count_now_and_before_the_rescale() -> None:
+def test_weights_are_drawn_before_and_after_the_rescale() -> None:
     steps = row_in_blocks_of(4)
     before, earlier, this = (tops for _, tops in bars(softmax_steps(steps, 1), 1))
     assert [height for _, height in before] == pytest.approx(steps.weights(0))
@@ -129,7 +129,7 @@ def test_the_tables_say_what_the_block_does_to_the_state() -> None:
     assert table(softmax_steps(row_in_blocks_of(4), 0), "rescale") == "exp(−∞ − 1) = 0"
 
 
-def test_without_a_number_the_last_block_is_shown() -> None:
+def test_the_last_block_is_shown_by_default() -> None:
     steps = row_in_blocks_of(4)
     assert describe_softmax_steps(steps) == describe_softmax_steps(steps, 2)
     assert figure_png(softmax_steps(steps)) == figure_png(softmax_steps(steps, 2))
@@ -146,13 +146,13 @@ def test_without_a_number_the_last_block_is_shown() -> None:
         ("infinity and NaN", "NaN: a score is NaN"),
     ],
 )
-def test_what_is_wrong_with_the_naive_sum_is_said(name: str, said: str) -> None:
+def test_the_figure_explains_what_is_wrong_with_the_naive_sum(name: str, said: str) -> None:
     steps = hard(name)
     assert table(softmax_steps(steps), "sum of exp(x)") == said
     assert said in describe_softmax_steps(steps)
 
 
-def test_an_infinite_score_is_no_overflow() -> None:
+def test_an_infinite_score_is_not_called_overflow() -> None:
     steps = made([1.0, INF])
     assert table(softmax_steps(steps), "sum of exp(x)") == "∞: a score is ∞"
     assert (
@@ -171,7 +171,7 @@ def test_the_description_says_what_happens_to_the_maximum() -> None:
     assert "No maximum is subtracted." in describe_softmax_steps(hard("nothing subtracted"))
 
 
-def test_what_is_no_number_has_a_mark_of_its_own() -> None:
+def test_infinities_and_nan_have_marks_of_their_own() -> None:
     scores, weights = softmax_steps(hard("infinity and NaN"), 1).axes
     marks = {str(line.get_marker()): np.asarray(line.get_xdata()).tolist() for line in scores.lines}
     assert marks == {"^": [1], "x": [2], "v": [3]}
@@ -179,7 +179,7 @@ def test_what_is_no_number_has_a_mark_of_its_own() -> None:
     assert legend(weights) == ["NaN"]
 
 
-def test_of_a_long_row_the_largest_neighbors_are_shown() -> None:
+def test_a_long_row_shows_the_largest_score_of_each_column() -> None:
     steps = hard("long")
     figure = softmax_steps(steps)
     layers = bars(figure, 0)
@@ -227,7 +227,7 @@ def test_moving_the_slider_and_the_buttons_changes_picture_and_facts() -> None:
     assert widget.error == ""
 
 
-def test_another_block_size_goes_over_the_row_anew_once() -> None:
+def test_each_block_size_is_computed_once() -> None:
     asked: list[int] = []
 
     def make(block: int) -> OnlineSoftmax:
@@ -247,7 +247,7 @@ def test_another_block_size_goes_over_the_row_anew_once() -> None:
     assert widget.error == ""
 
 
-def test_an_error_of_the_function_is_said_and_the_picture_stays() -> None:
+def test_an_error_of_the_function_is_shown_and_the_picture_stays() -> None:
     def make(block: int) -> OnlineSoftmax:
         if block == 8:
             raise InvalidArgumentError("block", "got 8", "Take another.")
@@ -262,7 +262,7 @@ def test_an_error_of_the_function_is_said_and_the_picture_stays() -> None:
     assert widget.error == ""
 
 
-def test_the_widget_shows_itself_as_a_picture_too() -> None:
+def test_the_mime_bundle_has_the_picture_and_its_description() -> None:
     widget = SoftmaxStepperWidget(row_in_blocks_of(4), theme="dark")
     widget.at.value = 1
     data, metadata = widget._repr_mimebundle_()
@@ -273,7 +273,7 @@ def test_the_widget_shows_itself_as_a_picture_too() -> None:
 
 
 @pytest.mark.parametrize("function", [softmax_steps, describe_softmax_steps])
-def test_bad_arguments_are_named(function: Callable[..., object]) -> None:
+def test_errors_name_the_wrong_argument(function: Callable[..., object]) -> None:
     with pytest.raises(ArgumentTypeError, match=r"steps: got None.*lens\.online_softmax\.steps"):
         function(None)
     for wrong, error in ((3, InvalidArgumentError), (-1, InvalidArgumentError), (1.0, ArgumentTypeError)):
@@ -294,11 +294,13 @@ def test_bad_arguments_are_named(function: Callable[..., object]) -> None:
         (row_in_blocks_of, {"blocks": [4], "theme": "blue"}, "theme: 'blue'"),
     ],
 )
-def test_bad_arguments_of_the_widget_are_named(steps: Any, options: dict[str, Any], message: str) -> None:
+def test_errors_of_the_widget_name_the_wrong_argument(
+    steps: Any, options: dict[str, Any], message: str
+) -> None:
     with pytest.raises((ArgumentTypeError, InvalidArgumentError, UnknownNameError), match=message):
         SoftmaxStepperWidget(steps, **options)
 
 
-def test_steps_that_are_made_already_take_no_block_sizes() -> None:
+def test_block_sizes_beside_finished_steps_raise() -> None:
     with pytest.raises(InvalidArgumentError, match=r"blocks: got \[2\].*Leave them out"):
         SoftmaxStepperWidget(row_in_blocks_of(4), blocks=[2])

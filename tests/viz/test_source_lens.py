@@ -1,4 +1,4 @@
-"""The source lens: what a line did, where its values lie and what it became, of a real kernel."""
+"""The source lens of a real kernel: each line's accesses, layouts and instructions."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def product_kernel(a_pointer, b_pointer, c_pointer, m, n, k, TILE: tl.constexpr)
 
 @dataclass(frozen=True)
 class Seen:
-    """One step as the lenses see it."""
+    """Trace, compiled code and source of one step."""
 
     trace: StepTrace
     compiled: dict[str, CompiledStep]
@@ -86,7 +86,7 @@ def layout_of(tensor: TensorLayout, target: str) -> Layout | SharedLayout | None
 
 
 def line_of(seen: Seen, text: str) -> int:
-    """The place of the first line with that text, all functions' lines counted from 0."""
+    """Return the number of the first line with that text; lines of all functions are counted from 0."""
     lines = [line for function in seen.source for line in function.text.splitlines()]
     return next(number for number, line in enumerate(lines) if text in line)
 
@@ -97,12 +97,12 @@ def facts_at(widget: SourceLensWidget, seen: Seen, text: str) -> str:
 
 
 def bars(figure: Figure) -> list[float]:
-    """The widths of the bars, from the top."""
+    """Return the widths of the bars, from the top."""
     patches = [patch for patch in figure.axes[0].patches if isinstance(patch, Rectangle)]
     return [patch.get_width() for patch in patches]
 
 
-def test_a_load_is_told_by_bytes_and_how_often_each_is_read(seen: Seen) -> None:
+def test_facts_of_a_load_give_its_bytes_and_how_often_each_is_read(seen: Seen) -> None:
     said = facts_at(SourceLensWidget(*seen.all), seen, "a = tl.load")
     # 9 programs in two steps; of 3 x 16 rows 8 are masked off; each of 3 columns of programs reads all of a.
     assert "load a_pointer. 16 × 16 float16, 18 times by 9 programs." in said
@@ -110,7 +110,7 @@ def test_a_load_is_told_by_bytes_and_how_often_each_is_read(seen: Seen) -> None:
     assert "16.7% masked off" in said
 
 
-def test_a_dot_is_told_by_its_flops_and_matrix_instructions(seen: Seen) -> None:
+def test_facts_of_a_dot_give_its_flops_and_matrix_instructions(seen: Seen) -> None:
     said = facts_at(SourceLensWidget(*seen.all), seen, "total = tl.dot")
     assert f"dot. 16 × 16 × 16, 18 times by 9 programs. {18 * 2 * 16**3:,} FLOPs" in said
     for name, step in seen.compiled.items():
@@ -122,7 +122,7 @@ def test_a_dot_is_told_by_its_flops_and_matrix_instructions(seen: Seen) -> None:
         assert {"sm_90": "nvidia_mma", "gfx942": "amd_mfma"}[name] in told.partition("layouts: ")[2]
 
 
-def test_a_line_that_calls_a_tile_operator_counts_what_that_does(seen: Seen) -> None:
+def test_a_line_that_calls_a_tile_operator_includes_its_accesses(seen: Seen) -> None:
     widget = SourceLensWidget(*seen.all)
     caller, inside = facts_at(widget, seen, "transfer.store("), facts_at(widget, seen, "tl.store(pointer")
     written = f"store c_pointer. 16 × 16 float16, 9 times by 9 programs. {M * N * 2:,} B asked for"
@@ -133,18 +133,18 @@ def test_a_line_that_calls_a_tile_operator_counts_what_that_does(seen: Seen) -> 
     assert inside.startswith("store, line ")
 
 
-def test_all_lines_of_a_statement_are_one(seen: Seen) -> None:
-    """The interpreter puts a call on its first line, the compiler this one on that of the last argument."""
+def test_lines_of_one_statement_are_merged(seen: Seen) -> None:
+    """The interpreter gives a call its first line; the compiler gives this one the last argument's line."""
     first = line_of(seen, "transfer.store(")
     lines = {each.line - seen.source[0].line for each in seen.compiled["sm_90"].instructions}
-    assert first + 1 in lines  # else this test shows nothing
+    assert first + 1 in lines  # otherwise this test would prove nothing
     widget = SourceLensWidget(*seen.all)
     said = facts_at(widget, seen, "transfer.store(")
     assert facts_at(widget, seen, "c_pointer, rows") == said
     scene = widget.canvas.scene
     assert scene["firsts"][first : first + 4] == [first, first, first, first + 3]
     assert scene["targets"][0]["lineInstructions"][first + 1] == []
-    # A head of several lines; a body is not part of it, and the lines of a definition stay by themselves.
+    # The condition of an `if` is merged, its body is not; lines of a definition stay separate.
     text = "def product_kernel(\n    a\n):\n    if (a\n            > 1):\n        b = 1\n    return a\n"
     source = [SimpleNamespace(name="product_kernel", file="", line=1, text=text)]
     assert SourceLensWidget(seen.trace, seen.compiled, source).canvas.scene["firsts"] == [0, 1, 2, 3, 3, 5, 6]
@@ -158,7 +158,7 @@ def test_amd_is_marked_as_compiled_and_not_run(seen: Seen) -> None:
     assert any("gfx942: compiled, not run." in text for text in texts(source_lens(*seen.all)))
 
 
-def test_products_that_wait_for_one_another_are_a_note(seen: Seen) -> None:
+def test_serialized_wgmma_is_noted(seen: Seen) -> None:
     said = "wgmma is serialized due to ill formed pipeline stage"
     serialized = replace(seen.compiled["sm_90"], serialized_wgmma="ill formed pipeline stage")
     widget = SourceLensWidget(seen.trace, {"sm_90": serialized}, seen.source)
@@ -174,7 +174,7 @@ def test_the_line_that_moves_most_is_selected_first(seen: Seen) -> None:
         widget.step = 10_000
 
 
-def test_the_browser_gets_the_text_and_what_each_line_did_and_became(seen: Seen) -> None:
+def test_the_browser_gets_text_accesses_and_instructions_of_each_line(seen: Seen) -> None:
     scene = SourceLensWidget(*seen.all).canvas.scene
     kernel, store = scene["functions"]
     assert kernel["lines"] == seen.source[0].text.splitlines()
@@ -194,7 +194,7 @@ def test_the_browser_gets_the_text_and_what_each_line_did_and_became(seen: Seen)
         assert any(title.startswith("16 × 16 f16: ") for title in titles)
 
 
-def test_the_small_drawing_shows_where_the_first_program_goes(seen: Seen) -> None:
+def test_the_small_drawing_shows_the_elements_of_the_first_program(seen: Seen) -> None:
     scene = SourceLensWidget(*seen.all).canvas.scene
     (row,) = [row for row in scene["rows"] if row["title"] == "load a_pointer"]
     drawn = np.frombuffer(row["cells"]["bytes"], "uint8").reshape(row["cells"]["shape"])
@@ -204,7 +204,7 @@ def test_the_small_drawing_shows_where_the_first_program_goes(seen: Seen) -> Non
     assert row["caption"] == "a_pointer, 40 × 32: program (0, 0, 0)"
 
 
-def test_layouts_are_drawn_where_someone_says_where_elements_are(seen: Seen) -> None:
+def test_layouts_are_drawn_only_with_a_function_layout_of(seen: Seen) -> None:
     plain = SourceLensWidget(*seen.all).canvas.scene["targets"][0]["layouts"]
     assert {each["picture"] for each in plain} == {None}
     drawn = SourceLensWidget(*seen.all, layout_of=layout_of).canvas.scene["targets"][0]["layouts"]
@@ -217,14 +217,14 @@ def test_layouts_are_drawn_where_someone_says_where_elements_are(seen: Seen) -> 
     assert all(each["picture"] is None for each in drawn if "shared" in each["title"])
 
 
-def test_layouts_of_indices_and_masks_are_told_from_those_of_data(seen: Seen) -> None:
+def test_layouts_of_indices_and_masks_are_marked_as_index(seen: Seen) -> None:
     text = "#ttg.blocked<{...}>"
     line = seen.source[0].line + line_of(seen, "a = tl.load")
 
     def of(operation: str, dtype: str, memory: Literal["register", "shared"] = "register") -> TensorLayout:
         return TensorLayout(operation, line, (), (16,), dtype, memory, text, "blocked")
 
-    # The last one has the layout, shape and type of an index too.
+    # The last load has the layout, shape and dtype of an index.
     tensors = (
         *(of("arith.addi", "i64"), of("arith.cmpi", "i1"), of("tt.addptr", "!tt.ptr<f16>")),
         *(of("tt.load", "i16"), of("ttg.local_alloc", "i32", "shared"), of("arith.addi", "i32")),
@@ -262,7 +262,7 @@ def test_texts_neither_overlap_nor_leave_the_figure(seen: Seen, theme: Theme) ->
     assert outside(wide) == []
 
 
-def test_bars_are_as_long_as_their_share(seen: Seen) -> None:
+def test_bar_lengths_are_proportional_to_bytes(seen: Seen) -> None:
     figure = source_lens(seen.trace, {"sm_90": seen.compiled["sm_90"]}, seen.source)
     widths = bars(figure)
     assert len(set(widths)) > 3
@@ -274,11 +274,11 @@ def test_bars_are_as_long_as_their_share(seen: Seen) -> None:
     )
 
 
-def test_kernel_text_is_drawn_as_it_is(seen: Seen) -> None:
+def test_kernel_text_is_drawn_literally(seen: Seen) -> None:
     assert any("<b>readers</b> of $markup$" in text for text in texts(source_lens(*seen.all)))
 
 
-def test_lines_beyond_the_figure_are_said_to_be_missing(seen: Seen) -> None:
+def test_the_figure_says_how_many_lines_are_not_drawn(seen: Seen) -> None:
     kernel = replace(seen.source[0], text=seen.source[0].text + "    pass\n" * 200)
     figure = source_lens(seen.trace, seen.compiled, [kernel])
     hidden = len(kernel.text.splitlines()) - 110
@@ -327,16 +327,16 @@ def test_targets_are_chosen_and_compiled_when_first_chosen(launch: Launch, seen:
     assert "instructions" not in widget.describe()
 
 
-def test_no_more_than_four_can_be_chosen(seen: Seen) -> None:
+def test_at_most_four_targets_can_be_chosen(seen: Seen) -> None:
     steps = {f"way {number}": seen.compiled["sm_90"] for number in range(6)}
     widget = SourceLensWidget(seen.trace, steps, seen.source, shown=["way 0", "way 1", "way 2", "way 5"])
     assert [box.disabled for box in widget.targets.values()] == [False, False, False, True, True, False]
     widget.targets["way 0"].value = False
     assert not any(box.disabled for box in widget.targets.values())
-    assert widget.canvas.scene["targets"][0]["notes"] == ["sm_90"]  # another name than the target's
+    assert widget.canvas.scene["targets"][0]["notes"] == ["sm_90"]  # the name differs from the target's
 
 
-def test_a_target_that_does_not_compile_says_why_and_the_others_stay(seen: Seen) -> None:
+def test_a_compile_error_is_shown_and_other_targets_stay(seen: Seen) -> None:
     def fails() -> CompiledStep:
         raise KernelError("product_kernel", "no such <instruction>", line=3)
 
@@ -351,7 +351,7 @@ def test_a_target_that_does_not_compile_says_why_and_the_others_stay(seen: Seen)
         SourceLensWidget(seen.trace, {"sm_75": fails}, seen.source)
 
 
-def test_a_function_that_returns_something_else_is_named(seen: Seen) -> None:
+def test_an_error_names_the_target_whose_function_returns_something_else(seen: Seen) -> None:
     other = replace(seen.compiled["sm_90"], kernel="another_kernel")
     compiles: dict[str, Any] = {**seen.compiled, "none": lambda: None, "other": lambda: other}
     widget = SourceLensWidget(seen.trace, compiles, seen.source)
@@ -362,7 +362,7 @@ def test_a_function_that_returns_something_else_is_named(seen: Seen) -> None:
     assert widget.error.startswith("compiled['other']: it is of another_kernel")
 
 
-def test_the_mime_bundle_has_the_view_the_picture_and_its_description(seen: Seen) -> None:
+def test_the_mime_bundle_has_the_picture_and_its_description(seen: Seen) -> None:
     widget = SourceLensWidget(*seen.all)
     data, metadata = widget._repr_mimebundle_(include=None, exclude=None)
     assert base64.b64decode(data["image/png"]) == widget.picture.png
@@ -397,7 +397,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("changes", "message"), BAD)
-def test_bad_arguments_are_named(seen: Seen, changes: dict[str, Any], message: str) -> None:
+def test_errors_name_the_wrong_argument(seen: Seen, changes: dict[str, Any], message: str) -> None:
     given = {"trace": seen.trace, "compiled": seen.compiled, "source": seen.source, **changes}
     refused = (ArgumentTypeError, InvalidArgumentError, UnknownNameError)
     with pytest.raises(refused, match=message):
@@ -409,7 +409,7 @@ def test_bad_arguments_are_named(seen: Seen, changes: dict[str, Any], message: s
             describe_source_lens(**given)
 
 
-def test_parts_of_different_kernels_are_refused(seen: Seen) -> None:
+def test_parts_of_different_kernels_raise(seen: Seen) -> None:
     other = replace(seen.compiled["sm_90"], kernel="another_kernel")
     with pytest.raises(
         InvalidArgumentError, match=r"compiled\['sm_90'\]: it is of another_kernel, and the tr"
@@ -421,7 +421,7 @@ def test_parts_of_different_kernels_are_refused(seen: Seen) -> None:
         source_lens(seen.trace, seen.compiled, seen.source[1:])
 
 
-def test_bad_choices_are_named(seen: Seen) -> None:
+def test_errors_name_the_wrong_choice(seen: Seen) -> None:
     with pytest.raises(UnknownNameError, match=r"shown: 'sm_9'.*'sm_90'"):
         SourceLensWidget(*seen.all, shown=["sm_9"])
     for wrong in ("sm_90", 3):
@@ -444,11 +444,14 @@ def test_bad_choices_are_named(seen: Seen) -> None:
 @pytest.mark.parametrize(
     ("file", "place"),
     [
-        ("/anywhere/ipykernel_123/4567890.py", "a notebook cell"),  # its name says nothing to the reader
+        (
+            "/anywhere/ipykernel_123/4567890.py",
+            "a notebook cell",
+        ),  # the file name means nothing to the reader
         ("/anywhere/kernels.py", "kernels.py"),
     ],
 )
-def test_where_a_function_was_written_is_said_in_words(file: str, place: str) -> None:
+def test_a_function_of_a_notebook_is_placed_in_a_cell_and_others_in_a_file(file: str, place: str) -> None:
     assert (
         place_of(SimpleNamespace(name="scale", file=file, line=7, text="def scale(x):\n    return x"))
         == place

@@ -1,4 +1,4 @@
-"""The strips: each byte that lanes ask for is filled in its sector, each word stands in its bank and pass."""
+"""The strips: requested bytes are filled in their sectors, and words stand in their bank and pass."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def load(
     first: int = 0,
     active: int | None = None,
 ) -> Coalescing:
-    """One warp loads elements `stride` apart, of which the first `active` lie in the tensor."""
+    """Return the coalescing of a warp that loads elements `stride` apart, of which `active` are unmasked."""
     registers = each.bit_length() - 1
     count = lanes * each
     layout = Layout(
@@ -55,7 +55,7 @@ def load(
 def moved(
     kind: str = "plain", *, columns: bool = True, bits: int = 32, target: str = "sm_90"
 ) -> BankConflicts:
-    """A 32 × 32 tile of fp32, read by one warp a column (or vectors of rows) at a time."""
+    """Return the conflicts of a warp that reads a 32 × 32 fp32 tile by columns (or vectors of rows)."""
     swizzle = {"plain": [(1, 0), (2, 0), (4, 0)], "swizzled": [(1, 4), (2, 8), (4, 16)]}[kind]
     rows = [(0, 1), (0, 2), (0, 4), (0, 8), (0, 16), *swizzle, (8, 0), (16, 0)]
     shared = SharedLayout("#ttg.swizzled_shared<{...}>", (32, 32), 32, tuple(rows), ())
@@ -70,7 +70,7 @@ def moved(
 
 
 def filled(figure: Figure, colors: set[str]) -> list[Rectangle]:
-    """The rectangles in one of these colors."""
+    """Return the rectangles in one of these colors."""
     patches = [patch for patch in figure.axes[0].patches if isinstance(patch, Rectangle)]
     return [patch for patch in patches if to_hex(patch.get_facecolor()) in colors]
 
@@ -101,7 +101,7 @@ TILES = {
 
 
 @pytest.mark.parametrize("name", ["whole", "vectors", "misaligned", "every other", "ragged", "AMD"])
-def test_the_part_of_the_sectors_that_is_filled_is_the_efficiency(name: str) -> None:
+def test_the_filled_share_of_the_sectors_is_the_efficiency(name: str) -> None:
     access = ACCESSES[name]
     figure = coalescing_strip(access, theme="light")
     lanes = access.requests[0].lanes
@@ -171,14 +171,14 @@ def test_each_word_stands_once_in_its_bank_in_a_pass_of_its_phase(name: str) -> 
     assert len({(round(cell.get_x() / width), round(cell.get_y())) for cell in found}) == len(found)
 
 
-def test_lanes_that_share_a_word_stand_together() -> None:
+def test_lanes_that_share_a_word_share_a_cell() -> None:
     half = moved()
     shared = replace(
         half, requests=(replace(half.requests[0], addresses=(0, 0, *range(4, 124, 4)), ways=(1,)),)
     )
     written = texts(bank_strip(shared))
     assert "0+" in written
-    assert "1" in written  # as a bank's number only
+    assert "1" in written  # only as the number of a bank
     assert "31" in written
 
 
@@ -190,7 +190,7 @@ def test_texts_of_banks_neither_overlap_nor_leave_the_figure(name: str, theme: T
     assert outside(figure) == []
 
 
-def test_the_descriptions_count() -> None:
+def test_the_descriptions_give_the_counts() -> None:
     assert describe_coalescing_strip(load(2)) == (
         "The lanes of a warp above the sectors of memory that they touch: 32 lanes × 4 bytes in 8 sectors of "
         "32 bytes: 128 of 256 bytes are used, 50%."
@@ -206,7 +206,7 @@ def test_the_descriptions_count() -> None:
     assert "an 8-way conflict" in describe_bank_strip(moved(bits=128))
 
 
-def test_the_heading_says_which_request_of_how_many() -> None:
+def test_the_heading_gives_the_request_and_their_number() -> None:
     access = load(1, each=8)
     heading = " ".join(texts(coalescing_strip(access, 1)))
     assert f"sm_90, request 1 of {len(access.requests)} (warp 0)" in heading
@@ -224,7 +224,7 @@ def test_the_same_data_gives_the_same_picture_in_each_theme() -> None:
         assert figure_png(draw("light")) != figure_png(draw("dark"))
 
 
-def test_an_access_of_nothing_is_refused() -> None:
+def test_an_access_without_active_lanes_raises() -> None:
     with pytest.raises(InvalidArgumentError, match="coalescing: none of its lanes touches memory"):
         coalescing_strip(load(1, active=0))
 
@@ -238,7 +238,7 @@ def test_an_access_of_nothing_is_refused() -> None:
         (describe_bank_strip, TILES["columns"]),
     ],
 )
-def test_bad_arguments_are_named(function: Callable[..., object], data: object) -> None:
+def test_errors_name_the_wrong_argument(function: Callable[..., object], data: object) -> None:
     no_results: list[Any] = [None, "coalescing", 3, [], ACCESSES["whole"].requests[0]]
     for wrong in no_results:
         with pytest.raises(ArgumentTypeError, match=r"(coalescing|conflicts): got .*lens\.memory"):
@@ -251,7 +251,7 @@ def test_bad_arguments_are_named(function: Callable[..., object], data: object) 
             function(data, wrong)
 
 
-def test_an_unknown_theme_is_refused() -> None:
+def test_an_unknown_theme_raises() -> None:
     with pytest.raises(UnknownNameError, match="theme: 'blue'"):
         coalescing_strip(load(1), theme="blue")
     with pytest.raises(UnknownNameError, match="theme: 'blue'"):

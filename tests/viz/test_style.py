@@ -44,13 +44,13 @@ def linear(color: str) -> Color:
 
 
 def contrast(first: str, second: str) -> float:
-    """WCAG 2.1's contrast ratio, 1 to 21."""
+    """Return WCAG 2.1's contrast ratio, 1 to 21."""
     dark, bright = sorted(float(linear(color) @ [0.2126, 0.7152, 0.0722]) for color in (first, second))
     return (bright + 0.05) / (dark + 0.05)
 
 
 def lab(color: Color) -> Color:
-    """CIE L*a*b* (D65) of a linear RGB color."""
+    """Return CIE L*a*b* (D65) of a linear RGB color."""
     to_xyz = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])
     xyz = to_xyz @ color / np.array([0.9505, 1.0, 1.089])
     x, y, z = np.where(xyz > 0.008856, np.cbrt(xyz), 7.787 * xyz + 16 / 116)
@@ -58,7 +58,7 @@ def lab(color: Color) -> Color:
 
 
 @pytest.mark.parametrize("theme", THEMES)
-def test_text_and_series_stand_out_from_the_background(theme: viz.style.Theme) -> None:
+def test_text_and_series_contrast_with_the_background(theme: viz.style.Theme) -> None:
     palette = PALETTES[theme]
     assert min(contrast(text, palette.background) for text in (palette.ink, palette.muted)) >= 4.5
     assert contrast(palette.ink, palette.warning) >= 4.5
@@ -74,7 +74,7 @@ def test_series_differ_for_color_blind_readers(theme: viz.style.Theme, vision: s
     assert min(np.linalg.norm(a - b) for a, b in itertools.combinations(seen, 2)) > 12
 
 
-def test_the_argument_goes_before_the_environment_and_that_before_light(
+def test_the_theme_is_the_argument_else_the_environments_else_light(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv("WORKBENCH_THEME", raising=False)
@@ -84,7 +84,7 @@ def test_the_argument_goes_before_the_environment_and_that_before_light(
     assert resolve_theme("light") == "light"
 
 
-def test_an_unknown_theme_names_where_it_came_from(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_of_an_unknown_theme_names_its_source(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UnknownNameError, match=r"theme: 'drak'.*'dark'"):
         resolve_theme("drak")
     monkeypatch.setenv("WORKBENCH_THEME", "blue")
@@ -107,7 +107,7 @@ def test_the_same_figure_gives_the_same_bytes_whatever_the_user_s_settings() -> 
     assert sketch("dark") != expected
 
 
-def test_the_powers_of_a_logarithmic_axis_are_set_as_formulas() -> None:
+def test_powers_of_ten_on_a_logarithmic_axis_are_typeset() -> None:
     with viz.figure_style():
         figure, axes = new_figure()
         axes.loglog([1e-2, 1e4], [1, 1e3])
@@ -115,10 +115,12 @@ def test_the_powers_of_a_logarithmic_axis_are_set_as_formulas() -> None:
         ticks = [*axes.get_xticklabels(), *axes.get_yticklabels()]
     written = [tick for tick in ticks if tick.get_text()]
     assert written
-    assert max(tick.get_window_extent().width for tick in written) < 50  # not the formula's source
+    assert (
+        max(tick.get_window_extent().width for tick in written) < 50
+    )  # the source text of a formula would be wider
 
 
-def test_figures_that_are_made_and_drawn_in_turns_are_as_if_alone() -> None:
+def test_interleaved_figures_do_not_influence_one_another() -> None:
     def made(title: str) -> Figure:
         with style.figure_style():
             figure, axes = style.new_figure()
@@ -146,7 +148,7 @@ def test_a_png_has_a_fixed_size_an_opaque_background_and_no_date(tmp_path: Path)
         assert f"#{red:02x}{green:02x}{blue:02x}" == PALETTES[theme].background
 
 
-def test_a_picture_shows_itself_with_its_alternative_text() -> None:
+def test_the_mime_bundle_of_a_picture_has_its_alternative_text() -> None:
     picture = viz.Picture(sketch("light"), alt="A line that falls, then rises.")
     data, metadata = picture._repr_mimebundle_(include=None, exclude=None)
     assert data["text/plain"] == repr(picture) == "Picture()"
@@ -155,13 +157,13 @@ def test_a_picture_shows_itself_with_its_alternative_text() -> None:
 
 
 @pytest.mark.parametrize("theme", THEMES)
-def test_text_on_a_series_color_can_be_read(theme: viz.style.Theme) -> None:
+def test_text_on_a_series_color_is_legible(theme: viz.style.Theme) -> None:
     palette = PALETTES[theme]
     assert min(contrast(text_color(palette, color), color) for color in palette.series) >= 4.5
 
 
-def test_an_installed_font_writes_what_the_first_one_cannot(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Neither is in DejaVu Sans. STIXGeneral, which comes with matplotlib too, has one, the other not in bold.
+def test_a_fallback_font_draws_glyphs_that_the_first_one_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    # DejaVu Sans has neither. STIXGeneral, also part of matplotlib, has the first; the second not in bold.
     sign, thin = "\u29b6", "\u1d84"
     assert drawable(f"a {sign}") == r"a \u29b6"
     monkeypatch.setattr(style, "FALLBACK_FONTS", ("no such font", "STIXGeneral"))
@@ -169,7 +171,7 @@ def test_an_installed_font_writes_what_the_first_one_cannot(monkeypatch: pytest.
     with viz.figure_style():
         figure, axes = new_figure()
         axes.set(title=sign, xlabel=sign)
-    assert viz.figure_png(figure)  # with no warning of a missing glyph, which fails a test
+    assert viz.figure_png(figure)  # a warning of a missing glyph would fail the test
 
 
 @pytest.mark.parametrize(
@@ -177,15 +179,17 @@ def test_an_installed_font_writes_what_the_first_one_cannot(monkeypatch: pytest.
     [
         ("2^12 × µs", "2^12 × µs"),
         ("x\ny\t", r"x\ny\t"),
-        ("\ud800\x00", r"\ud800\x00"),  # half a pair; a NUL
+        ("\ud800\x00", r"\ud800\x00"),  # half a surrogate pair; a NUL
         ("", ""),
     ],
 )
-def test_what_cannot_be_written_on_one_line_is_spelled_out(text: str, written: str) -> None:
+def test_characters_that_cannot_be_drawn_on_one_line_are_escaped(text: str, written: str) -> None:
     assert drawable(text) == written
 
 
-@pytest.mark.parametrize("text", ["short", "a long name " * 50, "x" * 5000])
+@pytest.mark.parametrize(
+    "text", ["short", "a long name " * 50, "x" * 5000], ids=["short", "words", "one word"]
+)
 def test_a_text_is_cut_to_fit(text: str) -> None:
     with viz.figure_style():
         _, axes = new_figure()
@@ -196,13 +200,13 @@ def test_a_text_is_cut_to_fit(text: str) -> None:
     assert text.startswith(note.get_text().removesuffix("…"))
 
 
-@pytest.mark.parametrize("wrong", [None, "figure", 3, [], float("nan"), b"\x89PNG"])
-def test_what_is_no_figure_is_refused(wrong: object) -> None:
+@pytest.mark.parametrize("wrong", [None, "figure", 3, [], float("nan"), b"\x89PNG"], ids=repr)
+def test_only_a_figure_is_accepted(wrong: object) -> None:
     with pytest.raises(ArgumentTypeError, match=r"figure: got .* Give a matplotlib Figure"):
         viz.figure_png(wrong)  # type: ignore[arg-type] # that is the mistake
 
 
-def test_what_is_no_picture_is_refused() -> None:
+def test_only_a_png_and_a_sentence_make_a_picture() -> None:
     png = sketch("light")
     wrong: Any
     for wrong in (None, "png", 3, []):

@@ -1,4 +1,4 @@
-"""The tile explorer's figure, its words and its widget, of numbers that a test chooses."""
+"""The tile explorer's figure, description and widget, for numbers chosen by the tests."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def unfit(explored: ExploredTile) -> ExploredTile:
     return replace(explored, step=step, problem=TOO_MUCH, at_a_time=0, share=0.0, wave_intensity=0.0)
 
 
-def test_all_that_was_asked_for_is_in_the_picture_and_in_words(explored: ExploredTile) -> None:
+def test_picture_and_description_show_resources_waves_and_speeds(explored: ExploredTile) -> None:
     shown = texts(tile_explorer_figure(explored))
     told = describe_tile_explorer(explored)
     for said in (
@@ -136,13 +136,13 @@ def variants(explored: ExploredTile) -> list[ExploredTile]:
 
 @pytest.mark.parametrize("which", range(7))
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_no_text_covers_another_or_leaves_the_figure(explored: ExploredTile, which: int, theme: str) -> None:
+def test_texts_neither_overlap_nor_leave_the_figure(explored: ExploredTile, which: int, theme: str) -> None:
     figure = tile_explorer_figure(variants(explored)[which], theme=theme)
     assert overlaps(figure) == []
     assert outside(figure) == []
 
 
-def test_what_does_not_fit_is_said_and_nothing_is_predicted(explored: ExploredTile) -> None:
+def test_a_tile_that_does_not_fit_says_why_and_nothing_is_predicted(explored: ExploredTile) -> None:
     told = describe_tile_explorer(unfit(explored))
     assert f"It cannot run: {TOO_MUCH}." in told
     assert "174 registers" in told
@@ -151,7 +151,7 @@ def test_what_does_not_fit_is_said_and_nothing_is_predicted(explored: ExploredTi
     assert "wave" not in texts(tile_explorer_figure(unfit(explored)))
 
 
-def test_products_that_wait_for_one_another_are_said(explored: ExploredTile) -> None:
+def test_serialized_wgmma_is_shown(explored: ExploredTile) -> None:
     assert "serialized" not in describe_tile_explorer(explored)
     serialized = replace(explored, step=compiled(serialized_wgmma=SERIALIZED))
     assert f"wgmma serialized: due to {SERIALIZED}" in describe_tile_explorer(serialized)
@@ -160,14 +160,14 @@ def test_products_that_wait_for_one_another_are_said(explored: ExploredTile) -> 
     assert any(text.startswith("due to wgmma pipeline") for text in shown)
 
 
-def test_a_reason_of_many_lines_is_cut(explored: ExploredTile) -> None:
+def test_a_long_reason_is_cut(explored: ExploredTile) -> None:
     failed = replace(explored, step=None, problem="first line\n" + "second " * 200, at_a_time=0)
     told = describe_tile_explorer(failed)
     assert "It cannot run: first line second" in told
     assert len(told) < 700
 
 
-def test_without_roofs_none_is_drawn_and_it_is_said(explored: ExploredTile) -> None:
+def test_without_roofs_the_description_says_so_and_none_is_drawn(explored: ExploredTile) -> None:
     bare = replace(explored, roofs=None, points=())
     assert tile_explorer_figure(bare).axes == []
     assert "No fp16 roofs of a GPU like H200 are known" in describe_tile_explorer(bare)
@@ -175,13 +175,13 @@ def test_without_roofs_none_is_drawn_and_it_is_said(explored: ExploredTile) -> N
     assert bare.predicted == 0
 
 
-def test_the_bound_is_that_of_the_lower_roof(explored: ExploredTile) -> None:
+def test_the_bound_is_the_lower_roof(explored: ExploredTile) -> None:
     assert explored.bound == "compute"
     assert explored.predicted == pytest.approx(0.97 * 7.0e14)
     few = replace(explored, wave_intensity=100.0)
     assert few.bound == "memory"
     assert few.predicted == pytest.approx(100 * 4.25e12)
-    idle = replace(few, share=0.5)  # half of the units idle: what the others compute is the lower roof
+    idle = replace(few, share=0.5)  # half of the SMs idle: the others' compute rate is the lower roof
     assert idle.bound == "compute"
     assert idle.predicted == pytest.approx(3.5e14)
 
@@ -196,7 +196,7 @@ def test_the_bound_is_that_of_the_lower_roof(explored: ExploredTile) -> None:
         ("v_wmma_f32_16x16x16_f16", "(WMMA)"),
     ],
 )
-def test_classes_of_matrix_instructions(explored: ExploredTile, opcode: str, name: str) -> None:
+def test_matrix_instructions_are_named_by_their_class(explored: ExploredTile, opcode: str, name: str) -> None:
     step = compiled(
         instructions=(instruction(opcode, "matrix"), instruction("UTMALDG.2D", "asynchronous copy"))
     )
@@ -205,7 +205,7 @@ def test_classes_of_matrix_instructions(explored: ExploredTile, opcode: str, nam
     assert "1 × UTMALDG.2D (tiles)" in told
 
 
-def test_the_most_frequent_instruction_stands_for_others(explored: ExploredTile) -> None:
+def test_the_most_frequent_instruction_is_named_and_others_are_counted(explored: ExploredTile) -> None:
     opcodes = ["HGMMA.64x64x16.F32", *["HGMMA.64x128x16.F32"] * 4]
     told = describe_tile_explorer(
         replace(explored, step=compiled(instructions=[instruction(each, "matrix") for each in opcodes]))
@@ -222,7 +222,7 @@ def test_a_kernel_without_matrix_instructions_says_so(explored: ExploredTile) ->
 
 
 class Explorer:
-    """Stands for the compiler, and counts."""
+    """Stand-in for the compiler that counts its calls."""
 
     def __init__(self, explored: ExploredTile) -> None:
         self.explored, self.asked = explored, 0
@@ -247,7 +247,7 @@ def widget(explorer: Explorer) -> TileExplorerWidget:
     return explorer.widget
 
 
-def test_it_starts_as_the_static_figure(widget: TileExplorerWidget, explored: ExploredTile) -> None:
+def test_the_widget_starts_as_the_static_figure(widget: TileExplorerWidget, explored: ExploredTile) -> None:
     assert widget.picture.png == figure_png(tile_explorer_figure(explored))
     assert widget.picture.alt == describe_tile_explorer(explored)
     assert " ".join(widget.facts) == widget.picture.alt
@@ -255,7 +255,7 @@ def test_it_starts_as_the_static_figure(widget: TileExplorerWidget, explored: Ex
 
 
 @pytest.mark.parametrize("name", list(CHOICES))
-def test_each_control_changes_the_picture_and_what_was_seen_is_kept(
+def test_each_control_changes_the_picture_and_a_choice_is_explored_once(
     widget: TileExplorerWidget, explorer: Explorer, name: str
 ) -> None:
     before, first = widget.picture.png, getattr(TileConfiguration(), name)
@@ -269,7 +269,7 @@ def test_each_control_changes_the_picture_and_what_was_seen_is_kept(
     assert widget.error == ""
 
 
-def test_what_takes_long_is_announced_and_then_timed(widget: TileExplorerWidget, explorer: Explorer) -> None:
+def test_a_compilation_is_announced_and_then_timed(widget: TileExplorerWidget, explorer: Explorer) -> None:
     widget.controls["block_n"].value = 192
     assert "Compiling 128 x 192 x 64, 4 warps" in explorer.said
     assert 'role="status"' in explorer.said
@@ -288,7 +288,7 @@ def test_a_choice_that_was_seen_answers_within_200_milliseconds(
     assert machine.least_seconds(choices) < 0.2
 
 
-def test_what_fails_is_shown_in_words_and_the_picture_stays(explored: ExploredTile) -> None:
+def test_an_error_is_shown_in_words_and_the_picture_stays(explored: ExploredTile) -> None:
     def explore(chosen: TileConfiguration) -> ExploredTile:
         if chosen.block_m == 256:
             raise RuntimeError("the compiler is gone")
@@ -304,7 +304,7 @@ def test_what_fails_is_shown_in_words_and_the_picture_stays(explored: ExploredTi
     assert widget.error == ""
 
 
-def test_a_measured_speed_takes_the_recorded_ones_place(explorer: Explorer, explored: ExploredTile) -> None:
+def test_a_measured_speed_replaces_the_recorded_one(explorer: Explorer, explored: ExploredTile) -> None:
     point = explored.points[0]
     points = [replace(point, provider=name, recorded=False) for name in ("cuBLASLt", "this tile")]
     widget = TileExplorerWidget(explorer, CHOICES, TileConfiguration(), measure=lambda chosen: points)
@@ -313,11 +313,11 @@ def test_a_measured_speed_takes_the_recorded_ones_place(explorer: Explorer, expl
     assert widget.picture.png != before.png
     assert "measured: this tile 670 TFLOP/s" in widget.picture.alt
     assert "recorded" not in widget.picture.alt
-    widget.controls["group"].value = 1  # was not measured
+    widget.controls["group"].value = 1  # this choice was not measured
     assert "recorded: cuBLAS" in widget.picture.alt
 
 
-def test_there_is_a_button_only_where_something_measures(explorer: Explorer) -> None:
+def test_the_measure_button_is_shown_only_with_a_function_that_measures(explorer: Explorer) -> None:
     def is_offered(widget: TileExplorerWidget) -> bool:
         return any(widget.measure_button in getattr(row, "children", ()) for row in widget.view.children)
 
@@ -326,7 +326,7 @@ def test_there_is_a_button_only_where_something_measures(explorer: Explorer) -> 
     assert not is_offered(TileExplorerWidget(explorer, CHOICES, first))
 
 
-def test_wrong_questions(explorer: Explorer, explored: ExploredTile) -> None:
+def test_errors_name_the_wrong_argument(explorer: Explorer, explored: ExploredTile) -> None:
     first = TileConfiguration()
     with pytest.raises(ArgumentTypeError, match="explored: got 3"):
         tile_explorer_figure(3)  # type: ignore[arg-type] # that is the question

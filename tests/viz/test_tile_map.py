@@ -1,4 +1,4 @@
-"""The tile map: drawn from the accesses of a real kernel, right for full, ragged and tiny problems."""
+"""The tile map, drawn from the accesses of a real kernel for full, ragged and tiny problems."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_moving_a_control_changes_picture_and_facts() -> None:
     assert widget.error == ""
 
 
-def test_the_controls_stand_in_line() -> None:
+def test_the_labels_of_controls_are_aligned() -> None:
     widget = TileMapWidget(accesses)
     first = [widget.length, widget.block_size, widget.theme]
     assert {control.style.description_width for control in first} == {"7em"}
@@ -70,14 +70,14 @@ def test_the_controls_stand_in_line() -> None:
 
 
 def one(offsets: Sequence[int], program: int = 0, argument: str = "x_pointer", **changes: Any) -> Access:
-    """A load of all these elements."""
+    """Return a load of these elements."""
     places = np.array(offsets, dtype=np.int64)
     access = Access("load", (program, 0, 0), argument, places, np.ones(len(places), dtype=bool), 1)
     return replace(access, **changes)
 
 
 def numbers(figure: Figure) -> list[Text]:
-    """The programs' numbers, not the ticks'."""
+    """Return the texts with numbers of programs, without those of ticks."""
     ticks = {id(text) for text in figure.axes[0].get_xticklabels()}
     return [text for text in drawn_texts(figure) if text.get_text().isdigit() and id(text) not in ticks]
 
@@ -95,7 +95,7 @@ def test_texts_neither_overlap_nor_leave_the_figure(length: int, block_size: int
         assert contrast(to_hex(str(text.get_color())), to_hex(patch.get_facecolor())) >= 4.5
 
 
-def test_a_number_stands_in_each_cell_or_once_in_each_tile_or_is_said_to_be_missing() -> None:
+def test_cells_or_tiles_are_numbered_or_the_figure_counts_the_missing_numbers() -> None:
     wide = tile_map_figure(accesses(21, 8), 21)
     assert len(numbers(wide)) == 3 * 21
     narrow = tile_map_figure(accesses(48, 4), 48)
@@ -107,7 +107,7 @@ def test_a_number_stands_in_each_cell_or_once_in_each_tile_or_is_said_to_be_miss
     assert "element" in texts(interleaved)
 
 
-def test_what_the_strips_do_not_show_is_said_in_figure_and_description() -> None:
+def test_figure_and_description_say_what_the_strips_leave_out() -> None:
     racing = [one(range(8), program) for program in range(3)]
     idle = one(range(8), 3, "", mask=np.zeros(8, dtype=bool))
     note = "8 cells touched by several programs, the last one on top; 1 load or store without an active lane "
@@ -116,7 +116,7 @@ def test_what_the_strips_do_not_show_is_said_in_figure_and_description() -> None
     assert describe_tile_map([*racing, idle], 8).endswith(note)
 
 
-def test_lanes_before_the_first_element_and_foreign_names_have_their_place() -> None:
+def test_lanes_before_the_first_element_and_long_names_fit() -> None:
     tiles = [np.arange(8) + 8 * program - 2 for program in range(3)]
     halo = [
         one(list(tile), program, "张量_pointer", mask=(tile >= 0) & (tile < 20))
@@ -131,17 +131,17 @@ def test_lanes_before_the_first_element_and_foreign_names_have_their_place() -> 
     assert overlaps(figure) == []
 
 
-def test_one_is_not_called_many() -> None:
+def test_singular_counts_have_singular_words() -> None:
     assert "the end: 1 element" in texts(tile_map_figure([one([0])], 1))
     assert "1 element covered by 1 program, 0 lanes" in describe_tile_map([one([0])], 1)
 
 
-def test_too_few_programs_are_not_called_idle_lanes() -> None:
+def test_too_few_programs_are_reported_as_elements_without_a_lane() -> None:
     widget = TileMapWidget(lambda length, block_size: accesses(length, block_size)[::2][:1])
     assert widget.facts == ("1 program × 8 lanes = 8 lanes for 21 elements: 13 without a lane.",)
 
 
-def test_nothing_to_draw_is_refused() -> None:
+def test_nothing_to_draw_raises() -> None:
     with pytest.raises(InvalidArgumentError, match="record=True"):
         tile_map_figure([], 8)
     with pytest.raises(InvalidArgumentError, match="none that touches an element"):
@@ -149,7 +149,7 @@ def test_nothing_to_draw_is_refused() -> None:
 
 
 @pytest.mark.parametrize("function", [tile_map_figure, describe_tile_map])
-def test_what_this_map_cannot_show_is_refused(function: Callable[..., object]) -> None:
+def test_accesses_that_the_map_cannot_show_raise(function: Callable[..., object]) -> None:
     square = replace(one([0]), offsets=np.zeros((2, 2), dtype=np.int64), mask=np.ones((2, 2), dtype=bool))
     with pytest.raises(InvalidArgumentError, match=r"accesses\[0\]: a 2-D tile .* 1-D"):
         function([square], 4)
@@ -164,14 +164,14 @@ def test_what_this_map_cannot_show_is_refused(function: Callable[..., object]) -
 
 
 @pytest.mark.parametrize("function", [tile_map_figure, describe_tile_map])
-@pytest.mark.parametrize("wrong", [None, "accesses", 3, float("nan"), [None], ["load"], [[1]], -1])
-def test_what_are_no_accesses_is_refused(function: Callable[..., object], wrong: object) -> None:
+@pytest.mark.parametrize("wrong", [None, "accesses", 3, float("nan"), [None], ["load"], [[1]], -1], ids=repr)
+def test_only_accesses_are_accepted(function: Callable[..., object], wrong: object) -> None:
     with pytest.raises(ArgumentTypeError, match=r"accesses.*Give those of one step"):
         function(wrong, 8)
 
 
-@pytest.mark.parametrize("wrong", [None, "8", 0, -1, 2.5, float("nan"), [], True])
-def test_what_is_no_length_is_refused(wrong: Any) -> None:
+@pytest.mark.parametrize("wrong", [None, "8", 0, -1, 2.5, float("nan"), [], True], ids=repr)
+def test_only_a_positive_length_is_accepted(wrong: Any) -> None:
     for refused in (
         lambda: tile_map_figure([one([0])], wrong),
         lambda: describe_tile_map([one([0])], wrong),
@@ -202,6 +202,6 @@ def test_what_is_no_length_is_refused(wrong: Any) -> None:
         ({"theme": "blue"}, "theme: 'blue'"),
     ],
 )
-def test_bad_arguments_of_the_widget_are_named(options: dict[str, Any], message: str) -> None:
+def test_errors_of_the_widget_name_the_wrong_argument(options: dict[str, Any], message: str) -> None:
     with pytest.raises((ArgumentTypeError, InvalidArgumentError, UnknownNameError), match=message):
         TileMapWidget(**{"run": accesses, **options})

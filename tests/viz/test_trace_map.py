@@ -1,4 +1,4 @@
-"""The trace map: every cell in the color of what the shown program, and those before it, do to it."""
+"""The trace map: the color of a cell says what the shown program and those before it do to its element."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from workbench.viz.base.style import PALETTES, THEMES, Theme
 
 
 def cells(figure: Figure, panel: int) -> Any:
-    """The colors of a panel's cells, (rows, columns, 3)."""
+    """Return the colors of a panel's cells, (rows, columns, 3)."""
     return figure.axes[panel].images[0].get_array()
 
 
@@ -41,7 +41,7 @@ def is_color(cell: Any, color: str) -> bool:
 BLUE, ORANGE, GREEN, PINK = PALETTES["light"].series[:4]
 
 
-def test_cells_have_the_color_of_what_is_done_to_them() -> None:
+def test_cells_have_the_color_of_their_access() -> None:
     x, y = (cells(trace_map(transpose(10, 6, 4), 4), panel) for panel in (0, 1))  # the tile at (1, 1)
     assert [is_color(x[row, 4], BLUE) for row in range(12)] == [4 <= row < 8 for row in range(12)]
     assert [is_color(y[4, column], ORANGE) for column in range(12)] == [4 <= c < 8 for c in range(12)]
@@ -70,8 +70,8 @@ def test_texts_neither_overlap_nor_leave_the_figure(name: str, theme: Theme) -> 
     assert outside(figure) == []
 
 
-def test_a_row_one_pixel_high_can_be_seen_inside_its_outline() -> None:
-    """Masked lanes below make it as thin as that."""
+def test_a_row_one_pixel_high_is_visible_inside_its_outline() -> None:
+    """The masked lanes below make the row of the tensor so thin."""
     figure = trace_map(transpose(1, 3000, 128), 0, theme="light")
     figure.canvas.draw()
     pixels = np.asarray(figure.canvas.buffer_rgba())[..., :3]  # type: ignore[attr-defined] # Agg's canvas has it
@@ -82,7 +82,7 @@ def test_a_row_one_pixel_high_can_be_seen_inside_its_outline() -> None:
     assert (np.abs(near - loaded) < 30).all(axis=(1, 2)).any()
 
 
-def test_long_and_foreign_names_have_their_place() -> None:
+def test_long_and_foreign_names_fit() -> None:
     from dataclasses import replace
 
     trace = add()
@@ -95,7 +95,7 @@ def test_long_and_foreign_names_have_their_place() -> None:
     assert overlaps(figure) == []
 
 
-def test_the_figure_says_what_it_shows() -> None:
+def test_the_figure_names_program_accesses_and_omissions() -> None:
     found = texts(trace_map(transpose(10, 6, 4), 4))
     assert "transpose_kernel: program 4, at (1, 1) of the grid 3 × 2" in found
     assert {"load", "store", "earlier programs", "not touched so far"} <= found
@@ -119,7 +119,7 @@ def test_the_same_trace_gives_the_same_bytes() -> None:
     assert figure_png(trace_map(add(), 1)) == figure_png(trace_map(add(), 1))
 
 
-def test_a_program_of_a_sample_is_known_by_its_number() -> None:
+def test_programs_of_a_sample_are_chosen_by_their_number() -> None:
     trace = EVERY["sample"]()
     assert trace.programs == (0, 6, 12, 18, 24)
     assert "Program 18: " in describe_trace_map(trace, 18)
@@ -159,7 +159,7 @@ def test_picture_and_facts_follow_the_browser() -> None:
 
 def test_an_earlier_access_of_the_same_program_is_paler_than_the_one_shown() -> None:
     widget = TraceMapWidget(transpose(10, 6, 4), theme="light")
-    widget.step = 2  # of program 0, the store
+    widget.step = 2  # the store of program 0
     figure = widget.draw("light")
     x, y = cells(figure, 0)[0, 0], cells(figure, 1)[0, 0]
     assert is_color(y, ORANGE)
@@ -167,7 +167,7 @@ def test_an_earlier_access_of_the_same_program_is_paler_than_the_one_shown() -> 
     assert "earlier in this program" in texts(figure)
 
 
-def test_a_function_that_gives_a_trace_is_asked_again_on_redraw() -> None:
+def test_a_function_that_returns_a_trace_is_called_again_on_redraw() -> None:
     traces = [add(21, 8), transpose()]
     widget = TraceMapWidget(lambda: traces.pop(0))
     assert widget.canvas.scene["kernel"] == "add_kernel"
@@ -178,17 +178,17 @@ def test_a_function_that_gives_a_trace_is_asked_again_on_redraw() -> None:
     assert repr(widget) == "TraceMapWidget()"
 
 
-def test_little_is_sent() -> None:
-    """Tiles that repeat are sent once: not a number for each element of each access."""
+def test_repeated_tiles_are_sent_once() -> None:
+    """The browser does not get a number for each element of each access."""
     scene = TraceMapWidget(EVERY["binned cells"]()).canvas.scene
     lanes = scene["footprints"]["rows"]["shape"][0]
-    assert lanes <= 8 * 128 * 128  # of 14 accesses: whole tiles, and those at two edges
+    assert lanes <= 8 * 128 * 128  # distinct tiles of 14 accesses: whole ones, and those at two edges
     assert sum(len(array["bytes"]) for array in scene["accesses"].values()) < 1000
 
 
 @pytest.mark.parametrize("theme", THEMES)
-def test_colors_can_be_told_apart(theme: Theme) -> None:
-    """Each kind at full strength from its own tints, from the background and from cells not touched."""
+def test_colors_of_kinds_and_tints_are_distinct(theme: Theme) -> None:
+    """The color of each kind differs from its tints, from the background and from cells not touched."""
     table = TraceMapWidget(add(), theme=theme).canvas.scene["colors"][theme]
     for bits in (1, 2, 4, 3):
         now, earlier, before = (table[level | bits] for level in (24, 16, 8))
@@ -200,13 +200,13 @@ def test_colors_can_be_told_apart(theme: Theme) -> None:
 
 @pytest.mark.parametrize("function", [trace_map, describe_trace_map, TraceMapWidget])
 @pytest.mark.parametrize("wrong", [None, "trace", 3, float("nan"), [], ("a",), lambda: None])
-def test_what_is_no_trace_is_refused(function: Callable[[Any], object], wrong: object) -> None:
+def test_only_a_trace_is_accepted(function: Callable[[Any], object], wrong: object) -> None:
     with pytest.raises(ArgumentTypeError, match=r"trace: got a .* lens\.trace\(launch\)\[0\]"):
         function(wrong)
 
 
 @pytest.mark.parametrize("function", [trace_map, describe_trace_map, TraceMapWidget])
-def test_all_steps_at_once_and_a_kernel_without_accesses_are_refused(
+def test_a_tuple_of_traces_and_a_kernel_without_accesses_raise(
     function: Callable[[Any], object],
 ) -> None:
     with pytest.raises(ArgumentTypeError, match=r"trace: got a tuple\. Give the trace of one step"):
@@ -216,7 +216,7 @@ def test_all_steps_at_once_and_a_kernel_without_accesses_are_refused(
 
 
 @pytest.mark.parametrize("function", [trace_map, describe_trace_map])
-def test_wrong_programs_and_themes_are_named(function: Callable[..., object]) -> None:
+def test_errors_name_the_wrong_program(function: Callable[..., object]) -> None:
     for number in (-1, 3, 10**9):
         with pytest.raises(InvalidArgumentError, match=f"program: got {number}, and 3 of 3 were traced"):
             function(add(), number)
@@ -226,7 +226,7 @@ def test_wrong_programs_and_themes_are_named(function: Callable[..., object]) ->
             function(add(), wrong)
 
 
-def test_a_wrong_theme_is_named() -> None:
+def test_an_unknown_theme_raises() -> None:
     for refused in (lambda: trace_map(add(), theme="blue"), lambda: TraceMapWidget(add(), theme="blue")):
         with pytest.raises(UnknownNameError, match="theme: 'blue'"):
             refused()

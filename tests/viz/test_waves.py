@@ -29,13 +29,13 @@ HARD = {
 
 
 def strip(figure: Figure) -> list[list[str]]:
-    """The color of each slot, wave by wave."""
+    """Return the color of each slot, wave by wave."""
     (image,) = figure.axes[0].images
     return [[to_hex(color) for color in row] for row in np.asarray(image.get_array())]
 
 
 @pytest.mark.parametrize("theme", THEMES)
-def test_the_last_waves_tail_is_empty(theme: Theme) -> None:
+def test_slots_without_a_tile_in_the_last_wave_are_empty(theme: Theme) -> None:
     palette = PALETTES[theme]
     *full, last = strip(waves_figure(WAVES, theme=theme))
     assert len(full) == 5
@@ -43,14 +43,14 @@ def test_the_last_waves_tail_is_empty(theme: Theme) -> None:
     assert last == [palette.series[1]] * 44 + [palette.grid] * 88
 
 
-def test_of_many_waves_the_last_are_drawn() -> None:
+def test_only_the_last_of_many_waves_are_drawn() -> None:
     figure = waves_figure(HARD["many waves"])
     assert len(strip(figure)) == MOST_WAVES
     assert f"waves 1 to {HARD['many waves'].waves - MOST_WAVES:,}, all full, are not drawn" in texts(figure)
     assert "7,944" in texts(figure)
 
 
-def test_the_curve_is_of_square_products_with_this_one_marked() -> None:
+def test_the_curve_is_of_square_products_and_this_one_is_marked() -> None:
     axes = waves_figure(WAVES).axes[1]
     lines = {str(line.get_label()): line for line in axes.lines}
     curve = lines["efficiency: tiles / (waves × slots)"]
@@ -65,13 +65,13 @@ def test_the_curve_is_of_square_products_with_this_one_marked() -> None:
     assert (filled <= shares).all()
 
 
-def test_what_is_not_square_is_marked_at_the_root_of_its_elements() -> None:
+def test_a_rectangular_product_is_marked_at_the_square_root_of_its_elements() -> None:
     axes = waves_figure(Waves(8192, 128, (128, 64))).axes[1]
     (marked,) = (line for line in axes.lines if line.get_label() == "8192 × 128")
     assert np.asarray(marked.get_xdata()).tolist() == [1024]
 
 
-def test_the_description_has_the_formula_in_numbers() -> None:
+def test_the_description_gives_the_formula_in_numbers() -> None:
     said = describe_waves(WAVES)
     assert "4096 × 4096 in tiles of 128 × 192: 704 tiles in 6 waves, efficiency 89 %." in said
     assert "132 compute units × 1 program = 132 slots. The last wave has 44 tiles (33 % full)" in said
@@ -80,7 +80,7 @@ def test_the_description_has_the_formula_in_numbers() -> None:
     assert "1 tile in 1 wave, efficiency 1 %" in describe_waves(HARD["one tile"])
 
 
-def test_what_is_nearly_full_does_not_read_100_percent() -> None:
+def test_an_efficiency_below_one_is_never_shown_as_100_percent() -> None:
     assert "efficiency 99.9 %" in describe_waves(Waves(16384, 16384, (64, 48), 132, 4))
 
 
@@ -116,7 +116,7 @@ def test_moving_the_controls_changes_picture_and_facts() -> None:
     assert widget.error == ""
 
 
-def test_the_widget_begins_with_what_it_is_given_and_is_a_picture_too() -> None:
+def test_the_mime_bundle_has_the_picture_of_the_given_waves() -> None:
     widget = WavesWidget(Waves(1000, 3000, (64, 48), 108, 2), theme="dark")
     waves = Waves(1000, 3000, (64, 48), 108, 2)
     data, metadata = widget._repr_mimebundle_()
@@ -126,7 +126,7 @@ def test_the_widget_begins_with_what_it_is_given_and_is_a_picture_too() -> None:
 
 
 @pytest.mark.parametrize("function", [waves_figure, describe_waves, lambda waves: WavesWidget(waves)])
-def test_bad_arguments_are_named(function: Callable[..., object]) -> None:
+def test_errors_name_the_wrong_argument(function: Callable[..., object]) -> None:
     with pytest.raises(ArgumentTypeError, match=r"waves: got 3.*lens\.waves\.Waves"):
         function(3)
     with pytest.raises(InvalidArgumentError, match="waves: it has 4104 slots"):
@@ -144,12 +144,12 @@ def test_bad_arguments_are_named(function: Callable[..., object]) -> None:
         (Waves(4096, 4096, (128, 128), 132, 9), r"waves\.resident: got 9"),
     ],
 )
-def test_what_the_controls_do_not_offer_is_named(waves: Any, message: str) -> None:
+def test_a_first_choice_that_no_control_offers_raises(waves: Any, message: str) -> None:
     with pytest.raises(InvalidArgumentError, match=message):
         WavesWidget(waves)
 
 
-def test_an_unknown_theme_is_named() -> None:
+def test_an_unknown_theme_raises() -> None:
     for draw in (waves_figure, WavesWidget):
         with pytest.raises(UnknownNameError, match="theme: 'blue'"):
             draw(WAVES, theme="blue")

@@ -55,14 +55,14 @@ def test_the_theme_is_a_control_too() -> None:
     assert Parabola(square, theme="dark").picture.png == widget.picture.png
 
 
-def test_what_is_shown_is_escaped_and_has_an_alternative_text() -> None:
+def test_html_is_escaped_and_the_picture_has_an_alternative_text() -> None:
     *_, error, picture, facts = Parabola(square).view.children
     assert 'alt="A line up to 1.0, &quot;steep&quot; &lt;here&gt;."' in picture.value
     assert facts.value == "<div>top &lt; 1.0</div><div>second line</div>"
     assert error.value == ""
 
 
-def test_the_mime_bundle_has_the_view_and_the_present_picture() -> None:
+def test_the_mime_bundle_has_the_view_and_the_current_picture() -> None:
     widget = Parabola(square)
     widget.power.value = 3
     data, metadata = widget._repr_mimebundle_(include=None, exclude=None)
@@ -84,7 +84,7 @@ def test_an_error_is_shown_in_words_and_the_last_picture_stays() -> None:
     assert widget.error == "power: got <2>. Take another."
     assert "power: got &lt;2&gt;. Take another." in widget.view.children[-3].value
     assert widget.picture is good
-    widget.power.value = 3  # an error of Python's own names the line that raised it
+    widget.power.value = 3  # an error raised by Python is shown with its line
     assert widget.error.startswith("ZeroDivisionError: ")
     assert "return 1 / (power - 3)" in widget.error
     widget.power.value = 0
@@ -92,7 +92,7 @@ def test_an_error_is_shown_in_words_and_the_last_picture_stays() -> None:
     assert widget.picture is not good
 
 
-def test_a_widget_that_cannot_draw_at_all_fails_where_it_is_made() -> None:
+def test_an_error_of_the_first_drawing_is_raised() -> None:
     def fails(power: int) -> float:
         raise InvalidArgumentError("power", f"got {power}", "Nothing helps.")
 
@@ -106,7 +106,7 @@ def test_controls_set_together_are_drawn_once() -> None:
         widget.power.value = 2
         widget.theme.value = "dark"
     widget.redraw()
-    assert widget.draws == 2  # the first, and this one
+    assert widget.draws == 2  # the first drawing, and this one
 
 
 class Shows(FigureWidget):
@@ -126,8 +126,8 @@ def drawing(**changes: Any) -> Drawing:
     return Drawing(**{"figure": figure, "alt": "Empty axes.", **changes})
 
 
-@pytest.mark.parametrize("wrong", [None, "drawing", 3, [], float("nan")])
-def test_what_is_no_drawing_is_refused(wrong: object) -> None:
+@pytest.mark.parametrize("wrong", [None, "drawing", 3, [], float("nan")], ids=repr)
+def test_only_a_drawing_is_accepted(wrong: object) -> None:
     with pytest.raises(ArgumentTypeError, match=r"draw: got .* Return a Drawing"):
         Shows(wrong)
 
@@ -140,29 +140,31 @@ def test_what_is_no_drawing_is_refused(wrong: object) -> None:
         ({"alt": None}, "alt: got None"),
         ({"alt": 3}, "alt: got 3"),
         ({"alt": ""}, "alt: got ''"),
-        ({"facts": "a fact"}, "facts: got 'a fact'"),  # each of its letters would become a line
+        ({"facts": "a fact"}, "facts: got 'a fact'"),  # each letter would become a line
         ({"facts": None}, "facts: got None"),
         ({"facts": ["a fact", 3]}, r"facts\[1\]: got 3"),
     ],
 )
-def test_a_drawing_of_something_else_is_refused(changes: dict[str, Any], message: str) -> None:
+def test_errors_of_a_drawing_name_the_wrong_field(changes: dict[str, Any], message: str) -> None:
     with pytest.raises((ArgumentTypeError, InvalidArgumentError), match=message):
         drawing(**changes)
 
 
 @pytest.mark.parametrize("wrong", [None, "row", 3, float("nan"), [None], ["power"], [ipywidgets.Button()]])
-def test_a_row_without_a_control_is_refused(wrong: object) -> None:
+def test_a_row_without_a_control_raises(wrong: object) -> None:
     with pytest.raises(ArgumentTypeError, match=r"rows\[0\].*ipywidgets that have a value"):
         Shows(drawing(), wrong)
 
 
-@pytest.mark.parametrize("wrong", [None, "row", 3, float("nan"), [None], [3], [[None]], [["button"]]])
-def test_an_unwatched_row_of_something_else_is_refused(wrong: object) -> None:
+@pytest.mark.parametrize(
+    "wrong", [None, "row", 3, float("nan"), [None], [3], [[None]], [["button"]]], ids=repr
+)
+def test_an_unwatched_row_of_something_else_raises(wrong: object) -> None:
     with pytest.raises(ArgumentTypeError, match="unwatched"):
         Shows(drawing(), unwatched=wrong)
 
 
-def test_other_wrong_arguments_are_named() -> None:
+def test_errors_name_other_wrong_arguments() -> None:
     with pytest.raises(UnknownNameError, match="theme: 3"):
         Shows(drawing(), theme=3)
     widget = Shows(drawing(), unwatched=[[ipywidgets.Button()]])

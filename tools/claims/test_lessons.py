@@ -1,7 +1,7 @@
 """Claims of lessons about recorded times and compiled kernels, checked by `python -m tools.lessons check`.
 
-They are no tests of the package: if the next recording, or another version of Triton, contradicts a sentence,
-write the sentence again.
+These are not tests of the package: if the next recording, or another version of Triton, contradicts a
+sentence, write the sentence again.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from workbench.lens.compile import compile
 from workbench.ops.convolution import geometry_of
 from workbench.teach.rungs import attention_ladder, gemm_ladder
 
-# Of any arguments, for the type checker.
+# Untyped, so that the tests can pass arguments from dictionaries.
 forward: Any = attention.launch
 backward: Any = attention_backward.launch
 
@@ -50,7 +50,7 @@ CUBE = {"m": 4096, "n": 4096, "k": 4096, "layout": "nn"}
 
 @pytest.fixture(scope="module")
 def rungs() -> dict[str, recording.Line]:
-    """The product that lessons 05 and 06 climb, by provider, in the last recorded run of its rungs."""
+    """Return the lines of the product of lessons 05 and 06 by provider, in the last run of its rungs."""
     lines = shipped()
     lines = recording.select(lines, op="matmul", dtype="fp16", mode="events", case=CUBE)
     climbed = recording.latest_run(line for line in lines if line.provider.startswith("workbench:"))
@@ -86,7 +86,7 @@ def test_long_sum_of_lesson_06_keeps_up_with_the_better_library() -> None:
     assert times["workbench"] < times["cuBLASLt"] / 2
 
 
-def test_untuned_costs_a_few_hundredths_as_lesson_06_says() -> None:
+def test_untuned_products_cost_a_few_percent_as_lesson_06_says() -> None:
     lines = recording.select(shipped(), op="matmul")
     ratios = [
         recording.ratio(recording.select(lines, run=best.run, case=best.case), "tuned", "workbench")
@@ -96,8 +96,8 @@ def test_untuned_costs_a_few_hundredths_as_lesson_06_says() -> None:
     assert math.prod(ratios) ** (1 / len(ratios)) < 1.05
 
 
-def test_last_rung_of_lesson_06_is_what_matmul_took_on_an_h200() -> None:
-    """And would, were there no groups that take turns; the runs that the lesson compares have both."""
+def test_the_last_rung_of_lesson_06_is_the_kernel_that_matmul_chose_on_an_h200() -> None:
+    """Today matmul chooses a kernel whose warp groups take turns; the compared runs have both kernels."""
     a, b, output = (torch.empty(4096, 4096, dtype=torch.float16) for _ in range(3))
     asked = choosing.asked_of(a, b, output, here=H200)
     ways = [choosing.choose(asked, takes_turns=turns) for turns in (True, False)]
@@ -146,7 +146,7 @@ def test_rungs_of_lesson_05_compile_to_what_its_prose_says() -> None:
 
 
 def test_every_low_share_of_lesson_06_has_a_note() -> None:
-    """Rows that begin off a line, or waves that tiles of 128 x 256 leave unfilled."""
+    """The notes are rows that do not begin at a cache line, and waves that tiles of 128 x 256 do not fill."""
     lines = [
         line
         for line in recording.select(shipped(), op="matmul", dtype="fp16", case={"layout": "nn"})
@@ -174,7 +174,7 @@ def test_what_remains_in_lesson_06_explains_the_notes_of_its_table_and_no_others
     assert sorted(explained) == sorted(notes)
 
 
-def test_unit_runs_seven_programs_of_rung_6_as_lesson_06_says() -> None:
+def test_seven_programs_of_rung_6_fit_on_an_sm_as_lesson_06_says() -> None:
     a, b, output = (torch.empty(4096, 4096, dtype=torch.float16) for _ in range(3))
     (step,) = lens.compile(gemm_ladder.grouped(a, b, output), "sm_90")
     assert step.occupancy.blocks == 7
@@ -184,7 +184,7 @@ CONVOLUTIONS = ("conv2d", "conv2d_backward_data", "conv2d_backward_weight")
 
 
 def shares_of_cudnn(op: str, **case: int) -> list[float]:
-    """Time of cuDNN over ours, for each fp16 problem with these keys, in the fullest run of the operator."""
+    """Return cuDNN's time over ours for each fp16 problem with these keys, in the operator's fullest run."""
     lines = recording.select(shipped(), op=op, dtype="fp16")
     runs = [line.run for line in sorted(lines, key=lambda line: line.time) if line.provider == "cuDNN"]
     fullest = max(dict.fromkeys(runs[::-1]), key=runs.count)  # the newest of several
@@ -199,7 +199,7 @@ def geometric_mean(numbers: list[float]) -> float:
 
 
 def test_convolutions_of_lesson_09_keep_up_with_cudnn_as_its_prose_says() -> None:
-    """Forward and backward for weight of a batch take about as long; with one image it is ahead."""
+    """For a batch, forward and backward for weight take about as long; with one image ours is faster."""
     for op in ("conv2d", "conv2d_backward_weight"):
         assert 0.9 < geometric_mean(shares_of_cudnn(op, n=32) + shares_of_cudnn(op, n=2)) < 1.1
     assert geometric_mean(shares_of_cudnn("conv2d", n=1)) > 1.05
@@ -218,7 +218,7 @@ def test_convolutions_of_lesson_09_keep_up_with_cudnn_as_its_prose_says() -> Non
         ("conv2d", {"n": 2}),  # the UNet's
     ],
 )
-def test_where_lesson_09_says_it_is_behind_cudnn_it_is(op: str, case: dict[str, int]) -> None:
+def test_convolutions_are_behind_cudnn_where_lesson_09_says(op: str, case: dict[str, int]) -> None:
     shares = shares_of_cudnn(op, **case)
     assert shares
     assert max(shares) < 0.97
@@ -237,14 +237,16 @@ def test_where_lesson_09_says_it_is_behind_cudnn_it_is(op: str, case: dict[str, 
         ("conv2d_backward_weight", "workbench", {"n": 32, "c": 64, "h": 56, "r": 3}, "sum_of_splits_kernel"),
     ],
 )
-def test_kernels_ran_that_lesson_09_says_did(op: str, provider: str, case: dict[str, int], name: str) -> None:
+def test_the_kernels_that_lesson_09_names_ran(
+    op: str, provider: str, case: dict[str, int], name: str
+) -> None:
     lines = shipped()
     lines = recording.select(lines, op=op, dtype="fp16", provider=provider, case=case)
     for line in recording.latest_run(lines):
         assert any(name in kernel for kernel in line.config["kernels"])
 
 
-def test_most_windows_of_one_pixel_are_cublas_products_as_lesson_09_says() -> None:
+def test_cudnn_calls_cublas_for_most_1x1_windows_as_lesson_09_says() -> None:
     lines = recording.select(
         shipped(), op="conv2d", dtype="fp16", provider="cuDNN",
         case={"n": 32, "r": 1, "stride": 1},
@@ -255,13 +257,13 @@ def test_most_windows_of_one_pixel_are_cublas_products_as_lesson_09_says() -> No
 
 
 def test_ridge_lies_between_im2col_and_the_implicit_product_of_lesson_09() -> None:
-    """Laid out, the layer waits for memory; implicit, it need not: 57 and 563 FLOP for each byte."""
+    """By im2col the layer does 57 FLOP a byte and waits for memory; implicitly it does 563 FLOP a byte."""
     roofs, _ = suites.live_or_recorded("matmul", recorded=True)
     assert 57 < roofs.rate("fp16") / roofs.bandwidth < 563
 
 
 def test_ridge_lies_between_attention_in_three_kernels_and_in_one_as_lesson_11_says() -> None:
-    """d / 2 FLOP for each byte at most, for heads of 64 and 128, and n / 2 for 4,096 queries."""
+    """Three kernels do d / 2 FLOP a byte at most, for heads of 64 and 128; one does n / 2, for n = 4,096."""
     roofs, _ = suites.live_or_recorded("matmul", recorded=True)
     assert 2 * 128 / 2 < roofs.rate("fp16") / roofs.bandwidth < 4096 / 2
 
@@ -271,7 +273,7 @@ Curves = dict[tuple[int, bool, str], dict[int, recording.Line]]
 
 @pytest.fixture(scope="module")
 def attention_run() -> list[recording.Line]:
-    """The run that lesson 11 shows, with its roofs."""
+    """Return the run that lesson 11 shows, with its roofs."""
     lines = shipped()
     climbed = recording.select(lines, op="scaled_dot_product_attention", provider="workbench:online")
     return recording.select(lines, run=recording.latest_run(climbed)[0].run)
@@ -279,7 +281,7 @@ def attention_run() -> list[recording.Line]:
 
 @pytest.fixture(scope="module")
 def curves(attention_run: list[recording.Line]) -> Curves:
-    """Its lines of 2,048 columns in all heads by columns, mask and provider, then by tokens."""
+    """Return its lines with 2,048 columns in all heads, by columns, mask and provider, then by tokens."""
     found: Curves = {}
     for line in recording.select(attention_run, op="scaled_dot_product_attention", dtype="fp16"):
         case = line.case
@@ -349,8 +351,8 @@ def test_lesson_11_is_behind_cudnn_and_ahead_where_its_prose_says(curves: Curves
         assert narrow > wide
 
 
-def test_what_short_texts_lack_in_lesson_11_is_not_in_the_keys(curves: Curves) -> None:
-    """Two lines of one slope, each near its four dots, of which ours begins higher."""
+def test_short_sequences_lose_fixed_cost_and_not_time_per_key_in_lesson_11(curves: Curves) -> None:
+    """Each line fits its four points; the slopes are equal, and ours has the larger constant."""
     fits = {}
     for provider in ("workbench", "cuDNN"):
         by_length = curves[64, True, provider]
@@ -364,7 +366,7 @@ def test_what_short_texts_lack_in_lesson_11_is_not_in_the_keys(curves: Curves) -
     assert ours[1] > 1.3 * theirs[1]
 
 
-def test_kernels_ran_that_lesson_11_says_did(curves: Curves) -> None:
+def test_the_kernels_that_lesson_11_names_ran(curves: Curves) -> None:
     for tokens, line in curves[64, True, "workbench"].items():
         portable = line.config["kernels"] == ["attention_kernel"]
         assert portable == (tokens <= 4096)
@@ -372,8 +374,7 @@ def test_kernels_ran_that_lesson_11_says_did(curves: Curves) -> None:
         assert curves[d, masked, "workbench"][4096].config["kernels"] == ["attention_hopper_kernel"]
 
 
-def test_programs_on_a_unit_that_lesson_11_counts() -> None:
-    """Two of the rungs', three of the portable kernel, one of Hopper's."""
+def test_programs_per_sm_are_as_many_as_lesson_11_counts() -> None:
     x = torch.empty(1, 16, 4096, 64, dtype=torch.float16)
     rungs = [attention_ladder.LADDER[name](x, x, x, torch.empty_like(x)) for name in ("online", "causal")]
     tile, warps, stages, _ = tiling = attention_ladder.PORTABLE[64]
@@ -389,7 +390,7 @@ def test_programs_on_a_unit_that_lesson_11_counts() -> None:
 LEVELS = ("workbench:thread", "workbench:warp", "workbench:block")
 
 
-def test_levels_won_where_lesson_13_says_they_did() -> None:
+def test_the_fastest_level_is_the_one_that_lesson_13_names() -> None:
     lines = shipped()
     run = recording.latest_run(recording.select(lines, op="sum", provider=LEVELS[1]))[0].run
     times: dict[int, dict[str, float]] = {}
@@ -408,8 +409,8 @@ def test_levels_won_where_lesson_13_says_they_did() -> None:
         assert times[2**22][provider] < 1.1 * times[65536][provider]
 
 
-def test_calls_cost_what_lesson_13_says() -> None:
-    """More than their kernel, in every way; and Triton's own launches more than ours."""
+def test_calls_cost_as_much_as_lesson_13_says() -> None:
+    """A call costs more than its kernel with every provider, and Triton's own launches more than ours."""
     lines = shipped()
     for op, problems in (("add", 1), ("matmul", 2)):
         own = recording.select(lines, op=op)
@@ -436,7 +437,7 @@ def test_calls_cost_what_lesson_13_says() -> None:
         ("backward_data", 512, 7, 512, (64, 128), 100),  # "It has 100 tiles of 64 x 128"
     ],
 )
-def test_tiles_that_lesson_09_counts(
+def test_tiles_are_as_many_as_lesson_09_counts(
     kind: str, channels: int, size: int, features: int, tile: tuple[int, int], tiles: int
 ) -> None:
     image = torch.empty(32, channels, size, size, device="meta")
@@ -449,8 +450,8 @@ def test_tiles_that_lesson_09_counts(
 
 
 @pytest.mark.parametrize(("columns", "fits"), [(64, True), (128, False)])
-def test_default_tiles_are_at_ease_or_at_the_edge_as_lesson_12_says(columns: int, fits: bool) -> None:
-    """Of the kernel that keeps keys, on Hopper: its registers, of 255."""
+def test_default_tiles_leave_or_exhaust_registers_as_lesson_12_says(columns: int, fits: bool) -> None:
+    """The test counts registers of the keys kernel on Hopper, of 255."""
     of_keys, _ = attention_backward.default_tilings(torch.float16, columns)
     assert of_keys.tile == (64, 128)  # whose sums the lesson counts
     assert of_keys.num_warps == 8
@@ -461,8 +462,8 @@ def test_default_tiles_are_at_ease_or_at_the_edge_as_lesson_12_says(columns: int
     assert (step.registers < 250 and step.spills == 0) == fits
 
 
-def test_backward_has_the_products_that_lesson_12_counts() -> None:
-    """Seven of tiles in two kernels, five in one; of pairs that are seen 2.5 times those of forward."""
+def test_the_backward_has_as_many_products_as_lesson_12_counts() -> None:
+    """Two kernels have seven products of tiles, one has five; the FLOPs are 2.5 times those of forward."""
     given = [torch.zeros(1, 1, 16, 16) for _ in range(5)]
     for one_pass, products in ((False, 7), (True, 5)):
         launch = backward(*given, torch.zeros(1, 1, 16), one_pass=one_pass, **_SMALL)
@@ -473,13 +474,13 @@ def test_backward_has_the_products_that_lesson_12_counts() -> None:
 
 TUNED = "torch.compile max-autotune"
 FOLLOWED = ("matmul_layer_norm", "matmul_rms_norm", "matmul_softmax", "matmul_matmul", "swiglu")
-# The problems of lesson 10 that are large, with a long K.
+# The large problems of lesson 10 with a long K.
 LONG_K = ("4096^3", "16384 x 4096 x 4096", "8192 x 16384 x 4096", "4096 x 11008 x 4096")
 SHORT_K = ("2048 x 3072 x 768", "4096 x 4096 x 512")
 
 
 def latest_of(op: str, mode: str = "cuda_graph") -> dict[str, dict[str, recording.Line]]:
-    """By problem and provider, what lesson 10 shows of an operator."""
+    """Return the lines of an operator in lesson 10, by problem and provider."""
     lines = shipped()
     found: dict[str, dict[str, recording.Line]] = {}
     for line in recording.latest_run(recording.select(lines, op=op, dtype="fp16", mode=mode)):
@@ -488,7 +489,7 @@ def latest_of(op: str, mode: str = "cuda_graph") -> dict[str, dict[str, recordin
 
 
 def runs_of(problem: str, slug: str) -> list[dict[str, recording.Line]]:
-    """By provider, what each run in bursts on a GPU says of a fused product, the newest last."""
+    """Return the lines of a fused product by provider for each run in bursts on a GPU, the newest last."""
     runs: dict[str, dict[str, recording.Line]] = {}
     lines = shipped(slug)
     for line in recording.select(lines, op="fused_matmul", dtype="fp16", mode="burst"):
@@ -517,7 +518,7 @@ def fused() -> dict[str, dict[str, recording.Line]]:
     return found
 
 
-def test_what_2048_cubed_cost_elsewhere_as_lesson_10_says() -> None:
+def test_the_chain_at_2048_cubed_cost_as_much_elsewhere_as_lesson_10_says() -> None:
     runs = map(microseconds, runs_of("2048^3", "nvidia-h200"))
     assert 1.09 in {round(times["workbench"] / times["workbench:bare"], 2) for times in runs}  # "it was nine"
     times = microseconds(runs_of("2048^3", "nvidia-h100-80gb-hbm3")[-1])
@@ -532,14 +533,16 @@ def test_what_2048_cubed_cost_elsewhere_as_lesson_10_says() -> None:
         *((problem, 1.18, 1.46) for problem in SHORT_K),  # "from about a fifth to over two fifths"
     ],
 )
-def test_chain_of_lesson_10_costs_what_its_prose_says(
+def test_the_chain_of_lesson_10_costs_as_much_as_its_prose_says(
     fused: dict[str, dict[str, recording.Line]], problem: str, least: float, most: float
 ) -> None:
     times = microseconds(fused[problem])
     assert least < times["workbench"] / times["workbench:bare"] < most
 
 
-def test_addends_of_lesson_10_cost_what_its_prose_says(fused: dict[str, dict[str, recording.Line]]) -> None:
+def test_addends_of_lesson_10_cost_as_much_as_its_prose_says(
+    fused: dict[str, dict[str, recording.Line]],
+) -> None:
     for problem in (*LONG_K, *SHORT_K):
         case = fused[problem]["workbench"].case
         explored = explore.fusion.explored(viz.FusionChoice(case["m"], case["n"], case["k"]))
@@ -556,7 +559,9 @@ def test_addends_of_lesson_10_cost_what_its_prose_says(fused: dict[str, dict[str
             assert times["workbench"] - promised > sum_of_both - times["workbench"]  # "nearer to the sum"
 
 
-def test_what_is_left_without_products_as_lesson_10_says(fused: dict[str, dict[str, recording.Line]]) -> None:
+def test_time_without_products_is_as_long_as_lesson_10_says(
+    fused: dict[str, dict[str, recording.Line]],
+) -> None:
     shares, over_bare = {}, {}
     for problem, by in fused.items():
         times = microseconds(by)
@@ -587,7 +592,9 @@ def test_what_is_left_without_products_as_lesson_10_says(fused: dict[str, dict[s
     assert round(products / line.bytes) == 212  # "212 FLOP a byte"
 
 
-def test_tiles_that_lesson_10_counts(fused: dict[str, dict[str, recording.Line]]) -> None:
+def test_kernels_follow_from_tile_counts_as_lesson_10_says(
+    fused: dict[str, dict[str, recording.Line]],
+) -> None:
     for by in fused.values():
         line = by["workbench"]
         tiles = tiles_of(line, 128, 128)
@@ -600,7 +607,9 @@ def test_tiles_that_lesson_10_counts(fused: dict[str, dict[str, recording.Line]]
     assert tiles_of(fused["2048^3"]["workbench"], 128, 128) == 256
 
 
-def test_compiler_is_as_far_behind_as_lesson_10_says(fused: dict[str, dict[str, recording.Line]]) -> None:
+def test_torch_compile_is_as_far_behind_as_lesson_10_says(
+    fused: dict[str, dict[str, recording.Line]],
+) -> None:
     ratios = {problem: ratios_to_ours(by) for problem, by in fused.items()}
     tuned = {problem: each[TUNED] for problem, each in ratios.items()}
     assert min(tuned.values()) > 1  # "slower on all ten"
@@ -628,7 +637,7 @@ def test_compiler_is_as_far_behind_as_lesson_10_says(fused: dict[str, dict[str, 
     assert tuned["16 x 4096 x 4096"] > 1.35  # "over a third as long again"
 
 
-def test_four_kernels_lose_what_the_roofs_allow_or_less_as_lesson_10_says(
+def test_four_kernels_lose_at_most_what_the_roofs_allow_as_lesson_10_says(
     fused: dict[str, dict[str, recording.Line]],
 ) -> None:
     shares = {}
@@ -650,7 +659,7 @@ def test_chain_that_lesson_10_builds_is_ahead_of_torch(
 
 
 def newest_of(op: str) -> dict[str, dict[str, recording.Line]]:
-    """By problem and provider, what lesson 10 shows of an operator: of each problem the newest run."""
+    """Return the lines of an operator in lesson 10 by problem and provider, of each problem's newest run."""
     lines = [line for slug in ("nvidia-h200", "nvidia-h100-80gb-hbm3") for line in shipped(slug)]
     found: dict[str, dict[str, recording.Line]] = {}
     for problem in {line.problem for line in recording.select(lines, op=op, mode="cuda_graph")}:
@@ -701,7 +710,7 @@ Gradients = dict[str, dict[Case, dict[str, recording.Line]]]
 
 @pytest.fixture(scope="module")
 def gradient_lines() -> Gradients:
-    """What lesson 12 shows, by type and problem, then by provider: the newest run of each type."""
+    """Return the lines of lesson 12 by dtype and problem, then by provider, of each dtype's newest run."""
     own = recording.select(shipped(), op=BACKWARD)
     found: Gradients = {"fp16": {}, "bf16": {}}
     for dtype, provider in (("fp16", "workbench:one_pass"), ("bf16", "workbench")):
@@ -714,7 +723,7 @@ def gradient_lines() -> Gradients:
 
 
 def lead(by: dict[str, recording.Line], over: str) -> float:
-    """The package's speed over a library's."""
+    """Return the package's speed over a library's."""
     return by[over].median_ms / by["workbench"].median_ms
 
 
@@ -764,8 +773,8 @@ def test_bf16_is_like_fp16_as_lesson_12_says(gradient_lines: Gradients) -> None:
         assert lead(by, "FlashAttention-2") > 1
 
 
-def test_keys_cost_more_than_cudnns_in_lesson_12_and_the_rest_less(gradient_lines: Gradients) -> None:
-    """By less than the products that are made twice, which run faster than cuDNN's."""
+def test_keys_cost_more_than_in_cudnn_and_the_rest_less_in_lesson_12(gradient_lines: Gradients) -> None:
+    """The difference is less than that of the products made twice, which run faster than cuDNN's."""
     fits = []
     lengths = [512, 1024, 2048, 4096]
     for provider in ("workbench", "cuDNN"):
@@ -779,8 +788,8 @@ def test_keys_cost_more_than_cudnns_in_lesson_12_and_the_rest_less(gradient_line
         assert lead(gradient_lines["fp16"][d, 2048 // d, False, 4096], "cuDNN") > 5 / 7
 
 
-def test_kernels_ran_that_lesson_12_says_did(gradient_lines: Gradients) -> None:
-    """Ours: delta and the two portable ones. cuDNN and FlashAttention-2: one for all three gradients."""
+def test_the_kernels_that_lesson_12_names_ran(gradient_lines: Gradients) -> None:
+    """Ours are delta and two portable kernels; cuDNN and FlashAttention-2 have one for all gradients."""
     ours = ["delta_kernel", "gradients_of_keys_kernel", "gradients_of_queries_kernel"]
     for by in (by for by_case in gradient_lines.values() for by in by_case.values()):
         assert all(line.mode == "cuda_graph" for line in by.values())
@@ -792,8 +801,8 @@ def test_kernels_ran_that_lesson_12_says_did(gradient_lines: Gradients) -> None:
         assert any("Memset" in kernel for kernel in by["cuDNN"].config["kernels"])
 
 
-def test_backward_keeps_what_lesson_12_says() -> None:
-    """4 bytes for each query of a head; in one pass 4 for each element of dQ as well."""
+def test_the_backward_keeps_the_bytes_that_lesson_12_says() -> None:
+    """They are 4 for each query of a head, and in one pass 4 for each element of dQ as well."""
     for length in (512, 4096):
         heads = [torch.empty(1, 32, length, 64, dtype=torch.float16, device="meta") for _ in range(5)]
         sums = torch.empty(1, 32, length, device="meta")
@@ -805,8 +814,8 @@ def test_backward_keeps_what_lesson_12_says() -> None:
 @pytest.mark.parametrize(
     ("columns", "masked"), [(64, False), (64, True), (128, False), (128, True), (256, False), (256, True)]
 )
-def test_unit_has_room_for_the_warps_of_keys_that_lesson_12_counts(columns: int, masked: bool) -> None:
-    """With the tiles of an H200, at 4,096 tokens."""
+def test_eight_warps_of_the_keys_kernel_fit_on_an_sm_as_lesson_12_counts(columns: int, masked: bool) -> None:
+    """The tiles are those of an H200 at 4,096 tokens."""
     tiling = next(tiling for least, tiling in attention_instances.OF_KEYS[columns, masked] if least <= 4096)
     if columns < 256:  # "smaller, for four warps"
         default = attention_backward.default_tilings(torch.float16, columns)[0]
@@ -824,7 +833,7 @@ NOTEBOOKS = sorted((Path(__file__).parents[2] / "lessons").glob("[0-9]*.ipynb"))
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_no_table_of_a_lesson_is_empty(path: Path) -> None:
-    """A selection that a later recording does not fit leaves a table's head alone, and nobody complains."""
+    """A selection that matches nothing in a later recording would leave only the head of a table."""
     outputs = [out for cell in nbformat.read(path, 4).cells for out in cell.get("outputs", ())]
     for text in (out.get("data", {}).get("text/markdown", "") for out in outputs):
         lines = [*text.splitlines(), ""]

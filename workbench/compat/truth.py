@@ -5,8 +5,8 @@ mask, where the compiler refuses the first and warns of the second. Repaired: Va
 `other` of one element that is 0 as no `other`. On 3.6.0 a loop to a bound that is known at run time causes
 numpy's warning, an error from numpy 2.4 on; Triton repairs that from 3.7 on.
 
-Seen on 3.6.0, 3.7.1 and 3.9.0. `tests/compat/test_compat.py::test_the_truth_of_tiles_still_needs_repair` fails
-once Triton refuses it too (docs/decisions/010).
+Seen on 3.6.0, 3.7.1 and 3.9.0. `tests/compat/test_compat.py::test_the_truth_of_tiles_still_needs_repair`
+fails once Triton refuses it too (docs/decisions/010).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Run by IPython before a lesson's first cell: launches are planned for a GPU, and still interpreted.
+"""Startup file of IPython: it plans the launches of a lesson for a GPU, and they are still interpreted.
 
-So a lesson shows what it would on a machine with that GPU wherever its output follows from what a launch is:
-tiles, grids, templates, what is traced and compiled of it.
+So a lesson shows the output of a machine with that GPU wherever it follows from the plan of a launch: tiles,
+grids, templates, traces and compiled code.
 """
 
 import os

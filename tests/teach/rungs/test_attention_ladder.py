@@ -1,4 +1,4 @@
-"""Every rung of attention is right, moves what lesson 11 says, and compiles without a spill."""
+"""Every rung of attention is correct, moves what lesson 11 says, and compiles without a spill."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ each_rung = pytest.mark.parametrize("name", LADDER)
 
 
 def launched(name: str, *given: torch.Tensor, from_end: bool = False) -> Launch:
-    """The rung with tiles small enough that a few rows are several."""
+    """Return the rung's launch with tiles so small that a few rows make several tiles."""
     options: dict[str, Any] = {"block_m": 16} if name == "whole_rows" else {"tile": (16, 32)}
     if name in ("causal", "grouped_queries"):
         options["from_end"] = from_end
@@ -51,7 +51,9 @@ def window_of(name: str, from_end: bool) -> Window:
         (32, 64, 64),  # no tile hangs over
     ],
 )
-def test_any_lengths(name: str, from_end: bool, queries: int, keys: int, size: int) -> None:
+def test_every_rung_computes_attention_for_any_lengths(
+    name: str, from_end: bool, queries: int, keys: int, size: int
+) -> None:
     key_heads = 2 if name == "grouped_queries" else 4
     given = tensors(1, 4, key_heads, queries, keys, size, torch.float16)
     outputs = interpret(launched(name, *given, from_end=from_end), poison=True, seed=3).outputs
@@ -63,8 +65,8 @@ def test_any_lengths(name: str, from_end: bool, queries: int, keys: int, size: i
 
 
 @each_rung
-def test_heads_that_are_not_apart(name: str) -> None:
-    """Rows of all heads lie together, and the output likewise."""
+def test_every_rung_takes_heads_interleaved_in_memory(name: str) -> None:
+    """The rows of all heads lie side by side in memory, those of the output too."""
     query, key, value = (
         tensor.transpose(1, 2).contiguous().transpose(1, 2)
         for tensor in tensors(2, 2, 2, 20, 35, 16, torch.bfloat16)
@@ -76,8 +78,8 @@ def test_heads_that_are_not_apart(name: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "tiles"), [("online", 64), ("causal", 36), ("grouped_queries", 36)])
-def test_tiles_that_are_visited(name: str, tiles: int) -> None:
-    """Two products each; of 8 x 8 tiles, those on the diagonal and below."""
+def test_rungs_visit_only_tiles_that_the_mask_leaves(name: str, tiles: int) -> None:
+    """Each tile has two products; of 8 x 8 tiles the causal mask leaves those on and below the diagonal."""
     given = tensors(1, 1, 1, 128, 128, 16, torch.float16)
     (trace,) = lens.trace(LADDER[name](*given, torch.empty_like(given[0]), tile=(16, 16)))
     assert len(list(trace.events(kind="dot"))) == 2 * tiles
@@ -92,7 +94,7 @@ def test_each_element_is_read_from_memory_once(name: str) -> None:
     assert trace.traffic(kind="store").distinct_bytes == sum(output.nbytes for output in launch.outputs)
 
 
-def test_work_is_that_of_pairs_that_are_seen() -> None:
+def test_work_counts_only_visible_pairs() -> None:
     given = tensors(1, 1, 1, 64, 64, 16, torch.float16)
     for name, pairs in (("online", 64 * 64), ("causal", 64 * 65 // 2)):
         work = launched(name, *given).work
@@ -110,14 +112,14 @@ def compiled(name: str, target: str) -> CompiledStep:
 
 @pytest.mark.parametrize("target", ["sm_90", "gfx942"])
 @each_rung
-def test_every_rung_is_by_matrix_units_and_fits(name: str, target: str) -> None:
+def test_every_rung_uses_matrix_units_and_does_not_spill(name: str, target: str) -> None:
     step = compiled(name, target)
     assert step.count("matrix") > 0
     assert (step.spills, step.problem) == (0, "")
 
 
-def test_whole_rows_of_many_keys_do_not_fit() -> None:
-    """What lesson 11 says of a tile's scores."""
+def test_whole_rows_of_many_keys_spill() -> None:
+    """The scores of a whole tile exceed the registers, as lesson 11 says."""
     query = torch.empty(1, 1, 64, 64, dtype=torch.float16)
     key = torch.empty(1, 1, 1024, 64, dtype=torch.float16)
     (step,) = lens.compile(LADDER["whole_rows"](query, key, key, torch.empty_like(query)), "sm_90")
@@ -128,28 +130,32 @@ def test_whole_rows_of_many_keys_do_not_fit() -> None:
 @pytest.mark.parametrize(
     "shapes",
     [
-        ((1, 2, 8, 16), (1, 2, 8, 32), (1, 2, 8, 32)),  # other columns
-        ((1, 2, 8, 24), (1, 2, 8, 24), (1, 2, 8, 24)),  # no power of two
-        ((1, 2, 8, 8), (1, 2, 8, 8), (1, 2, 8, 8)),  # too few
-        ((1, 2, 8, 16), (1, 2, 8, 16), (1, 2, 9, 16)),  # values that no key has
-        ((1, 3, 8, 16), (1, 2, 8, 16), (1, 2, 8, 16)),  # heads that do not divide
-        ((1, 2, 8, 16), (1, 2, 0, 16), (1, 2, 0, 16)),  # no keys
-        ((2, 8, 16), (2, 8, 16), (2, 8, 16)),  # no batch
+        ((1, 2, 8, 16), (1, 2, 8, 32), (1, 2, 8, 32)),
+        ((1, 2, 8, 24), (1, 2, 8, 24), (1, 2, 8, 24)),
+        ((1, 2, 8, 8), (1, 2, 8, 8), (1, 2, 8, 8)),
+        ((1, 2, 8, 16), (1, 2, 8, 16), (1, 2, 9, 16)),
+        ((1, 3, 8, 16), (1, 2, 8, 16), (1, 2, 8, 16)),
+        ((1, 2, 8, 16), (1, 2, 0, 16), (1, 2, 0, 16)),
+        ((2, 8, 16), (2, 8, 16), (2, 8, 16)),
     ],
-)
-def test_tensors_that_do_not_fit(name: str, shapes: tuple[tuple[int, ...], ...]) -> None:
+    ids=[
+        "key columns differ", "columns no power of two", "too few columns", "more values than keys",
+        "heads do not divide", "no keys", "no batch dimension",
+    ],
+)  # fmt: skip
+def test_mismatched_tensors_raise(name: str, shapes: tuple[tuple[int, ...], ...]) -> None:
     query, key, value = (torch.zeros(shape, dtype=torch.float16) for shape in shapes)
     with pytest.raises(TensorMismatchError):
         LADDER[name](query, key, value, torch.empty_like(query))
 
 
-def test_shared_heads_are_for_the_last_rung() -> None:
+def test_only_the_last_rung_takes_shared_heads() -> None:
     given = tensors(1, 2, 1, 8, 8, 16, torch.float16)
     with pytest.raises(TensorMismatchError):
         attention_ladder.causal(*given, torch.empty_like(given[0]))
 
 
-def test_dtypes_and_tiles_that_there_are_none_of() -> None:
+def test_unsupported_dtypes_tiles_and_batches_raise() -> None:
     given = tensors(1, 1, 1, 8, 8, 16, torch.float32)
     with pytest.raises(TensorMismatchError):
         attention_ladder.online(*given, torch.empty_like(given[0]))
@@ -164,8 +170,8 @@ def test_dtypes_and_tiles_that_there_are_none_of() -> None:
 
 @pytest.mark.parametrize("is_causal", [False, True])
 @pytest.mark.parametrize("rung", ladder.RUNGS["scaled_dot_product_attention"])
-def test_rungs_compute_what_the_operator_does(rung: str, is_causal: bool) -> None:
-    """As suites call them; each knows a causal mask, or none, and says so."""
+def test_rungs_called_by_suites_compute_what_the_operator_does(rung: str, is_causal: bool) -> None:
+    """A rung either has a causal mask or none, and refuses the other."""
     query, key, value = (torch.randn(1, 2, 40, 16).half() for _ in range(3))
     build = ladder.RUNGS["scaled_dot_product_attention"][rung]
     if rung != "portable" and is_causal != (rung in ("causal", "grouped_queries")):
@@ -178,7 +184,7 @@ def test_rungs_compute_what_the_operator_does(rung: str, is_causal: bool) -> Non
 
 
 @pytest.mark.parametrize("is_causal", [False, True])
-def test_gradients_in_one_pass_as_suites_call_them(is_causal: bool) -> None:
+def test_the_one_pass_backward_called_by_suites_computes_the_gradients(is_causal: bool) -> None:
     given = [torch.randn(1, 2, 40, 16).half() for _ in range(4)]
     build = ladder.RUNGS["scaled_dot_product_attention_backward"]["one_pass"]
     found = build(*given, is_causal=is_causal, enable_gqa=False)()
@@ -188,5 +194,5 @@ def test_gradients_in_one_pass_as_suites_call_them(is_causal: bool) -> None:
         torch.testing.assert_close(ours.double(), wanted, atol=5e-3, rtol=5e-3)
 
 
-def test_the_portable_rung_has_the_tiles_that_ship() -> None:
+def test_the_portable_rung_has_the_shipped_tiles() -> None:
     assert attention_ladder.PORTABLE == instances.DESCRIBED

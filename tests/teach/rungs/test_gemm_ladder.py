@@ -1,4 +1,4 @@
-"""Every rung of the matrix product is right, and its idea shows in what the compiler makes of it."""
+"""Every rung of the matrix product is correct, and its idea shows in the compiled code."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from workbench.runtime import interpret
 from workbench.teach.rungs import gemm_ladder, ladder
 from workbench.teach.rungs.gemm_ladder import LADDER
 
-# Tiles small enough that a few rows and columns are several.
+# Tiles so small that a few rows and columns make several tiles.
 SMALL: dict[str, dict[str, Any]] = {
     **{name: {"tile": (16, 32, 16)} for name in LADDER},
     "element": {"block_k": 32},
@@ -32,7 +32,7 @@ SMALL: dict[str, dict[str, Any]] = {
 BY_TILES = [name for name in LADDER if name not in ("element", "row", "tile_sum")]
 each_rung = pytest.mark.parametrize("name", LADDER)
 
-# m, n, k; descriptors want rows of a multiple of 16 bytes, which is 8 elements of fp16.
+# m, n, k. Descriptors need rows of a multiple of 16 bytes, which is 8 elements of fp16.
 ANY_SHAPES = [(1, 1, 1), (17, 33, 31), (33, 9, 100), (16, 32, 16), (50, 70, 15), (3, 65, 129)]
 SHAPES_OF_EIGHTS = [(1, 8, 8), (17, 40, 24), (33, 8, 104), (16, 32, 16), (50, 72, 8)]
 
@@ -42,7 +42,7 @@ def numbers(*shape: int, seed: int = 0) -> torch.Tensor:
 
 
 def whole(*shape: int, seed: int = 0) -> torch.Tensor:
-    """Small integers, of which sums are exact."""
+    """Return small integers, whose sums are exact."""
     return torch.randint(-3, 4, shape, generator=torch.Generator().manual_seed(seed)).half()
 
 
@@ -52,8 +52,8 @@ def launched(name: str, a: torch.Tensor, b: torch.Tensor) -> Launch:
 
 
 @each_rung
-def test_products_of_any_size(name: str) -> None:
-    """To the rounding of fp16, though sums are made in other orders."""
+def test_every_rung_computes_products_of_any_size(name: str) -> None:
+    """Results agree to the rounding of fp16, although the rungs sum in different orders."""
     for m, n, k in some_of(SHAPES_OF_EIGHTS if name == "descriptors" else ANY_SHAPES, 3):
         a, b = numbers(m, k), numbers(k, n, seed=1)
         (got,) = interpret(launched(name, a, b), poison=True, seed=3).outputs
@@ -70,7 +70,7 @@ def test_products_of_integers_are_exact(name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name in LADDER if name != "descriptors"])
 @pytest.mark.parametrize("which", ["a", "b", "both"])
-def test_transposed_and_sliced_operands(name: str, which: str) -> None:
+def test_rungs_take_transposed_and_sliced_operands(name: str, which: str) -> None:
     a, b = whole(20, 43), whole(43, 37, seed=1)
     laid = {
         "a": (a.t().contiguous().t(), b),
@@ -82,8 +82,8 @@ def test_transposed_and_sliced_operands(name: str, which: str) -> None:
 
 
 @pytest.mark.parametrize("splits", [1, 2, 5, 40])
-def test_splits_of_k(splits: int) -> None:
-    """Also those that do not come out even, and more than there are steps along K."""
+def test_any_number_of_splits_gives_the_product(splits: int) -> None:
+    """The number of splits need not divide the steps along K, and may exceed them."""
     a, b, output = whole(20, 100), whole(100, 40, seed=1), torch.empty(20, 40).half()
     launch = gemm_ladder.split_k(a, b, output, tile=(16, 32, 16), splits=splits)
     assert torch.equal(launch.run()[0].double(), a.double() @ b.double())
@@ -100,8 +100,8 @@ def test_persistent_programs_are_no_more_than_tiles() -> None:
     assert grids == [(3,), (8,)] * 3
 
 
-def test_bytes_that_the_rungs_load() -> None:
-    """What lesson 05 predicts: each operand element once for each program that needs it."""
+def test_rungs_load_as_many_bytes_as_the_lesson_says() -> None:
+    """Each program loads each operand element that it needs once, as lesson 05 predicts."""
     m, n, k = 32, 64, 48
     a, b, output = numbers(m, k), numbers(k, n, seed=1), torch.empty(m, n).half()
 
@@ -135,26 +135,26 @@ def test_every_rung_fits_an_h200(name: str, size: int) -> None:
 
 
 @each_rung
-def test_matrix_units_from_the_fourth_rung_on(name: str) -> None:
+def test_only_rungs_from_dot_on_use_matrix_units(name: str) -> None:
     is_by_dots = list(LADDER).index(name) >= list(LADDER).index("dot")
     assert (compiled(name)[0].count("matrix") > 0) == is_by_dots
 
 
-def test_a_row_and_an_element_load_by_lanes() -> None:
-    """A column of B is loaded one element at a time, a row of it several."""
+def test_the_row_rung_loads_wider_than_the_element_rung() -> None:
+    """A column of B is loaded one element at a time, a row several at a time."""
     assert compiled("element")[0].count("global load", bits=16) > 0
     assert (compiled("row")[0].widest("global load") or 0) > 16
 
 
-def test_what_divides_a_pitch_widens_loads() -> None:
-    """Rows of 1000 begin at multiples of 16 bytes, which Triton does not see by itself."""
+def test_loads_are_as_wide_as_the_divisor_of_the_pitch() -> None:
+    """Rows of 1000 elements begin at multiples of 16 bytes, which Triton does not infer by itself."""
     assert compiled("dot", 1000)[0].widest("global load") == 16
     assert compiled("ragged", 1000)[0].widest("global load") == 128
     assert compiled("dot", 1024)[0].widest("global load") == 128
     assert compiled("ragged", 1001)[0].widest("global load") == 16
 
 
-def test_no_masks_where_the_tiles_divide_the_matrices() -> None:
+def test_no_masks_are_compiled_where_tiles_divide_the_matrices() -> None:
     with_masks, without = (len(compiled(name)[0].instructions) for name in ("dot", "ragged"))
     assert without < with_masks
     for size, checks in ((128, (False, False, False)), (100, (True, True, True))):
@@ -163,7 +163,7 @@ def test_no_masks_where_the_tiles_divide_the_matrices() -> None:
         assert step.meta["CHECKS"] == checks
 
 
-def test_stages_are_loaded_ahead_from_the_pipelined_rung_on() -> None:
+def test_only_rungs_from_pipelined_on_prefetch_stages() -> None:
     for name, is_ahead in (("grouped", False), ("pipelined", True), ("split_k", True), ("persistent", True)):
         assert (compiled(name)[0].count("asynchronous copy", bits=128) > 0) == is_ahead, name
     stage = 2 * (128 + 256) * 64
@@ -171,8 +171,8 @@ def test_stages_are_loaded_ahead_from_the_pipelined_rung_on() -> None:
 
 
 @pytest.mark.parametrize("name", ["pipelined", "split_k", "persistent", "descriptors", "flattened"])
-def test_products_do_not_wait_for_one_another(name: str) -> None:
-    """Those of a step along K are issued in a row: ptxas has not serialized them."""
+def test_ptxas_does_not_serialize_wgmma(name: str) -> None:
+    """The wgmma instructions of a step along K are issued back to back."""
     issued = re.findall(r"HGMMA|WARPGROUP\.DEPBAR", compiled(name)[0].stages["sass"])
     assert issued.count("WARPGROUP.DEPBAR") < issued.count("HGMMA") == 4
 
@@ -193,8 +193,8 @@ def test_the_last_rung_is_the_shipped_kernel() -> None:
     assert step.meta["DESCRIPTORS"] == (True, True, True)
 
 
-def test_grouped_programs_share_more() -> None:
-    """Of the first 8 programs, in how many rows and columns their tiles stand."""
+def test_grouped_programs_share_more_rows_and_columns() -> None:
+    """The tiles of the first 8 programs are counted by the rows and columns that they occupy."""
     a, b, output = numbers(128, 16), numbers(16, 128), torch.empty(128, 128).half()
 
     def stands(rung: Callable[..., Launch]) -> int:
@@ -217,7 +217,7 @@ def test_rungs_are_candidates_of_matmul() -> None:
 
 
 @each_rung
-def test_what_the_rungs_cannot_take(name: str) -> None:
+def test_errors_name_operands_that_no_rung_takes(name: str) -> None:
     rung, x = LADDER[name], numbers(16, 16)
     sizes = ((2**16, 2**15), (2**15, 16), (2**16, 16))
     large = [torch.empty(size, dtype=torch.float16, device="meta") for size in sizes]
@@ -235,7 +235,7 @@ def test_what_the_rungs_cannot_take(name: str) -> None:
         rung(x[:0], x, x[:0])
 
 
-def test_rows_that_descriptors_cannot_take() -> None:
+def test_errors_name_rows_that_descriptors_cannot_take() -> None:
     x = numbers(32, 32)
     for name, operands in (
         ("a", (x.t(), x, x)),
@@ -248,7 +248,7 @@ def test_rows_that_descriptors_cannot_take() -> None:
 
 
 @pytest.mark.parametrize("name", BY_TILES)
-def test_tiles_that_no_matrix_unit_takes(name: str) -> None:
+def test_tiles_that_no_matrix_unit_takes_raise(name: str) -> None:
     x = numbers(32, 32)
     with pytest.raises(InvalidArgumentError, match="tile"):
         LADDER[name](x, x, torch.empty_like(x), tile=(16, 16, 8))
@@ -256,7 +256,7 @@ def test_tiles_that_no_matrix_unit_takes(name: str) -> None:
         LADDER[name](x, x, torch.empty_like(x), tile=(16, 16))
 
 
-def test_other_wrong_arguments() -> None:
+def test_errors_name_the_wrong_meta_parameter() -> None:
     x, output = numbers(32, 32), torch.empty(32, 32).half()
     with pytest.raises(InvalidArgumentError, match="block_k"):
         gemm_ladder.element(x, x, output, block_k=100)

@@ -1,4 +1,4 @@
-"""Every rung computes what its operator does, and reads memory as its pattern says."""
+"""Every rung computes what its operator does, and reads memory in the order of its pattern."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from workbench.teach.rungs import ladder, row_ladder
 
 @pytest.mark.parametrize("pattern", ladder.PATTERNS)
 @pytest.mark.parametrize("length", [1, 64, 2048])
-def test_a_copy_by_any_pattern_is_a_copy(pattern: str, length: int) -> None:
+def test_a_copy_by_every_pattern_equals_its_source(pattern: str, length: int) -> None:
     values = torch.randn(length)
     output = torch.full_like(values, float("nan"))
     ladder.copy_by(pattern, ladder.spread(values, pattern), output, block_size=256).run()
@@ -32,15 +32,15 @@ def test_the_kernel_reads_where_the_pattern_says(pattern: str) -> None:
     assert len(set(read)) == 256
 
 
-def test_patterns_from_the_best_to_the_worst() -> None:
-    """Sectors of 32 bytes for the 32 lanes of a warp that load 4 bytes each."""
+def test_patterns_are_ordered_by_the_sectors_of_a_warp() -> None:
+    """The 32 lanes of a warp load 4 bytes each; a sector has 32 bytes."""
     sectors = [len({int(at) // 8 for at in ladder.places(name, 2**16)[:32]}) for name in ladder.PATTERNS]
     assert sectors == [4, 5, 8, 32, 32]
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (64, 64), (65, 63), (3, 200)], ids=str)
 @pytest.mark.parametrize("rung", [ladder.transpose_rows, ladder.transpose_tiles])
-def test_transposes(rung: object, shape: tuple[int, int]) -> None:
+def test_both_rungs_transpose_ragged_matrices(rung: object, shape: tuple[int, int]) -> None:
     x = torch.randn(shape)
     output = torch.full(shape[::-1], float("nan"))
     rung(x, output).run()  # type: ignore[operator] # both rungs are functions
@@ -55,7 +55,7 @@ def test_rungs_are_candidates_of_their_operators() -> None:
         assert torch.equal(rung(x)(), x), name
 
 
-def test_wrong_patterns() -> None:
+def test_errors_name_the_wrong_pattern_or_length() -> None:
     with pytest.raises(UnknownNameError, match="pattern: 'strided'"):
         ladder.spread(torch.ones(8), "strided")
     with pytest.raises(InvalidArgumentError, match="length: got 9"):
@@ -63,14 +63,14 @@ def test_wrong_patterns() -> None:
 
 
 @pytest.mark.parametrize(("pattern", "length"), [("every_eighth", 2**29), ("every_second", 2**31)])
-def test_places_that_32_bits_do_not_count(pattern: str, length: int) -> None:
-    """The kernel would wrap around to places before the tensor."""
+def test_lengths_whose_places_exceed_32_bits_raise(pattern: str, length: int) -> None:
+    """The kernel's 32-bit offsets would wrap around to places before the tensor."""
     values = torch.empty(1).expand(length)
     with pytest.raises(InvalidArgumentError, match=f"length: got {length}"):
         ladder.copy_by(pattern, values, values)
 
 
-def test_a_source_in_which_values_do_not_lie_as_the_pattern_says() -> None:
+def test_a_source_too_short_or_strided_for_its_pattern_raises() -> None:
     values = torch.ones(64)
     with pytest.raises(TensorMismatchError, match=r"source: 64 elements. shifted reads element 64"):
         ladder.copy_by("shifted", values, torch.empty(64))
@@ -81,7 +81,7 @@ def test_a_source_in_which_values_do_not_lie_as_the_pattern_says() -> None:
 
 
 @pytest.mark.parametrize("rung", [ladder.transpose_rows, ladder.transpose_tiles])
-def test_matrices_that_a_rung_would_transpose_wrongly(rung: Callable[..., Launch]) -> None:
+def test_matrices_that_a_rung_would_transpose_wrongly_raise(rung: Callable[..., Launch]) -> None:
     with pytest.raises(TensorMismatchError, match=r"source: its strides are \(1, 8\)"):
         rung(torch.ones(4, 8).t(), torch.empty(4, 8))
     with pytest.raises(TensorMismatchError, match=r"shapes \(4, 8\) and \(4, 8\)"):
@@ -94,7 +94,7 @@ def test_matrices_that_a_rung_would_transpose_wrongly(rung: Callable[..., Launch
 
 @pytest.mark.parametrize("shape", [(1, 1), (3, 100), (5, 4097), (2, 9000)], ids=str)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
-def test_row_sums(shape: tuple[int, int], dtype: torch.dtype) -> None:
+def test_every_rung_sums_rows(shape: tuple[int, int], dtype: torch.dtype) -> None:
     x = torch.randint(-8, 9, shape).to(dtype)
     for rung in (row_ladder.row_sum, row_ladder.row_sum_tiles, row_ladder.row_sum_split):
         output = torch.full(shape[:1], float("nan"), dtype=dtype)
@@ -103,7 +103,7 @@ def test_row_sums(shape: tuple[int, int], dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (3, 100), (5, 4097), (2, 9000)], ids=str)
-def test_softmax_rungs(shape: tuple[int, int]) -> None:
+def test_every_rung_computes_softmax(shape: tuple[int, int]) -> None:
     x = 200 * torch.randn(shape)
     for rung in (row_ladder.softmax_three_reads, row_ladder.softmax_two_reads, row_ladder.softmax_row):
         output = torch.full(shape, float("nan"))
@@ -112,7 +112,7 @@ def test_softmax_rungs(shape: tuple[int, int]) -> None:
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (3, 100), (5, 1025)], ids=str)
-def test_layer_norm_rung(shape: tuple[int, int]) -> None:
+def test_the_rung_computes_layer_norm(shape: tuple[int, int]) -> None:
     x, weight, bias = torch.randn(shape), torch.randn(shape[1:]), torch.randn(shape[1:])
     output = torch.full(shape, float("nan"))
     row_ladder.layer_norm_row(x, weight, bias, output).run()
@@ -120,8 +120,7 @@ def test_layer_norm_rung(shape: tuple[int, int]) -> None:
     torch.testing.assert_close(output.double(), exact, rtol=1e-5, atol=2e-6)
 
 
-def test_what_rungs_of_softmax_read() -> None:
-    """Three times, twice and once: what the lesson predicts."""
+def test_softmax_rungs_read_the_rows_three_times_twice_and_once() -> None:
     x = torch.randn(2, 9000)
     for rung, reads in (
         (row_ladder.softmax_three_reads, 3),
@@ -147,7 +146,7 @@ def test_row_rungs_are_candidates_of_their_operators() -> None:
         )
 
 
-def test_rows_that_the_rungs_cannot_take() -> None:
+def test_errors_name_rows_that_no_rung_takes() -> None:
     x = torch.randn(4, 8)
     with pytest.raises(TensorMismatchError, match=r"x: shape \(8, 4\), strides \(1, 8\)"):
         row_ladder.row_sum(x.t(), torch.empty(8))

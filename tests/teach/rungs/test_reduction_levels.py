@@ -1,7 +1,7 @@
 """Reductions by thread, warp and block: who holds a row, what is exchanged, and the arithmetic of the kernel.
 
-Gluon is not interpreted. What the kernels compute is tested on a GPU (tests/gpu), and here by the kernel's
-own text, in which Triton's functions stand in for Gluon's: they are the same but for the layouts.
+Gluon is not interpreted. The results of the kernels are tested on a GPU (tests/gpu). Here the kernel's own
+text runs with Triton's functions in place of Gluon's, which differ in nothing but layouts.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ def compiled(level: str, target: str, cols: int = 1024, reduction: str = "sum") 
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("reduction", ["sum", "amax"])
-def test_each_level_exchanges_what_it_says(target: str, reduction: str) -> None:
+def test_each_level_uses_its_own_shuffles_and_shared_memory(target: str, reduction: str) -> None:
     thread, warp, block = (compiled(level, target, reduction=reduction) for level in LEVELS)
     assert thread.shuffles == 0
-    # A row is joined in as many steps as halve the lanes.
+    # Each shuffle halves the number of lanes that hold a part of the row.
     assert warp.shuffles == LANES[target].bit_length() - 1
     assert block.shuffles > 0
     for step, is_shared in ((thread, False), (warp, False), (block, True)):
@@ -54,7 +54,7 @@ def test_each_level_exchanges_what_it_says(target: str, reduction: str) -> None:
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_a_row_is_spread_over_what_the_level_says(target: str) -> None:
+def test_a_row_is_spread_over_the_threads_of_its_level(target: str) -> None:
     lanes = LANES[target]
     tiles = {level: lens.layout.loaded(compiled(level, target)) for level in LEVELS}
     assert all(len(found) == 1 for found in tiles.values())
@@ -62,12 +62,12 @@ def test_a_row_is_spread_over_what_the_level_says(target: str) -> None:
     assert (thread.shape, thread.spread(1)) == ((256, 16), Spread(1, 1, 16))
     assert (warp.shape, warp.spread(1)) == ((4, 1024), Spread(1, lanes, 1024 // lanes))
     assert (block.shape, block.spread(1)) == ((4, 1024), Spread(4, lanes, 256 // lanes))
-    # Each place holds another element: nothing is loaded twice.
+    # Each register of each lane holds a different element: nothing is loaded twice.
     for tile in (thread, warp, block):
         assert tile.warps * tile.lanes * tile.registers == tile.shape[0] * tile.shape[1]
 
 
-def test_the_levels_are_drawn_from_what_was_compiled() -> None:
+def test_figures_of_levels_show_the_compiled_layouts() -> None:
     tiles = {level: lens.layout.loaded(compiled(level, "sm_90"))[0] for level in LEVELS}
     said = describe_row_holders(tiles)
     assert "thread: a tile of 256 × 16, a row in 1 warp × 1 lane × 16 registers, 2 rows a lane;" in said
@@ -88,8 +88,8 @@ def test_a_short_row_fits_one_load_of_a_thread() -> None:
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_rows_that_are_no_multiple_are_loaded_by_what_divides_them(level: str) -> None:
-    x = torch.empty(64, 1004, dtype=torch.float16)  # 4 divides it
+def test_loads_are_as_wide_as_the_divisor_of_the_row(level: str) -> None:
+    x = torch.empty(64, 1004, dtype=torch.float16)  # 1004 is a multiple of 4
     (step,) = lens.compile(reduction_levels.launch(x, level=level), "sm_90")
     assert step.widest("global load") == 64
     (step,) = lens.compile(reduction_levels.launch(x[:, 1:], level=level), "sm_90")
@@ -98,7 +98,7 @@ def test_rows_that_are_no_multiple_are_loaded_by_what_divides_them(level: str) -
 
 @pytest.fixture(scope="module")
 def in_triton(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """The kernel's own text as one of Triton's, in which functions of Triton stand in for those of Gluon."""
+    """Return the kernel's own text as a Triton kernel, with functions of Triton in place of Gluon's."""
     text = inspect.getsource(compat.python_function(reduction_levels.reduction_level_kernel))
     text = text.replace("@gluon.jit", "@triton.jit").replace("gl.constexpr", "tl.constexpr")
     file = tmp_path_factory.mktemp("levels") / "in_triton.py"
@@ -130,7 +130,7 @@ STAND_INS = {
 
 
 def run_in_triton(kernel: Any, launch: Launch, reduction: str) -> torch.Tensor:
-    """What the launch computes, interpreted."""
+    """Return the result of the launch, interpreted."""
     (step,) = launch.steps
     meta = {**step.meta, **STAND_INS[reduction]}
     launch.outputs[0].fill_(float("nan"))
@@ -138,7 +138,7 @@ def run_in_triton(kernel: Any, launch: Launch, reduction: str) -> torch.Tensor:
 
 
 def laid(rows: int, cols: int, dtype: torch.dtype, layout: str) -> torch.Tensor:
-    """A matrix that lies so; elements that it does not have are NaN."""
+    """Return a matrix of this layout; memory between its elements holds NaN."""
     generator = torch.Generator().manual_seed(rows + cols)
     x = torch.randn(rows, cols, generator=generator).to(dtype)
     if layout == "transposed":
@@ -157,7 +157,7 @@ SHAPES = [(1, 1, "dense"), (17, 15, "sliced"), (300, 8, "dense"), (5, 1030, "tra
 
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize(("rows", "cols", "layout"), [*SHAPES, (258, 17, "expanded")])
-def test_the_arithmetic_is_right_for_any_rows(
+def test_the_arithmetic_is_correct_for_any_rows(
     in_triton: Any, level: str, rows: int, cols: int, layout: str
 ) -> None:
     for dtype, name in ((torch.float16, "sum"), (torch.bfloat16, "amax"), (torch.float32, "sum")):
@@ -173,16 +173,14 @@ def test_the_arithmetic_is_right_for_any_rows(
     cols=st.integers(1, 1100),
     apart=st.integers(1, 3),
 )
-def test_whole_numbers_are_summed_exactly(
-    in_triton: Any, level: str, rows: int, cols: int, apart: int
-) -> None:
+def test_integers_are_summed_exactly(in_triton: Any, level: str, rows: int, cols: int, apart: int) -> None:
     x = torch.arange(rows * cols * apart).remainder(7).sub(3).float().view(rows, cols, apart)[..., 0]
     result = run_in_triton(in_triton, reduction_levels.launch(x, level=level), "sum")
     assert torch.equal(result, x.sum(1))
 
 
 def assert_right(result: torch.Tensor, x: torch.Tensor, reduction: str) -> None:
-    """A maximum is exact; a sum within one rounding of the result and some of its terms' sum in fp32."""
+    """Check that a maximum is exact, and a sum off by its own rounding and that of an fp32 sum at most."""
     assert result.dtype == x.dtype
     if reduction == "amax":
         assert torch.equal(result, x.amax(1))
@@ -194,7 +192,7 @@ def assert_right(result: torch.Tensor, x: torch.Tensor, reduction: str) -> None:
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_nan_is_the_largest_and_goes_to_a_strided_output(in_triton: Any, level: str) -> None:
+def test_nan_is_the_maximum_and_outputs_may_be_strided(in_triton: Any, level: str) -> None:
     x = laid(20, 33, torch.float32, "dense")
     x[3, 20], x[4, 1], x[5] = float("nan"), float("inf"), float("-inf")
     everywhere = torch.full((20, 3), 7.0)
@@ -204,7 +202,7 @@ def test_nan_is_the_largest_and_goes_to_a_strided_output(in_triton: Any, level: 
     assert (everywhere[:, ::2] == 7).all()
 
 
-def test_signature_and_work_are_those_of_every_level() -> None:
+def test_all_levels_have_the_work_of_the_shipped_reduction() -> None:
     x = torch.empty(100, 300, dtype=torch.bfloat16)
     launches = [reduction_levels.launch(x, level=level) for level in LEVELS]
     assert {launch.work for launch in launches} == {reduction.launch(x, (1,)).work}
@@ -215,7 +213,7 @@ def test_signature_and_work_are_those_of_every_level() -> None:
 
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("cols", [1, 15, 16, 17, 300, 5000, 2**20])
-def test_every_tile_has_as_many_elements(level: str, cols: int) -> None:
+def test_every_tile_has_the_same_number_of_elements(level: str, cols: int) -> None:
     rows, taken = reduction_levels.tile_of(level, cols)
     assert rows * taken == reduction_levels.TILE_ELEMENTS
     fewest, most = reduction_levels.COLS[level]
@@ -245,13 +243,13 @@ def test_levels_are_candidates_of_their_operators() -> None:
         (3.0, "x is a float, not a tensor"),
     ],
 )
-def test_what_is_not_supported_is_said(x: Any, reason: str) -> None:
+def test_unsupported_inputs_raise_with_the_reason(x: Any, reason: str) -> None:
     assert reason in reduction_levels.is_supported(x)
     with pytest.raises(TensorMismatchError, match=reason):
         reduction_levels.launch(x)
 
 
-def test_bad_arguments_are_named() -> None:
+def test_errors_name_the_wrong_argument() -> None:
     x = torch.empty(4, 8)
     with pytest.raises(UnknownNameError, match=r"level: 'wrap' is not known\. Did you mean 'warp'"):
         reduction_levels.launch(x, level="wrap")

@@ -1,4 +1,4 @@
-"""Every rung is the same convolution, and knows less of its operand than the one before."""
+"""Every rung computes the same convolution, and knows less of its operand than the rung before."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ each_rung = pytest.mark.parametrize("name", LADDER)
 
 
 def images(*shape: int) -> torch.Tensor:
-    """Small whole numbers, of which every sum is exact."""
+    """Return small integers, whose sums are exact."""
     return torch.randint(-2, 3, shape).half().contiguous(memory_format=torch.channels_last)
 
 
@@ -28,14 +28,14 @@ def images(*shape: int) -> torch.Tensor:
     ("shape", "features", "taps", "options"),
     [
         ((2, 8, 5, 6), 8, (3, 3), {"padding": 1}),
-        ((1, 5, 7, 4), 3, (2, 3), {"stride": 2, "padding": 1}),  # nothing divides anything
+        ((1, 5, 7, 4), 3, (2, 3), {"stride": 2, "padding": 1}),  # no size divides another
         ((3, 16, 6, 6), 16, (3, 3), {"padding": 2, "dilation": 2}),
         ((1, 24, 5, 5), 8, (5, 3), {"padding": 1}),  # a step along K carries from digit to digit
         ((2, 3, 4, 4), 9, (1, 1), {}),  # a plain matrix
     ],
     ids=["3 x 3", "ragged", "dilated", "carried", "1 x 1"],
 )
-def test_a_rung_is_a_convolution(
+def test_every_rung_computes_the_convolution(
     name: str, shape: tuple[int, ...], features: int, taps: tuple[int, ...], options: dict[str, Any]
 ) -> None:
     x, weight = images(*shape), images(features, shape[1], *taps)
@@ -48,7 +48,7 @@ def test_a_rung_is_a_convolution(
 
 
 def narrowest_load(name: str, channels: int) -> int:
-    """Bits that a lane moves at once, where it moves the fewest, compiled for an H200."""
+    """Return the fewest bits that a lane moves in one access, compiled for an H200."""
     x, weight = images(2, channels, 56, 56), images(64, channels, 3, 3)
     (step,) = lens.compile(LADDER[name](x, weight, padding=1), "sm_90")
     kinds = ("global load", "asynchronous copy")
@@ -69,22 +69,22 @@ def narrowest_load(name: str, channels: int) -> int:
         ("moved", 72, 128),
     ],
 )
-def test_what_is_known_decides_how_wide_loads_are(name: str, channels: int, bits: int) -> None:
+def test_load_widths_follow_from_the_divisors_that_a_rung_knows(name: str, channels: int, bits: int) -> None:
     assert narrowest_load(name, channels) == bits
 
 
-def test_what_the_compiler_finds_out_of_an_argument() -> None:
-    """That 16 divides 64 channels: but for the last step along K, `arguments` copies 16 bytes at once."""
+def test_the_compiler_specializes_an_argument_that_16_divides() -> None:
+    """16 divides 64 channels: `arguments` then copies 16 bytes at once, except in the last step along K."""
     copies = {}
     for channels in (64, 72):
         x, weight = images(2, channels, 56, 56), images(64, channels, 3, 3)
         (step,) = lens.compile(LADDER["arguments"](x, weight, padding=1), "sm_90")
         copies[channels] = sum(each.kind == "asynchronous copy" for each in step.instructions)
-    assert copies[64] == 3 * copies[72]  # of images and weight, and of the weight alone
+    assert copies[64] == 3 * copies[72]  # copies of images and weight, and of the weight alone
 
 
-def test_arguments_are_divided_by() -> None:
-    """And constants are not, unless the compiler can turn that into a multiplication."""
+def test_unknown_lengths_are_divisors_at_run_time_and_known_ones_constants() -> None:
+    """The compiler turns a division by a constant into a multiplication."""
     divisions = re.compile(r"(?://|%) (\w+)")
     known = lower(image_windows((2, 56, 56, 64), (56, 56), (3, 3), padding=1)).source
     assert all(by.isdigit() for by in divisions.findall(known))
@@ -104,7 +104,7 @@ def test_rungs_are_candidates_of_conv2d() -> None:
             rung(x, weight, groups=2, **options)
 
 
-def test_images_that_lie_otherwise() -> None:
+def test_images_that_are_not_channels_last_raise() -> None:
     x = images(1, 8, 4, 4).contiguous(memory_format=torch.contiguous_format)
     with pytest.raises(InvalidArgumentError, match="input: strides"):
         view_ladder.constants(x, images(4, 8, 3, 3))
