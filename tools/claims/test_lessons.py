@@ -97,7 +97,7 @@ def test_untuned_costs_a_few_hundredths_as_lesson_06_says() -> None:
 
 
 def test_last_rung_of_lesson_06_is_what_matmul_took_on_an_h200() -> None:
-    """And would, were there no groups that take turns; the runs that the lesson compares have both."""
+    """It still is without the ping-pong kernel; the runs that the lesson compares have both kernels."""
     a, b, output = (torch.empty(4096, 4096, dtype=torch.float16) for _ in range(3))
     asked = choosing.asked_of(a, b, output, here=H200)
     ways = [choosing.choose(asked, takes_turns=turns) for turns in (True, False)]
@@ -450,7 +450,7 @@ def test_tiles_that_lesson_09_counts(
 
 @pytest.mark.parametrize(("columns", "fits"), [(64, True), (128, False)])
 def test_default_tiles_are_at_ease_or_at_the_edge_as_lesson_12_says(columns: int, fits: bool) -> None:
-    """Of the kernel that keeps keys, on Hopper: its registers, of 255."""
+    """The registers, at most 255, of the kernel that keeps keys on Hopper."""
     of_keys, _ = attention_backward.default_tilings(torch.float16, columns)
     assert of_keys.tile == (64, 128)  # whose sums the lesson counts
     assert of_keys.num_warps == 8
@@ -479,7 +479,7 @@ SHORT_K = ("2048 x 3072 x 768", "4096 x 4096 x 512")
 
 
 def latest_of(op: str, mode: str = "cuda_graph") -> dict[str, dict[str, recording.Line]]:
-    """By problem and provider, what lesson 10 shows of an operator."""
+    """Return the lines that lesson 10 shows of an operator, by problem and provider."""
     lines = shipped()
     found: dict[str, dict[str, recording.Line]] = {}
     for line in recording.latest_run(recording.select(lines, op=op, dtype="fp16", mode=mode)):
@@ -488,7 +488,7 @@ def latest_of(op: str, mode: str = "cuda_graph") -> dict[str, dict[str, recordin
 
 
 def runs_of(problem: str, slug: str) -> list[dict[str, recording.Line]]:
-    """By provider, what each run in bursts on a GPU says of a fused product, the newest last."""
+    """Return the lines of a fused product, by provider, of each run in bursts on a GPU, the newest last."""
     runs: dict[str, dict[str, recording.Line]] = {}
     lines = shipped(slug)
     for line in recording.select(lines, op="fused_matmul", dtype="fp16", mode="burst"):
@@ -650,7 +650,7 @@ def test_chain_that_lesson_10_builds_is_ahead_of_torch(
 
 
 def newest_of(op: str) -> dict[str, dict[str, recording.Line]]:
-    """By problem and provider, what lesson 10 shows of an operator: of each problem the newest run."""
+    """Return the newest lines that lesson 10 shows of an operator, by problem and provider."""
     lines = [line for slug in ("nvidia-h200", "nvidia-h100-80gb-hbm3") for line in shipped(slug)]
     found: dict[str, dict[str, recording.Line]] = {}
     for problem in {line.problem for line in recording.select(lines, op=op, mode="cuda_graph")}:
@@ -701,7 +701,7 @@ Gradients = dict[str, dict[Case, dict[str, recording.Line]]]
 
 @pytest.fixture(scope="module")
 def gradient_lines() -> Gradients:
-    """What lesson 12 shows, by type and problem, then by provider: the newest run of each type."""
+    """Return the newest lines of lesson 12, by dtype and problem, then by provider."""
     own = recording.select(shipped(), op=BACKWARD)
     found: Gradients = {"fp16": {}, "bf16": {}}
     for dtype, provider in (("fp16", "workbench:one_pass"), ("bf16", "workbench")):
@@ -765,7 +765,7 @@ def test_bf16_is_like_fp16_as_lesson_12_says(gradient_lines: Gradients) -> None:
 
 
 def test_keys_cost_more_than_cudnns_in_lesson_12_and_the_rest_less(gradient_lines: Gradients) -> None:
-    """By less than the products that are made twice, which run faster than cuDNN's."""
+    """The ratio for keys is below the 7/5 of the repeated products, because ours run faster than cuDNN's."""
     fits = []
     lengths = [512, 1024, 2048, 4096]
     for provider in ("workbench", "cuDNN"):
@@ -806,7 +806,7 @@ def test_backward_keeps_what_lesson_12_says() -> None:
     ("columns", "masked"), [(64, False), (64, True), (128, False), (128, True), (256, False), (256, True)]
 )
 def test_unit_has_room_for_the_warps_of_keys_that_lesson_12_counts(columns: int, masked: bool) -> None:
-    """With the tiles of an H200, at 4,096 tokens."""
+    """The tiles are those of an H200, at 4,096 tokens."""
     tiling = next(tiling for least, tiling in attention_instances.OF_KEYS[columns, masked] if least <= 4096)
     if columns < 256:  # "smaller, for four warps"
         default = attention_backward.default_tilings(torch.float16, columns)[0]
