@@ -100,7 +100,7 @@ def _version(package: str) -> str | None:
 
 
 def _problems() -> list[str]:
-    """What keeps lessons from running here, each with its fix."""
+    """Return the problems that keep lessons from running here, each with its fix."""
     import torch
 
     from workbench import ops, runtime
@@ -221,7 +221,7 @@ def profile(options: argparse.Namespace) -> int:
 
 
 def _switches_of(operator: str) -> argparse.ArgumentParser:
-    """What `profile` takes behind an operator's name: ckProfiler's switches, and the operator's sizes."""
+    """Return the parser of `profile` for an operator: ckProfiler's switches, and the operator's sizes."""
     from workbench import profiler
     from workbench.bench import data
 
@@ -308,7 +308,7 @@ def access(options: argparse.Namespace) -> int:
 
 
 def _from_file(path: str, name: str) -> object:
-    """What a Python file calls so."""
+    """Return the value of a name in a Python file."""
     if Path(path).is_dir():
         raise InvalidArgumentError("--file", f"{path!r} is a folder", "Give FILE.py:NAME.")
     try:

@@ -96,7 +96,7 @@ _PRODUCT_OPERATORS = ("matmul", "fused_matmul")
 
 @dataclass(frozen=True)
 class Case:
-    """One problem of one operator.
+    """A problem of an operator.
 
     Attributes:
         op: the operator's name in `ops` and torch.

@@ -66,7 +66,7 @@ _ALL_CASE_KEYS = frozenset(key for must, may in CASE_KEYS.values() for key in mu
 
 @dataclass(frozen=True)
 class Line:
-    """One measurement.
+    """A measurement.
 
     Attributes:
         run: the id of the run; form ratios within one run only.

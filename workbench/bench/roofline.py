@@ -59,7 +59,7 @@ class Ceilings:
 
 @dataclass(frozen=True)
 class Point:
-    """One measured kernel on the roofline.
+    """A measured kernel on the roofline.
 
     Attributes:
         label: a short name of the problem, such as "4096^3".

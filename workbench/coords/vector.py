@@ -1,4 +1,4 @@
-"""How many contiguous elements along a dimension one access can move, up to 16 bytes.
+"""The number of contiguous elements along a dimension that one access can move, up to 16 bytes.
 
 A run is `length` indices along one top dimension, beginning at a multiple of `length`, with all other indices
 fixed. Each transform has a rule for the runs below it, given those above: the step from one element of a run

@@ -1,11 +1,11 @@
 """Triton's interpreter as the workbench runs it: watched, and with the compiler's numbers.
 
-watching    every access to memory is checked and reported; programs can run in another order
-numbers     numbers have the types that the compiler gives them
+watching    checks and reports every memory access; can run programs in another order
+numbers     gives numbers the compiler's types
 libdevice   the device libraries of CUDA and ROCm
-promises    what a kernel tells the compiler is checked against its values
+promises    checks a kernel's hints to the compiler against its values
 
-What Triton's interpreter itself does wrong is repaired in :mod:`workbench.compat`.
+Faults of Triton's interpreter itself are repaired in :mod:`workbench.compat`.
 """
 
 from workbench.interpreter.watching import (

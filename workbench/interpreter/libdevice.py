@@ -1,9 +1,9 @@
 """CUDA's and ROCm's libraries of device functions in Triton's interpreter: `libdevice.tanh(x)` and others.
 
 A kernel calls `triton.language.extra.libdevice`, whose functions are empty until a compiler puts a vendor's
-in their place; the interpreter has no compiler, so they gave None. Here they are computed by numpy and torch:
-in double precision, rounded once, except where a function's name says how it rounds. The sources are CUDA's
-libdevice user's guide and the CUDA math API, for what happens at 0, at infinities and for NaN.
+in their place. The interpreter has no compiler, so they returned None. Here numpy and torch compute them in
+double precision, rounded once, except where a function's name specifies its rounding. The sources for the
+results at 0, at infinities and for NaN are CUDA's libdevice user's guide and the CUDA math API.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def repair() -> None:
         _replace(of_any_vendor, name, empty, wraps(empty)(partial(_call, function)))
 
 
-# Of each function of a library, the one that takes its place.
+# The replacement of each function of a library.
 _REPLACED: dict[Callable[..., Any], Callable[..., Any]] = {}
 
 
@@ -54,7 +54,7 @@ def _replace(library: ModuleType, name: str, function: Callable[..., Any], by: C
 
 
 def replace_in(names: dict[str, Any]) -> None:
-    """Replace the functions that a module took from a library before they were."""
+    """Replace the functions that a module imported from a library before :func:`repair`."""
     for name, value in names.items():
         if inspect.isfunction(value) and value in _REPLACED:
             names[name] = _REPLACED[value]
@@ -65,7 +65,7 @@ def _functions_of(library: ModuleType) -> dict[str, Callable[..., Any]]:
 
 
 def _with_semantic(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function as a kernel calls it: the compiler, which is not here, would tell it where to build."""
+    """Return a function with the interpreter's builder bound, which the compiler would pass."""
 
     @wraps(function)
     def called(*args: Any, _semantic: Any = None) -> Any:
@@ -81,7 +81,7 @@ def _call(function: Callable[..., Any], *args: Any) -> Any:
 def _computed(
     self: Any, library: str, path: str, symbol: str, operands: list[Any], dtype: Any, is_pure: bool
 ) -> Any:
-    """The builder's call of an external function, element by element."""
+    """Compute an external function, element by element; replaces the builder's call."""
     if (function := function_of(symbol)) is None:
         raise NotImplementedError(f"{symbol} is not known to the interpreter")
     with np.errstate(all="ignore"):
@@ -91,7 +91,7 @@ def _computed(
 
 @cache
 def function_of(symbol: str) -> Function | None:
-    """The function on arrays behind a symbol such as `__nv_tanhf` or `__ocml_tanh_f64`; None if unknown."""
+    """Return the function on arrays for a symbol like `__nv_tanhf` or `__ocml_tanh_f64`; None if unknown."""
     name = re.sub(r"^__(nv|ocml|triton_hip)_(fast_)?", "", symbol)
     short = re.sub(r"_f(32|64)$", "", name)
     for each in (name, short, short[:-1] if short[-1] in "fd" else short):
@@ -109,7 +109,7 @@ def function_of(symbol: str) -> Function | None:
 
 
 def _widened(function: Function) -> Function:
-    """A function in double precision; what is no float, such as an exponent, is given as it is."""
+    """Let a function compute in double precision; integers, such as an exponent, are not converted."""
 
     def computed(*operands: Array) -> Array:
         return function(*(each.astype(np.float64) if each.dtype.kind == "f" else each for each in operands))
@@ -150,21 +150,21 @@ def _remainder(x: float, y: float) -> float:
 
 
 def _nearest_away(x: Array) -> Array:
-    """The nearest whole number; of two, that which is farther from zero."""
+    """Return the nearest whole number; halves round away from zero."""
     whole = np.trunc(x)
     away: Array = np.copysign(whole + np.where(np.abs(x - whole) >= 0.5, np.sign(x), 0.0), x)
     return away
 
 
 def _sine_of_pi(x: Array) -> Array:
-    """sin(pi x), which for whole numbers is a 0 of their sign."""
+    """Return sin(pi x); for whole numbers a 0 of their sign."""
     whole = np.rint(x)
     sine = np.where(np.fmod(whole, 2) == 0, 1.0, -1.0) * np.sin(np.pi * (x - whole))
     return np.where(sine == 0, np.copysign(0.0, x), sine)
 
 
 def _cosine_of_pi(x: Array) -> Array:
-    """cos(pi x), which is 0 halfway between whole numbers."""
+    """Return cos(pi x); exactly 0 halfway between whole numbers."""
     whole = np.rint(x)
     rest = x - whole
     cosine = np.where(np.abs(rest) == 0.5, 0.0, np.cos(np.pi * rest))
@@ -173,13 +173,13 @@ def _cosine_of_pi(x: Array) -> Array:
 
 
 def _exponent(x: Array) -> Array:
-    """The exponent e of x = m 2^e, 1 <= |m| < 2, as a float."""
+    """Return the exponent e of x = m 2^e, 1 <= |m| < 2, as a float."""
     exponent = np.frexp(x)[1] - 1.0
     return np.where(x == 0, -np.inf, np.where(np.isfinite(x), exponent, np.abs(x)))
 
 
 def _whole_exponent(x: Array) -> Array:
-    """The same as an integer: the smallest for 0 and NaN, the largest for infinities."""
+    """Return the exponent as an integer: the smallest for 0 and NaN, the largest for infinities."""
     limits = np.iinfo(np.int32)
     exponent = _exponent(x)
     is_lowest = np.isnan(exponent) | np.isneginf(exponent)
@@ -187,7 +187,7 @@ def _whole_exponent(x: Array) -> Array:
 
 
 def _bessel_of_first_orders(x: Array) -> tuple[Array, Array, Array, Array]:
-    """J_0, J_1, Y_0 and Y_1 for x >= 0.
+    """Return J_0, J_1, Y_0 and Y_1 for x >= 0.
 
     Up to 25 the first two are Fourier coefficients of exp(i x sin t), and the others Neumann's series of them
     (NIST Digital Library of Mathematical Functions, 10.12.1 and 10.8.3, and its derivative); beyond, all four
@@ -223,7 +223,7 @@ def _bessel_of_first_orders(x: Array) -> tuple[Array, Array, Array, Array]:
 
 
 def _hankel(order: int, x: Array) -> tuple[Array, Array]:
-    """J and Y of order 0 or 1, for large x."""
+    """Return J and Y of order 0 or 1, for large x."""
     term, parts = np.ones_like(x), [np.zeros_like(x), np.zeros_like(x)]
     for k in range(30):
         parts[k % 2] += term * (-1) ** (k // 2)
@@ -237,9 +237,9 @@ def _hankel(order: int, x: Array) -> tuple[Array, Array]:
 
 
 def _bessel_j(order: Array, x: Array) -> Array:
-    """J_n(x), by J_(k+1) = 2 k / x J_k - J_(k-1) up to an order of |x|, where that is stable.
+    """Return J_n(x), by J_(k+1) = 2 k / x J_k - J_(k-1) up to an order of |x|, where that is stable.
 
-    Beyond it is the mean of cos(n t - x sin t) over a turn; with more than n + |x| points that is exact to
+    Beyond, it is the mean of cos(n t - x sin t) over a turn; with more than n + |x| points that is exact to
     rounding of the terms, as CUDA's `jn` has absolute errors too (L. N. Trefethen and J. A. C. Weideman, SIAM
     Review 56, 2014).
     """
@@ -262,7 +262,7 @@ def _bessel_j(order: Array, x: Array) -> Array:
 
 
 def _bessel_y(order: Array, x: Array) -> Array:
-    """Y_n(x), by Y_(k+1) = 2 k / x Y_k - Y_(k-1) from the first two; NaN for a negative order, as in CUDA."""
+    """Return Y_n(x), by Y_(k+1) = 2 k / x Y_k - Y_(k-1); NaN for a negative order, as in CUDA."""
     order, x = np.broadcast_arrays(order, x)
     _, _, before, now = _bessel_of_first_orders(x)
     result = np.where(order == 0, before, np.where(order == 1, now, np.nan))
@@ -278,7 +278,7 @@ def _norm(*parts: Array) -> Array:
 
 
 def _reciprocal_of_high_half(x: Array) -> Array:
-    """1 / x, of which the higher 32 bits are kept."""
+    """Return the higher 32 bits of 1 / x."""
     return ((1.0 / x).view(np.uint64) & np.uint64(0xFFFFFFFF00000000)).view(np.float64)
 
 
@@ -333,11 +333,11 @@ _IN_DOUBLE: dict[str, Function] = {
 }  # fmt: skip
 
 
-# Functions that round as their names say
+# Functions with the rounding in their name
 
 
 def _exact_root(x: Fraction) -> Fraction:
-    """The square root to far more digits than a float has, and exact where it has no more than these."""
+    """Return the square root with far more digits than a float; exact if it has no more."""
     scale = 1 << 2200
     numerator, denominator = x.numerator * scale * scale, x.denominator
     root = math.isqrt(numerator // denominator)
@@ -357,7 +357,7 @@ _EXACT: dict[str, tuple[Function, Callable[..., Fraction]]] = {
 
 
 def _rounded(operation: tuple[Function, Callable[..., Fraction]], mode: str, *operands: Array) -> Array:
-    """An operation whose exact result is rounded in a direction; numpy's where there is no exact one."""
+    """Return an operation's exact result rounded in a direction; numpy's result if there is no exact one."""
     of_floats, exact = operation
     plain = np.asarray(of_floats(*operands))
     dtype = operands[0].dtype
@@ -378,7 +378,7 @@ def _fraction(value: Any) -> Fraction:
 
 
 def _nearby(exact: Fraction, dtype: Any, mode: str) -> Any:
-    """The float that an exact number is rounded to: to nearest even, toward zero, down or up."""
+    """Round an exact number to a float: to nearest even, toward zero, down or up."""
     try:
         near = dtype(float(exact))
     except OverflowError:
@@ -402,7 +402,7 @@ def _at_most(value: Any, exact: Fraction) -> bool:
 
 
 def _converted(dtype: Any, mode: str, values: Array) -> Array:
-    """Integers, or doubles, as floats."""
+    """Convert integers or doubles to floats."""
     results = values.astype(dtype).reshape(-1)
     for i, value in enumerate(values.reshape(-1)):
         if np.isfinite(value) and value != 0:
@@ -415,7 +415,7 @@ _INTEGERS = {"int": np.int32, "uint": np.uint32, "ll": np.int64, "ull": np.uint6
 
 
 def _to_integer(dtype: Any, whole: Function, values: Array) -> Array:
-    """Floats as integers, saturated, NaN as 0; unsigned ones as the signed ones of the same bits."""
+    """Convert floats to integers, saturated, NaN to 0; unsigned ones become signed ones of the same bits."""
     rounded, limits = whole(values.astype(np.float64)), np.iinfo(dtype)
     is_held = (rounded >= float(limits.min)) & (rounded < 2.0 ** int(limits.max).bit_length())
     integers = np.where(is_held, rounded, 0.0).astype(dtype)
@@ -446,7 +446,7 @@ def _leading_zeros(values: Array) -> Array:
 
 
 def _first_set(values: Array) -> Array:
-    """The number of the lowest bit that is set, from 1; 0 where none is."""
+    """Return the position of the lowest set bit, from 1; 0 if no bit is set."""
     number: Function = np.vectorize(lambda bits: (int(bits) & -int(bits)).bit_length(), otypes=[np.int32])
     return number(_bits(values))
 
@@ -464,7 +464,7 @@ def _mul24(x: Array, y: Array) -> Array:
 
 
 def _permuted_bytes(x: Array, y: Array, selector: Array) -> Array:
-    """Four of the eight bytes of x and y, chosen by the lower three bits of each of four nibbles."""
+    """Select four of the eight bytes of x and y by the lower three bits of each of four nibbles."""
     both = (_bits(y).astype(np.uint64) << np.uint64(32)) | _bits(x).astype(np.uint64)
     result = np.zeros(both.shape, np.uint64)
     for i in range(4):
@@ -474,12 +474,12 @@ def _permuted_bytes(x: Array, y: Array, selector: Array) -> Array:
 
 
 def _average(x: Array, y: Array, more: int) -> Array:
-    """(x + y + more) / 2, rounded down, of 32 bits, without overflow."""
+    """Return (x + y + more) / 2 of 32 bits, rounded down, without overflow."""
     return ((x.astype(np.int64) + y.astype(np.int64) + more) >> 1).astype(x.dtype)
 
 
 def _distance(x: Array, y: Array, z: Array) -> Array:
-    """|x - y| + z."""
+    """Return |x - y| + z."""
     apart = np.abs(x.astype(np.int64) - y.astype(np.int64)) + z.astype(np.int64)
     return apart.astype(np.uint32).view(x.dtype)
 

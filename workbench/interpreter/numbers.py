@@ -1,23 +1,24 @@
-"""Numbers in Triton's interpreter as the compiler has them: which are tensors, of which type, and that wrap.
+"""Numbers in Triton's interpreter with the compiler's types: tensors of fixed widths that wrap.
 
 The interpreter runs a kernel as Python: a float argument, a loop's index and `a if b else c` are Python's
-numbers there, which adopt the type of the tile that they meet, never overflow and have no `.to`. The compiler
-makes tensors of them. So a half times a float argument is a float on a GPU, and was a half here.
+numbers, which adopt the dtype of the tile that they meet, never overflow and have no `.to`. The compiler
+makes tensors of them. So fp16 times a float argument is fp32 on a GPU, and was fp16 here.
 
 Repaired (seen on 3.6.0 and 3.7.1):
 
-- arguments: a float is fp32 and an integer int32, int64 or uint64 as it needs, unless the parameter's
+- arguments: a float is fp32 and an integer int32, int64 or uint64 by its size, unless the parameter's
   annotation says otherwise; an integer that is 1 is a constant, unless the kernel is not specialized to it;
-- indices of `range` and `tl.range`: of the type that the bounds and the step have together;
-- numbers in a tuple that is assigned, and those that `x += 1`, `min`, `max` and `a if b else c` result in;
-- constants that a function returns, where the compiler sees several returns of which they differ;
-- `and`, `or` and `not` of tensors: int1, and both sides are evaluated, as no GPU skips the second one;
+- indices of `range` and `tl.range`: of the common type of the bounds and the step;
+- numbers in a tuple that is assigned, and the results of `x += 1`, `min`, `max` and `a if b else c`;
+- constants that a function returns, if the compiler sees several returns with different ones;
+- `and`, `or` and `not` of tensors: int1, and both sides are evaluated, because no GPU skips the second one;
 - arithmetic of int1, `~` of unsigned integers, shifts of signed integers by unsigned ones, `tl.umulhi` of
-  signed integers, and conversions of floats that no integer holds, which the hardware saturates;
-- `tl.fma`, which rounds once, and of floats alone; `tl.histogram`, of integers of 32 bits alone;
-- integers wrap without a word, and are no longer computed twice to find out whether they do.
+  signed integers, and conversions of floats beyond the integers' range, which the hardware saturates;
+- `tl.fma`, which rounds once, and takes only floats; `tl.histogram`, which takes only 32-bit integers;
+- integers wrap without a warning, and are no longer computed twice to detect it.
 
-Constants (`tl.constexpr`, literals, what `tl.static_range` counts) stay Python's numbers, as in the compiler.
+Constants (`tl.constexpr`, literals, the indices of `tl.static_range`) stay Python's numbers, as in the
+compiler.
 """
 
 from __future__ import annotations
@@ -41,12 +42,12 @@ from triton.runtime.jit import KernelParam, mangle_type
 from workbench import compat
 from workbench.interpreter import libdevice
 
-# The name by which rewritten kernels know this module, next to those that the interpreter gives them.
+# The name of this module in rewritten kernels, next to the names that the interpreter adds.
 _HERE = "interpreted_numbers"
 
 
 def repair() -> None:
-    """Let the interpreter have the compiler's numbers; calling it again changes nothing."""
+    """Give the interpreter the compiler's numbers; calling it again changes nothing."""
     if hasattr(interpreter, _HERE):
         return
     setattr(interpreter, _HERE, _Names)
@@ -77,12 +78,11 @@ def repair() -> None:
 
 
 def typed(value: Any, parameter: str = "", *, is_specialized: bool = True) -> Any:
-    """A kernel's argument as the compiler types it.
+    """Return a kernel's argument with the compiler's type.
 
     Args:
-        value: any argument; numbers inside tuples are typed too, and all else is returned as it is.
-        parameter: the type that the parameter is annotated with, as Triton writes it ("fp64"); empty for
-            none.
+        value: any argument; numbers, also those inside tuples, are typed, and others returned as they are.
+        parameter: the annotated type of the parameter in Triton's notation ("fp64"); empty for none.
         is_specialized: whether an integer that is 1 becomes a constant.
     """
     if isinstance(value, tuple):
@@ -109,7 +109,7 @@ def _scalar(value: Any, dtype: Any) -> tl.tensor:
 
 @cache
 def _parameters(function: Callable[..., Any], unspecialized: tuple[int | str, ...]) -> list[KernelParam]:
-    """The parameters as the compiler reads them."""
+    """Return the parameters as the compiler reads them."""
     return [
         KernelParam(number, parameter, number in unspecialized or name in unspecialized, False)
         for number, (name, parameter) in enumerate(inspect.signature(function).parameters.items())
@@ -131,7 +131,7 @@ def _with_typed_arguments(run: Callable[..., Any]) -> Callable[..., Any]:
             else typed(value, parameter.annotation_type, is_specialized=not parameter.do_not_specialize)
             for value, parameter in zip(bound.arguments.values(), parameters, strict=True)
         ]
-        # A grid that is a function is given Python's numbers, as on a GPU.
+        # A grid function gets Python's numbers, as on a GPU.
         programs = grid(bound.arguments) if callable(grid) else grid
         return run(self, *arguments, grid=programs, warmup=warmup, **options)
 
@@ -142,12 +142,12 @@ def _with_typed_arguments(run: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def indices(arg1: Any, arg2: Any = None, step: Any = None, **options: Any) -> Iterator[tl.tensor]:
-    """The indices of a loop, scalars of the type that its bounds and its step have together.
+    """Yield the indices of a loop: scalars of the common type of its bounds and step.
 
     Args:
-        arg1, arg2: where it starts and stops, or where it stops alone: by Triton's names.
-        step: from one index to the next.
-        options: of `tl.range`, which do not change what is counted.
+        arg1, arg2: the start and the stop, or the stop alone; Triton's names.
+        step: the difference between indices.
+        options: options of `tl.range`, which do not change the indices.
     """
     start, stop = (0, arg1) if arg2 is None else (arg1, arg2)
     to_tensor = interpreter.interpreter_semantic.to_tensor
@@ -174,11 +174,11 @@ def _with_typed_indices(patch: Callable[..., None]) -> Callable[..., None]:
     return repaired
 
 
-# What rewritten kernels call
+# Functions that rewritten kernels call
 
 
 def assigned(value: Any) -> Any:
-    """What a variable holds after `x = value`: of a number a scalar tensor, also inside a tuple."""
+    """Return the value of a variable after `x = value`: a scalar tensor for a number, also inside a tuple."""
     if isinstance(value, tl.tensor):
         return value
     if isinstance(value, tl.constexpr):
@@ -189,10 +189,11 @@ def assigned(value: Any) -> Any:
 
 
 def unpacked(value: Any, names: int) -> Any:
-    """What `a, b = value` takes apart, if it has as many parts as there are names.
+    """Return the value that `a, b = value` unpacks, after a check of its length.
 
     Raises:
-        ValueError: it has more, of which the compiler would drop the last ones without a word; or fewer.
+        ValueError: it has more parts than there are names, and the compiler would silently drop the last
+            ones; or fewer.
     """
     if isinstance(value, tuple | list) and len(value) != names:
         dropped = "; the compiler drops the last ones and says nothing" if len(value) > names else ""
@@ -201,25 +202,25 @@ def unpacked(value: Any, names: int) -> Any:
 
 
 def chosen(condition: Any, value: Any) -> Any:
-    """The `value` that `a if condition else b` chose."""
+    """Return the value of `a if condition else b`."""
     return assigned(value) if isinstance(condition, tl.tensor) else value
 
 
 def returned(value: Any, *conditions: Any) -> Any:
-    """The constant `value` that a function returns, of which the `conditions` may lead to another `return`.
+    """Return the constant `value` of a `return`; the `conditions` may lead to another `return`.
 
-    Where one is known at run time only, the compiler has both, and so makes tensors of what they return.
+    If a condition is known only at run time, the compiler compiles both, and makes tensors of their values.
     """
     return assigned(value) if any(isinstance(each, tl.tensor) for each in conditions) else value
 
 
 def least(*values: Any, **options: Any) -> Any:
-    """`min(...)`."""
+    """Return `min(...)`."""
     return _extreme(builtins.min, "minimum", values, options)
 
 
 def greatest(*values: Any, **options: Any) -> Any:
-    """`max(...)`."""
+    """Return `max(...)`."""
     return _extreme(builtins.max, "maximum", values, options)
 
 
@@ -234,15 +235,15 @@ def _extreme(of_constants: Callable[..., Any], of_tensors: str, values: tuple[An
 
 
 def goes_on(value: Any, decisive: bool) -> bool:
-    """Whether `value and ...` (`decisive` is False) or `value or ...` (True) has its right side evaluated.
+    """Return whether `value and ...` (`decisive` is False) or `value or ...` (True) needs its right side.
 
-    A constant decides without it, a tensor never does.
+    A constant may decide without it; a tensor never does.
     """
     return _is_tensor(value) or bool(value) is not decisive
 
 
 def joined(left: Any, right: Any, decisive: bool) -> Any:
-    """`left and right` (`decisive` is False) or `left or right` (True), where `left` has not decided it."""
+    """Return `left and right` (`decisive` is False) or `left or right` (True); `left` has not decided it."""
     if not _is_tensor(left):
         return right
     if not _is_tensor(right):
@@ -251,14 +252,14 @@ def joined(left: Any, right: Any, decisive: bool) -> Any:
 
 
 def negated(value: Any) -> Any:
-    """`not value`."""
+    """Return `not value`."""
     return value.__not__() if _is_tensor(value) else not value
 
 
 def _is_tensor(value: Any) -> bool:
-    """Whether it is a tensor; a tile of several elements, neither true nor false, is refused.
+    """Return whether a value is a tensor; refuse a tile of several elements, which has no truth value.
 
-    Only Triton's own functions may join tiles so, which the compiler warns of.
+    Only Triton's own functions may combine tiles in this way, of which the compiler warns.
     """
     if not isinstance(value, tl.tensor):
         return False
@@ -268,12 +269,12 @@ def _is_tensor(value: Any) -> bool:
 
 
 def met() -> int:
-    """How often the lanes of the program have met, where that is counted."""
+    """Return the number of synchronizations of the program's lanes, if they are counted."""
     return int(getattr(interpreter.interpreter_builder, "meetings", _UNCOUNTED).barriers)
 
 
 def discarded(before: int, value: Any) -> None:
-    """An atomic whose result nobody reads: lanes do not wait for it, so they have only met `before` it."""
+    """Reset the count to `before` after an atomic whose result is not read: lanes do not wait for it."""
     getattr(interpreter.interpreter_builder, "meetings", _UNCOUNTED).barriers = before
 
 
@@ -285,7 +286,7 @@ _UNCOUNTED = _Uncounted()
 
 
 class _Names:
-    """What a rewritten kernel calls."""
+    """The functions that a rewritten kernel calls."""
 
     assigned = staticmethod(assigned)
     chosen = staticmethod(chosen)
@@ -309,16 +310,16 @@ class _Return(NamedTuple):
 
     Attributes:
         node: the statement.
-        values: what it returns: of a tuple each value, as texts.
-        branches: of each `if` in which it stands, the outermost first, whether in its body.
+        values: the texts of the returned values, several for a tuple.
+        branches: the `if` statements around it, the outermost first, and for each whether it is in the body.
     """
 
     node: ast.Return
     values: list[str]
     branches: tuple[tuple[ast.If, bool], ...]
 
-    def decided_beside(self, other: _Return) -> ast.If | None:
-        """The `if` on which it depends whether the compiler sees this one where it sees the `other`."""
+    def deciding_branch(self, other: _Return) -> ast.If | None:
+        """Return the `if` that decides between this `return` and the `other`; None if there is none."""
         common = 0
         for one, another in zip(self.branches, other.branches, strict=False):
             if one != another:
@@ -330,7 +331,7 @@ class _Return(NamedTuple):
 def _returns_in(
     statements: list[ast.stmt], branches: tuple[tuple[ast.If, bool], ...] = ()
 ) -> Iterator[_Return]:
-    """What statements return, in their order."""
+    """Yield the `return` statements among statements, in order."""
     for statement in statements:
         if isinstance(statement, ast.Return):
             values = statement.value.elts if isinstance(statement.value, ast.Tuple) else [statement.value]
@@ -359,7 +360,7 @@ class _Rewriter(ast.NodeTransformer):
         self._returns = [*_returns_in(node.body)]
         self._conditions = {test: self._name() for each in self._returns for test, _ in each.branches}
         self.generic_visit(node)
-        # In a loop that does not run, none is evaluated.
+        # Conditions in a loop that does not run are not evaluated.
         unknown = [ast.Name(name, ast.Store()) for name in self._conditions.values()]
         node.body[:0] = [ast.Assign([name], ast.Constant(None)) for name in unknown]
         return node
@@ -406,13 +407,13 @@ class _Rewriter(ast.NodeTransformer):
         return node
 
     def _returned(self, node: ast.Return, place: int, value: ast.expr) -> ast.expr:
-        """A value that is returned, as a tensor where the compiler sees a `return` of another one too."""
+        """Return the expression of a returned value: a tensor if the compiler sees another `return` too."""
         own = next(number for number, each in enumerate(self._returns) if each.node is node)
         conditions = []
         for number, other in enumerate(self._returns):
             if other.values[place : place + 1] == self._returns[own].values[place : place + 1]:
                 continue
-            decided = other.decided_beside(self._returns[own])
+            decided = other.deciding_branch(self._returns[own])
             is_around = any(test is decided for test, _ in self._returns[own].branches)
             if decided is None or (number > own and not is_around):
                 return _call("assigned", value)
@@ -474,7 +475,7 @@ class _Rewriter(ast.NodeTransformer):
 
 
 def _is_atomic(node: ast.AST) -> bool:
-    """Whether it is a call such as `tl.atomic_add(...)`."""
+    """Return whether a node is a call such as `tl.atomic_add(...)`."""
     return (
         isinstance(node, ast.Call)
         and isinstance(node.func, ast.Attribute)
@@ -491,7 +492,7 @@ def _call(name: str, *arguments: ast.expr) -> ast.expr:
 
 
 def _transformed(self: Any, source: str) -> ast.AST:
-    """As Triton's `FunctionRewriter._transform_ast`, which rewrites assignments alone."""
+    """Rewrite a function; replaces `FunctionRewriter._transform_ast`, which rewrites only assignments."""
     libdevice.replace_in(self.fn.__globals__)
     tree: ast.AST = _Rewriter(self.fn.__globals__).visit(ast.parse(source))
     ast.fix_missing_locations(tree)
@@ -511,7 +512,7 @@ _OF_CONSTANTS = [
 
 
 def _left_to_tensors(operation: Callable[..., Any]) -> Callable[..., Any]:
-    """An operation of a constant, which would take a tensor on its right for another constant."""
+    """Let an operation of a constant leave a right operand that is a tensor to the tensor's operation."""
 
     def repaired(self: Any, other: Any) -> Any:
         return NotImplemented if isinstance(other, tl.tensor) else operation(self, other)
@@ -532,7 +533,7 @@ def _of_bits(operation: Callable[..., Any], of_bits: Any) -> Callable[..., Any]:
 
 
 def _shifted_as_signed(self: Any, value: Any, count: Any) -> Any:
-    """`value >> count`, with copies of its highest bit, whichever type the two have together."""
+    """Return `value >> count` with copies of the highest bit, whatever their common type."""
     signed = np.dtype(f"int{8 * value.data.itemsize}")
     result = np.right_shift(value.data.view(signed), count.data.view(signed))
     return interpreter.TensorHandle(result.view(value.data.dtype), value.dtype.scalar)
@@ -551,15 +552,15 @@ def _of_unsigned(operation: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _all_ones(self: Any, dtype: Any) -> Any:
-    """The value of which `~` is the exclusive or: -1, or the largest one."""
+    """Return the operand of the exclusive or that makes `~`: -1, or the largest unsigned integer."""
     stored = interpreter._get_np_dtype(dtype)
     return interpreter.TensorHandle(np.invert(np.zeros(1, stored)), dtype.scalar)
 
 
 def _counted(self: Any, values: Any, bins: int, mask: Any) -> Any:
-    """`tl.histogram`, as lanes of a warp count: by the lowest bits, so that what has no bin is counted too.
+    """Compute `tl.histogram` like the lanes of a warp: by the lowest bits, so values without a bin count too.
 
-    Lanes that a mask turned off where they were loaded are among these, unless they are given as a mask here.
+    Lanes that were masked off in a load also count, unless the mask is given here.
     """
     if values.data.dtype.kind not in "iu" or values.data.dtype.itemsize != 4:
         raise TypeError(
@@ -573,7 +574,7 @@ def _counted(self: Any, values: Any, bins: int, mask: Any) -> Any:
 
 
 def _fused(fma: Callable[..., Any]) -> Callable[..., Any]:
-    """`x * y + z`, rounded once, as what makes a product of two floats exact relies on."""
+    """Return `x * y + z` rounded once; algorithms for exact products rely on that."""
 
     def repaired(self: Any, *operands: Any) -> Any:
         dtype = operands[2].dtype.scalar
@@ -588,7 +589,7 @@ def _fused(fma: Callable[..., Any]) -> Callable[..., Any]:
             assert exact is not None
             return interpreter.TensorHandle(exact(*np.broadcast_arrays(*(o.data for o in operands))), dtype)
         x, y, z = (compat.widen(operand).data.astype(np.float64) for operand in operands)
-        product = x * y  # exact, of numbers of at most 24 bits
+        product = x * y  # exact for numbers of at most 24 bits
         total = product + z
         rest = total - product
         total = _odd_where_rounded(total, (product - (total - rest)) + (z - rest))
@@ -602,7 +603,7 @@ def _fused(fma: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _odd_where_rounded(values: npt.NDArray[Any], rests: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """`values + rests` rounded to odd: rounded to fewer bits after that, it is as if it were rounded once."""
+    """Return `values + rests` rounded to odd, so that rounding it to fewer bits is like a single rounding."""
     is_even = values.view(f"u{values.itemsize}") % 2 == 0
     is_rounded = is_even & np.isfinite(values) & np.isfinite(rests) & (rests != 0)
     toward = np.where(rests > 0, np.inf, -np.inf).astype(values.dtype)
@@ -610,9 +611,9 @@ def _odd_where_rounded(values: npt.NDArray[Any], rests: npt.NDArray[Any]) -> npt
 
 
 def _saturating(convert: Callable[..., Any]) -> Callable[..., Any]:
-    """Conversions of floats to integers that hold none of them: what `cvt.rzi` gives.
+    """Let conversions of floats beyond the integers' range saturate, like `cvt.rzi`.
 
-    It makes no integer of 8 bits: such a one has the lower half of the 16 that it makes.
+    That instruction has no 8-bit integers: these are the lower half of a 16-bit result.
     """
 
     def repaired(self: Any, source: Any, target: Any) -> Any:
@@ -631,7 +632,7 @@ def _saturating(convert: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _saturated(values: npt.NDArray[Any], converted: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """The largest or smallest integer for what is beyond it, 0 for NaN, and `converted` elsewhere."""
+    """Return the largest or smallest integer for values beyond it, 0 for NaN, and `converted` elsewhere."""
     if values.dtype == np.float16:
         values = values.astype(np.float32)
     limits = np.iinfo(converted.dtype)

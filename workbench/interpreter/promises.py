@@ -1,21 +1,21 @@
-"""Promises: what a kernel tells Triton's compiler, checked against the values that it is told of.
+"""Promises: a kernel's hints to Triton's compiler, checked against its values.
 
-The compiler believes `tl.multiple_of`, `tl.max_contiguous`, `tl.max_constancy` and `tl.assume`. Where one is
-false, it moves 16 bytes at once from an address that is no multiple of 16, or a mask's first lane decides for
-its neighbors: the result is wrong, or the kernel ends with "misaligned address". Triton's interpreter ignores
-the first three. Here each is checked in each program, by what Triton's analysis makes of it
-(`AxisInfo` in include/triton/Analysis/AxisInfo.h). Along each axis of a tile:
+The compiler trusts `tl.multiple_of`, `tl.max_contiguous`, `tl.max_constancy` and `tl.assume`. If one is
+false, it moves 16 bytes at once from an address that is not a multiple of 16, or a mask's first lane decides
+for its neighbors: the result is wrong, or the kernel ends with "misaligned address". Triton's interpreter
+ignores the first three. Here each is checked in each program, with the meaning that it has in Triton's
+analysis (`AxisInfo` in include/triton/Analysis/AxisInfo.h). Along each axis of a tile:
 
     tl.max_contiguous(x, c): in every run of c values, each is the one before it plus 1
     tl.max_constancy(x, c): in every run of c values, all are equal
     tl.multiple_of(x, d): d divides the first value of every contiguous run
 
-Of addresses, `d` counts bytes, and the next one in a run is an element further.
+For addresses, `d` counts bytes, and the next address of a run is one element further.
 
 Runs begin at multiples of their length, and the axis's end may cut the last. A promise is about every lane,
-masked or not. How long contiguous runs are is what `tl.max_contiguous` says, or else what the compiler finds
-out; that is not known here, but never more than what the values show. So without `tl.max_contiguous` what is
-refused is false for certain, and a divisor may pass because the values happen to be contiguous.
+masked or not. The length of contiguous runs is that of `tl.max_contiguous`, or the one that the compiler
+derives; the latter is not known here, but never longer than the values show. So without `tl.max_contiguous` a
+refused promise is certainly false, and a false divisor may pass because the values happen to be contiguous.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from triton.runtime import interpreter as triton_interpreter
 
 from workbench.errors import PromiseError
 
-# Attributes of a value in Triton's IR, and what sets each.
+# Attributes of a value in Triton's IR, and the functions that set them.
 DIVISIBILITY, CONTIGUITY, CONSTANCY = "tt.divisibility", "tt.contiguity", "tt.constancy"
 _SAID_BY = {DIVISIBILITY: "tl.multiple_of", CONTIGUITY: "tl.max_contiguous", CONSTANCY: "tl.max_constancy"}
 
-# Memory begins at a multiple of so many bytes on the CPU too: larger divisors of an address are the GPU's.
+# Memory on the CPU begins at a multiple of this many bytes; only a GPU's has larger divisors.
 _ALIGNMENT_OF_MEMORY = 64
 
 _FIX_OF_HINT = (
@@ -56,22 +56,23 @@ Values = npt.NDArray[Any]
 def checked(
     builder: Any, refuse: Refuse, local_names: Callable[[], tuple[str, Mapping[str, Any]]]
 ) -> Iterator[None]:
-    """While this is open, what interpreted kernels tell the compiler is checked.
+    """Check the promises of interpreted kernels within this context.
 
-    The compiler sees of each kind the last promise about a value, whichever came first. So a divisor that is
-    false of runs as long as was promised before waits for the next promise of their length, or for the end.
+    The compiler uses the last promise of each kind about a value, in any order of kinds. So the error of a
+    divisor that is false for runs of the length promised so far is deferred to the next promise of a length,
+    or to the end.
 
     Args:
-        builder: of Triton's interpreter.
-        refuse: called with what is wrong and what to do, where a promise is false; it raises.
-        local_names: gives the text of the line that runs, and the names that it can read.
+        builder: the builder of Triton's interpreter.
+        refuse: called with the fault of a false promise and its fix; it raises an error.
+        local_names: returns the text of the running line, and the names that it can read.
     """
     plain: Any = triton_interpreter.TensorHandle.set_attr
     waiting: dict[int, tuple[Any, PromiseError]] = {}
 
     def set_attr(handle: Any, name: str, promised: Any) -> None:
         if handle.attr.get(name) == promised:
-            return  # an argument, in a later program: a value does not change
+            return  # an argument in a later program, whose value has not changed
         plain(handle, name, promised)
         if name in (DIVISIBILITY, CONTIGUITY):
             waiting.pop(id(handle), None)
@@ -103,13 +104,13 @@ def checked(
 
 
 def what_is_wrong(name: str, values: Values, dtype: Any, promised: Mapping[str, Sequence[int]]) -> str:
-    """Say in words what is false of the promise that was made last; empty where nothing is.
+    """Describe how the last promise is false; return an empty string if it is true.
 
     Args:
-        name: of the last promise: `DIVISIBILITY`, `CONTIGUITY` or `CONSTANCY`.
-        values: of a tile or a scalar (one element), as the interpreter keeps them.
-        dtype: Triton's, of an element.
-        promised: all promises about these values, by name: of each a number for each axis.
+        name: the kind of the last promise: `DIVISIBILITY`, `CONTIGUITY` or `CONSTANCY`.
+        values: a tile or a scalar (one element) in the interpreter's representation.
+        dtype: Triton's dtype of an element.
+        promised: all promises about these values, by kind: a number for each axis.
     """
     lengths = promised[name]
     said = f"{_SAID_BY.get(name, name)}(..., {list(lengths)})"
@@ -121,7 +122,7 @@ def what_is_wrong(name: str, values: Values, dtype: Any, promised: Mapping[str, 
     if dtype.is_ptr():
         step = max(dtype.element_ty.primitive_bitwidth // 8, 1)
     elif not dtype.is_int():
-        return ""  # the compiler makes nothing of it
+        return ""  # the compiler ignores it
     if values.dtype == np.bool_:
         values = values.view(np.uint8)
     if name == CONTIGUITY and (wrong := _broken_contiguity(said, values, lengths, step)):
@@ -191,18 +192,18 @@ def _broken_divisibility(
 
 
 def _remainders(values: Values, divisor: int) -> Values:
-    """0 where it divides a value, be it too large for their type."""
+    """Return 0 for each value that the divisor divides; the divisor may be too large for the dtype."""
     is_small = divisor <= np.iinfo(values.dtype).max
     return values % values.dtype.type(divisor) if is_small else values
 
 
 def contiguity(values: Values, axis: int, step: int = 1) -> int:
-    """The longest runs of neighbors along an axis: a power of two, or all of its length.
+    """Return the length of the longest runs of neighbors along an axis: a power of two, or the whole length.
 
     Args:
         values: integers.
-        axis: its number.
-        step: from one neighbor to the next.
+        axis: the axis.
+        step: the difference between neighbors.
     """
     size: int = values.shape[axis]
     breaks = _breaks(values, axis, step)
@@ -215,21 +216,21 @@ def contiguity(values: Values, axis: int, step: int = 1) -> int:
 
 
 def _neighbors(values: Values, axis: int) -> tuple[Values, Values]:
-    """All but the last along an axis, and all but the first."""
+    """Return all values but the last along an axis, and all but the first."""
     every = (slice(None),) * axis
     return values[(*every, slice(None, -1))], values[(*every, slice(1, None))]
 
 
 def _breaks(values: Values, axis: int, step: int) -> npt.NDArray[np.bool_]:
-    """Where the next value along an axis is not `step` more."""
+    """Return a mask of the places where the next value along an axis is not `step` larger."""
     one, next_one = _neighbors(values, axis)
-    # Not their difference, which wraps around.
+    # Not by their difference, which would wrap around.
     breaks: npt.NDArray[np.bool_] = next_one != one + values.dtype.type(step)
     return breaks | (next_one < one)
 
 
 def _first_within_runs(differs: npt.NDArray[np.bool_], axis: int, length: int) -> tuple[int, ...] | None:
-    """The first place where a value differs from the next one in its run; None if there is none."""
+    """Return the first place where a value differs from the next one in its run; None if there is none."""
     if not differs.any():
         return None
     size = differs.shape[axis]
@@ -256,11 +257,11 @@ def _pair_in_words(values: Values, place: tuple[int, ...], axis: int) -> str:
 
 
 def values_named(line: str, names: Mapping[str, Any]) -> str:
-    """The single numbers that a line of a kernel reads, such as "n = 50, K = 3".
+    """Return the single numbers that a line of a kernel reads, as text such as "n = 50, K = 3".
 
     Args:
-        line: its text.
-        names: what it can read; tiles, pointers and other things are left out.
+        line: the text of the line.
+        names: the names that it can read; tiles, pointers and other values are omitted.
     """
     found: dict[str, object] = {}
     for name in re.findall(r"[A-Za-z_]\w*", line):

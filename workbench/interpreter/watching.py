@@ -1,10 +1,10 @@
-"""Triton's interpreter, watched: every access to memory is seen, and one outside the tensors is refused.
+"""Triton's interpreter with checks: every memory access is reported, and one outside the tensors is refused.
 
-The interpreter reads and writes through raw pointers, so a forgotten mask corrupts or crashes the process
-that hosts the notebook. Here a kernel is given addresses of no memory, in a range for each tensor, so far
-apart that it is known which tensor a wrong one was meant for; an access that is right is done where the
-tensor lies. The same hook tells observers who touches what, and lets programs run in another order. What a
-kernel tells the compiler is checked too (:mod:`workbench.interpreter.promises`).
+The interpreter reads and writes through raw pointers, so that a forgotten mask corrupts or crashes the
+notebook's process. Here a kernel gets addresses without memory, in a range for each tensor; the ranges are so
+far apart that a wrong address shows which tensor it was meant for. A correct access is done at the tensor's
+real address. The same hook reports accesses to observers, and lets programs run in another order. A kernel's
+hints to the compiler are checked too (:mod:`workbench.interpreter.promises`).
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ class Frame(NamedTuple):
     line: int
 
 
-# The addresses that kernels are given: above all real ones, a tensor's range this far from the next one's.
+# The addresses that kernels get are above all real ones; the tensors' ranges are this far apart.
 _FIRST_ADDRESS = 1 << 62
 _SPACING = 1 << 44
 _ALIGNMENT = 1 << 12
 
 _LANGUAGES = {tl, tl.core}
 
-# Between a line of a kernel and a report of what it does lie Triton's frames, and the workbench's.
+# Frames of Triton and the workbench, which lie between a line of a kernel and the report of its access.
 _START_OF_PROGRAMS = triton_interpreter.GridExecutor.__call__.__code__
 _CALL_OF_FUNCTION = triton_interpreter.InterpretedFunction.__call__.__code__
 _NOT_OF_KERNELS = (
@@ -65,27 +65,28 @@ _VERBS: dict[AccessKind, str] = {"load": "reads", "store": "writes", "atomic": "
 
 @dataclass(frozen=True)
 class Access:
-    """One load, store or atomic of one program; one for each tensor where its lanes touch several.
+    """A load, store or atomic of one program; one for each tensor if its lanes touch several.
 
     Attributes:
         kind: "load", "store" or "atomic".
         program: the program's index along the three axes of the grid.
-        argument: the name of the kernel's parameter whose memory is touched; where no lane is active, the one
-            that the addresses are nearest to (empty for a kernel without tensors).
-        offsets: int64, of the tile's shape: elements from that tensor's first one.
-        mask: bool, of the same shape: the lanes that touch memory.
+        argument: the name of the kernel's parameter whose memory is accessed; if no lane is active, the one
+            nearest to the addresses (empty for a kernel without tensors).
+        offsets: int64, of the tile's shape: the offsets from the tensor's first element, in elements.
+        mask: bool, of the same shape: the active lanes.
         line: the line of the kernel's own source file.
-        frames: the line of the kernel, and those of the jit functions through which it came here, in order.
+        frames: the lines of the kernel and of the jit functions that lead to the access, in order.
         itemsize: the bytes of an element.
         width: the bytes that a lane moves: `itemsize`, unless the kernel cast the pointer to another type.
-        stored: of a store, the values of all lanes as the interpreter keeps them (bfloat16 as its bits); None
-            of loads and atomics.
-        barriers: how often the step's lanes had met before it: at `tl.debug_barrier()`, or for the result of
-            an atomic on a single element, which one lane does for all; not where nothing is made of that.
-        exchanges: how often lanes had passed values to one another before it: in a reduction, scan, product,
+        stored: the values of all lanes of a store in the interpreter's representation (bfloat16 as its bits);
+            None for loads and atomics.
+        barriers: the number of times that the lanes of the step had synchronized before: at
+            `tl.debug_barrier()`, or for the result of an atomic on a single element, which one lane does for
+            all; an atomic whose result is not used does not count.
+        exchanges: the number of times that lanes had exchanged values before: in a reduction, scan, product,
             or an operation that moves elements within the tile.
-        within: int64, of the tile's shape, the bytes of the element that lie before the lane's; None where
-            lanes move elements as a whole.
+        within: int64, of the tile's shape: the offset of the lane's bytes within the element; None if lanes
+            move whole elements.
     """
 
     kind: AccessKind
@@ -105,15 +106,15 @@ class Access:
 
 @dataclass(frozen=True)
 class Computation:
-    """One dot, reduction or scan of one program, or an operation on tiles of floating-point numbers.
+    """A dot, reduction or scan of one program, or an operation on tiles of floating-point numbers.
 
     Attributes:
         kind: "dot", "reduction", "scan" or "arithmetic".
-        program, frames: as an access's.
-        shape: the operand's; of a dot (M, N, K), a batch first where there is one.
-        flops: floating-point operations: 2 M N K for a dot; for each row that is reduced or scanned, one less
-            than its elements; one an element for arithmetic and functions, two for a multiply-add. To choose
-            (`tl.where`), to compare and to convert are none.
+        program, frames: as for :class:`Access`.
+        shape: the shape of the operand; (M, N, K) for a dot, after a batch if there is one.
+        flops: floating-point operations: 2 M N K for a dot; one less than its elements for each row that is
+            reduced or scanned; one for each element for arithmetic and functions, two for a multiply-add.
+            Selections (`tl.where`), comparisons and conversions count as none.
     """
 
     kind: ComputationKind
@@ -128,23 +129,23 @@ Observer = Callable[[Access], None]
 
 _lock = threading.RLock()
 
-# The thread in which :func:`watched` is open; None where none is.
+# The thread that is within :func:`watched`; None if there is none.
 _watching_thread: int | None = None
 
 
 @dataclass(frozen=True)
 class _Region:
-    """The memory that one tensor argument may touch: from its first element to its last.
+    """The memory of one tensor argument: from its first element to its last.
 
-    What lies beyond belongs to others, also where it is the same storage; what lies between the elements of
-    a strided view may be touched.
+    Memory beyond belongs to others, even in the same storage. Memory between the elements of a strided view
+    may be accessed.
 
     Attributes:
         argument: the name of the kernel's parameter.
-        start, stop: where that memory begins and ends, as the kernel sees it.
+        start, stop: the range of the memory, in the kernel's addresses.
         itemsize: the bytes of an element.
-        elements: how many the tensor has.
-        shift: what to add to an address, modulo 2^64, for the real one.
+        elements: the number of the tensor's elements.
+        shift: the real address minus the kernel's, modulo 2^64.
     """
 
     argument: str
@@ -173,7 +174,7 @@ class _Region:
 
 
 class _WatchedMemory:
-    """Stands in for the interpreter's memory functions: checks, reports, does the same on real memory."""
+    """Replacement of the interpreter's memory functions that checks, reports, and accesses real memory."""
 
     def __init__(self, plain: Any, watch: _Watch) -> None:
         self._plain, self._see = plain, watch.see
@@ -212,7 +213,7 @@ class _Watch:
         self.barriers = self.exchanges = 0
 
     def close(self) -> None:
-        """Let go of the observer: Triton leaves a reference to this in the globals of the kernel's module."""
+        """Release the observer: Triton keeps a reference to this in the globals of the kernel's module."""
         self._observer = self.computed = None
 
     def see(
@@ -223,9 +224,9 @@ class _Watch:
         itemsize: int,
         stored: npt.NDArray[Any] | None = None,
     ) -> npt.NDArray[np.uint64]:
-        """Check and report one access; the addresses where it is to be done."""
-        # This runs for each load and store, and numpy takes a microsecond for next to nothing: hence no
-        # broadcast, comparison or selection of lanes where all lanes are active, as they nearly always are.
+        """Check and report an access; return the real addresses."""
+        # This runs for each load and store, and every call of numpy takes a microsecond. So there is no
+        # broadcast, comparison or selection of lanes if all lanes are active, as they nearly always are.
         lanes = np.asarray(mask, dtype=bool)  # a descriptor's mask is a memoryview
         if lanes.shape != pointers.shape:
             lanes = np.broadcast_to(lanes, pointers.shape)
@@ -248,7 +249,7 @@ class _Watch:
         itemsize: int,
         stored: npt.NDArray[Any] | None,
     ) -> npt.NDArray[np.uint64]:
-        """As `see`, where lanes of one access lie in several regions, or in none."""
+        """Do :meth:`see` for an access whose lanes lie in several regions, or in none."""
         touched = [
             (region, mask & (pointers >= region.start) & (pointers <= region.stop - itemsize))
             for region in self._regions
@@ -271,7 +272,7 @@ class _Watch:
         width: int,
         stored: npt.NDArray[Any] | None,
     ) -> None:
-        """Tell the observer, if there is one. `region`: None where no lane is active."""
+        """Report to the observer, if there is one; `region` is None if no lane is active."""
         if self._observer is None:
             return
         if region is None:
@@ -281,7 +282,7 @@ class _Watch:
             argument, offsets, itemsize = "", np.zeros(pointers.shape, dtype=np.int64), width
         else:
             argument, itemsize = region.argument, region.itemsize
-            # The difference wraps around for what lies before the first element, and is negative as int64.
+            # For an address before the first element the difference wraps around, and is negative as int64.
             offsets = (pointers - np.uint64(region.start)).view(np.int64)
             within = offsets % itemsize if width < itemsize else None
             offsets //= itemsize
@@ -335,24 +336,24 @@ class _Watch:
 
 
 def running_program() -> Program:
-    """The index of the program that runs, along the three axes of the grid."""
+    """Return the index of the running program along the three axes of the grid."""
     x, y, z = triton_interpreter.interpreter_builder.grid_idx
     return x, y, z
 
 
 @cache
 def is_of_kernels(file: str) -> bool:
-    """Whether a frame in this file may be of a kernel's: not one of Triton's, nor of what watches it."""
+    """Return whether a frame in this file may belong to a kernel, not to Triton or the workbench."""
     return not file.startswith(_NOT_OF_KERNELS)
 
 
 def frames_of_kernel() -> tuple[Frame, ...]:
-    """Where the program is: the kernel's line, and those of the jit functions that it called, in order."""
+    """Return the program's running lines: the kernel's, and those of the jit functions that it called."""
     return tuple([Frame(frame.f_code.co_filename, frame.f_lineno) for frame in _running()])
 
 
 def _running() -> list[FrameType]:
-    """Python's frames of the program that runs, outermost first."""
+    """Return Python's frames of the running program, outermost first."""
     frames = []
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code is not _START_OF_PROGRAMS:
@@ -364,16 +365,16 @@ def _running() -> list[FrameType]:
 
 
 def _line_that_runs() -> tuple[str, Mapping[str, Any]]:
-    """The text of the innermost line of the program that runs, and the names that it can read."""
+    """Return the text of the running program's innermost line, and the names that it can read."""
     frame = _running()[-1]
     return linecache.getline(frame.f_code.co_filename, frame.f_lineno), frame.f_locals
 
 
 def _refuse_outside_kernels(call: Callable[..., Any]) -> Callable[..., Any]:
-    """The interpreter's call of a jit function by another, which Python may not make, as on a GPU.
+    """Let the interpreter refuse a call of a jit function from Python, as on a GPU.
 
-    The interpreter would run such a call, with Python's numbers; the compiler refuses it in words that name
-    neither the function nor what to do, so that whoever has no GPU would never know.
+    The interpreter would run such a call with Python's numbers, so that users without a GPU would not notice
+    the mistake. The compiler's error names neither the function nor a fix.
     """
 
     @wraps(call)
@@ -402,12 +403,12 @@ triton_interpreter.InterpretedFunction.__call__ = _refuse_outside_kernels(
 
 
 def called_by(frame: FrameType) -> Any:
-    """The jit function that a frame of Triton's calls; None of other frames."""
+    """Return the jit function that a frame of Triton calls; None for other frames."""
     return frame.f_locals["self"] if frame.f_code is _CALL_OF_FUNCTION else None
 
 
 def is_watching() -> bool:
-    """Whether this thread is inside :func:`watched`."""
+    """Return whether this thread is within :func:`watched`."""
     return _watching_thread == threading.get_ident()
 
 
@@ -422,24 +423,24 @@ def watched(
     order: Sequence[int] | None = None,
     grid: Program | None = None,
 ) -> Iterator[None]:
-    """While this is open, the interpreter's accesses to memory, and promises to the compiler, are checked.
+    """Check the interpreter's memory accesses, and promises to the compiler, within this context.
 
-    Overflow and division by zero in floating point give infinities and NaN without a warning, as on a GPU.
-    The interpreter has one state for all threads: another thread's launch waits until this one is over.
+    Floating-point overflow and division by zero give infinities and NaN without a warning, as on a GPU. The
+    interpreter has one state for all threads, so that another thread's launch waits until the context ends.
 
     Args:
-        kernel: its name, for messages.
+        kernel: the name of the kernel, for messages.
         file: the file (or notebook cell) of its source.
-        tensors: the memory it may touch, by the name of the parameter.
+        tensors: the tensors that it may access, by the name of the parameter.
         observer: called with every access.
         computed: called with every dot, reduction, scan and operation on floating-point numbers.
-        order: which programs run, and when: their numbers, x + grid[0] * (y + grid[1] * z). The kernel is
-            then to be started with the grid `(len(order),)`. None for all, in the interpreter's own order.
-        grid: with `order`, the grid that the programs are to see.
+        order: the numbers of the programs to run, x + grid[0] * (y + grid[1] * z), in order. The kernel must
+            then be started with the grid `(len(order),)`. None: all, in the interpreter's own order.
+        grid: with `order`, the grid that the programs see.
 
     Raises:
-        OutOfBoundsError: (inside) an access outside all of the tensors; it is not executed.
-        PromiseError: (inside) the compiler is told what is false.
+        OutOfBoundsError: (in the context) an access outside all tensors, which is not executed.
+        PromiseError: (in the context) a promise to the compiler is false.
     """
     global _watching_thread
     builder: Any = triton_interpreter.interpreter_builder
@@ -489,7 +490,7 @@ _COUNTED = {
 
 
 def _counting(builder: Any, watch: _Watch) -> dict[str, Callable[..., Any]]:
-    """The builder's methods that compute, which report what they did."""
+    """Return the builder's computing methods with reports of their work."""
 
     def counting(name: str, operations: int) -> Callable[..., Any]:
         compute = getattr(builder, name)
@@ -510,12 +511,12 @@ def _counting(builder: Any, watch: _Watch) -> dict[str, Callable[..., Any]]:
 
 
 def _is_number(result: Any) -> bool:
-    """Whether it is floating-point; a comparison's result is said to be of its operands' type."""
+    """Return whether a result is floating-point; a comparison's result has the dtype of its operands."""
     return bool(result.data.dtype != np.bool_ and result.dtype.scalar.is_floating())
 
 
 def _counting_rows(operations: Any, watch: _Watch) -> Callable[..., Any]:
-    """The interpreter's reductions (or scans), which report what they did, and nothing that they call."""
+    """Return the interpreter's reduction (or scan) with a report of its work, but not its function's."""
     apply = operations.apply
     kind: ComputationKind = "scan" if operations is triton_interpreter.ScanOps else "reduction"
 
@@ -535,13 +536,13 @@ def _counting_rows(operations: Any, watch: _Watch) -> Callable[..., Any]:
     return counted
 
 
-# The methods of the interpreter's builder, beside reductions and scans, by which a lane gets others' values.
+# The methods of the interpreter's builder, besides reductions and scans, that exchange values between lanes.
 _EXCHANGING = (
     "create_dot", "create_trans", "create_reshape", "create_gather", "create_histogram", "create_cat",
     "create_join", "create_split",
 )  # fmt: skip
 
-# What else of the builder tells how often lanes meet.
+# Other attributes of the builder that count synchronizations of lanes.
 _MEETING = ("create_barrier", "meetings")
 
 
@@ -572,13 +573,13 @@ def _report(watch: _Watch, kind: ComputationKind, shape: tuple[int, ...], flops:
 
 
 class _LanguagePatch:
-    """The interpreter's replacement of Triton's language by its own, made once a launch.
+    """The interpreter's patch of Triton's language, applied once for each launch.
 
-    Triton makes it anew at each call of a jit function by another, which takes longer than the call, and
-    takes back only the first.
+    Triton applies it again at each call of a jit function by another, which takes longer than the call, and
+    restores only the first.
 
     Args:
-        patch: Triton's own: for the modules of the language that a function's globals have.
+        patch: Triton's own patch of the language modules in a function's globals.
     """
 
     def __init__(self, patch: Callable[[Any], Any]) -> None:
@@ -588,7 +589,7 @@ class _LanguagePatch:
         self._scopes: list[Any] = []
 
     def __call__(self, function: Any) -> _LanguagePatch:
-        """Patch what is not yet patched; to be restored by the caller that began."""
+        """Patch the modules that are not patched yet; the outermost caller restores them."""
         if function not in self._seen:
             self._seen.add(function)
             modules = {value for value in function.__globals__.values() if isinstance(value, ModuleType)}
@@ -599,7 +600,7 @@ class _LanguagePatch:
         return self
 
     def restore(self) -> None:
-        """Take it all back, the last first."""
+        """Restore all patches, the last first."""
         while self._scopes:
             self._scopes.pop().restore()
 
@@ -607,8 +608,8 @@ class _LanguagePatch:
 def _with_given_addresses(
     convert: Callable[[Any], Any], regions: list[_Region], tensors: Mapping[str, torch.Tensor]
 ) -> Callable[[Any], Any]:
-    """The interpreter's conversion of an argument, but a tensor is given the address of its region."""
-    # It makes tensors of its own of the arguments, in the same order: known by where and how they lie.
+    """Return the interpreter's conversion of arguments, which gives a tensor the address of its region."""
+    # The interpreter copies the tensors, in the same order. They are matched by their memory and layout.
     addresses: dict[Any, list[int]] = {}
     for region, tensor in zip(regions, tensors.values(), strict=True):
         addresses.setdefault(_lies(tensor), []).append(region.start)
@@ -635,7 +636,7 @@ def _lies(tensor: torch.Tensor) -> tuple[Any, ...]:
 
 
 def _reordered(builder: Any, order: Sequence[int], grid: Program) -> dict[str, Callable[..., Any]]:
-    """The builder's methods that say which program runs, and in which grid."""
+    """Return the builder's methods that set the running program and the grid."""
     plain, (width, height, _) = type(builder), grid
 
     def set_grid_dim(*_: int) -> None:

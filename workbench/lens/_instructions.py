@@ -25,7 +25,7 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 
 @dataclass(frozen=True)
 class Instruction:
-    """One instruction of a compiled kernel.
+    """An instruction of a compiled kernel.
 
     Attributes:
         text: the instruction as the disassembler or the compiler wrote it.

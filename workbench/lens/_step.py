@@ -18,7 +18,7 @@ from workbench.runtime.source import KernelSource
 
 @dataclass(frozen=True)
 class CompiledStep:
-    """One kernel of a launch, compiled for a target.
+    """A kernel of a launch, compiled for a target.
 
     Counts of instructions are static: an instruction in a loop counts once.
 

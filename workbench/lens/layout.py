@@ -59,7 +59,7 @@ _ANY_BITS = 8
 
 
 class Place(NamedTuple):
-    """One value of one thread; `register` counts a thread's values of the tile as the compiler does.
+    """A value of a thread; `register` counts a thread's values of the tile as the compiler does.
 
     Values narrower than 32 bits share a hardware register: two of 16 bits, in this order.
     """

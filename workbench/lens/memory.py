@@ -73,7 +73,7 @@ _AMD_LATER_LINES = Granularity(128, 128, _LINUX)
 
 @dataclass(frozen=True)
 class Request:
-    """One instruction of one warp. Addresses are in bytes from the argument's first element.
+    """An instruction of a warp. Addresses are in bytes from the argument's first element.
 
     Attributes:
         warp: the warp in its block.
@@ -443,7 +443,7 @@ class _Issued:
 
 @dataclass(frozen=True)
 class SharedRequest:
-    """One instruction of one warp on shared memory.
+    """A shared-memory instruction of a warp.
 
     Attributes:
         warp: the warp in its block.

@@ -193,7 +193,7 @@ class Traffic:
 
 @dataclass(frozen=True)
 class Event(_Frozen):
-    """One execution of a site by one program.
+    """An execution of a site by a program.
 
     Attributes:
         program: the program's number, in launch order.

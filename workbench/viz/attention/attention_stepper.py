@@ -1,4 +1,4 @@
-"""Attention, tile of keys by tile of keys: scores, weights, state, sums of values, and error."""
+"""Steps of attention over tiles of keys: scores, weights, state, sums of values, and error."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from workbench.viz.base.style import Palette, plain_text_style
 from workbench.viz.base.widget import FIRST_IN_ROW, Drawing, require_ipywidgets, toggle_buttons
 from workbench.viz.base.words import counted, number_text
 
-# What can be told apart.
+# The most rows, keys and columns that can be distinguished.
 MOST_ROWS, MOST_KEYS, MOST_COLUMNS = 64, 512, 128
 
-# All in pixels: around everything, the heading; panels of keys, of which there are two, and what is beside
-# them: strips with a mark for each row.
+# Sizes in pixels: margins and heading; the two panels of keys, and beside them the strips with a mark for
+# each row.
 _LEFT, _RIGHT, _HEADING, _TITLE, _AXIS = 70.0, 30.0, 62.0, 30.0, 42.0
 _KEYS, _GAP, _STRIPS = 470.0, 34.0, 3
 _LEGEND, _LEAST_HEIGHT, _MOST_HEIGHT, _ROW = 30.0, 96.0, 230.0, 12.0
 _BETWEEN = 26.0
-_ERRORS = (1e-18, 1e2)  # of the axis of errors
-_NAME: dict[str, Any] = {"pad": 7, "fontsize": 10}  # of a panel
+_ERRORS = (1e-18, 1e2)  # limits of the axis of errors
+_NAME: dict[str, Any] = {"pad": 7, "fontsize": 10}  # style of a panel's name
 
 Floats = NDArray[np.float64]
 
@@ -42,12 +42,12 @@ Floats = NDArray[np.float64]
 def plot_attention_steps(
     steps: AttentionSteps, at: int | None = None, *, rescaled: bool = True, theme: str | None = None
 ) -> Figure:
-    """Scores and weights of one program's queries, tile by tile; its state, its sums of values, its error.
+    """Draw scores, weights, state, sums of values and error of one program's queries after a tile of keys.
 
     Args:
-        steps: as `lens.attention.steps` returns.
-        at: after which visit, from 0; None: the last.
-        rescaled: False draws weights and sums as they are if nothing is multiplied as the maximum grows.
+        steps: the result of `readings.attention.steps`.
+        at: the number of the last visit, from 0; None: the last of all.
+        rescaled: False draws weights and sums without the rescale when the maximum grows.
         theme: "light" or "dark"; else the environment's `WORKBENCH_THEME`, else "light".
 
     Raises:
@@ -61,7 +61,7 @@ def plot_attention_steps(
 
 
 def describe_attention_steps(steps: AttentionSteps, at: int | None = None, *, rescaled: bool = True) -> str:
-    """The figure in words, its text alternative. Arguments and errors are the same."""
+    """Describe the figure in words, its text alternative. Arguments and errors are the same."""
     at = _checked(steps, at, rescaled)
     what = "Scores and weights of some queries by keys, and beside each query its state and sums of values"
     return f"{what}. {' '.join(_told(steps, at, rescaled))}"
@@ -70,11 +70,12 @@ def describe_attention_steps(steps: AttentionSteps, at: int | None = None, *, re
 class AttentionStepperWidget(Stepper[AttentionSteps]):
     """Steps through the tiles of keys that one program visits, with and without the rescale.
 
-    Beside it stands the static figure, :func:`plot_attention_steps`.
+    The static figure is :func:`plot_attention_steps`.
 
     Args:
-        steps: as `lens.attention.steps` returns; or a function from the number of a tile of queries to that.
-        tiles: for such a function, how many tiles of queries there are.
+        steps: the result of `readings.attention.steps`; or a function that returns it for the number of a
+            tile of queries.
+        tiles: for such a function, the number of tiles of queries.
         theme: "light" or "dark"; else the environment's `WORKBENCH_THEME`, else "light".
 
     Raises:
@@ -100,23 +101,23 @@ class AttentionStepperWidget(Stepper[AttentionSteps]):
                 raise InvalidArgumentError("tiles", f"got {tiles}, and `steps` are of one tile", fix)
             count = 1
         widgets = require_ipywidgets()
-        # The last tile of queries sees most where the mask is causal.
+        # With a causal mask, the last tile of queries sees the most keys.
         self.tile = widgets.IntSlider(
             count - 1, 0, count - 1, description="queries", continuous_update=False, style=FIRST_IN_ROW
         )
         self.rescale = toggle_buttons("rescale", ("with", "without"), "with", width="6em")
-        super().__init__(steps, self.tile, "visit", beside=[self.rescale], theme=theme)
+        super().__init__(steps, self.tile, "visit", controls=[self.rescale], theme=theme)
 
     def last(self, steps: AttentionSteps) -> int:
-        """The number of the last visit."""
+        """Return the number of the last visit."""
         return _checked(steps, None, True)
 
-    def going(self, choice: int) -> str:
-        """What is said while a tile of queries is gone through."""
+    def progress_text(self, choice: int) -> str:
+        """Return the text that is shown while the steps of a tile of queries are made."""
         return f"Going over the keys of tile {choice} of queries …"
 
-    def drawn(self, steps: AttentionSteps, at: int, theme: str) -> Drawing:
-        """A visit, with or without the rescale."""
+    def draw_step(self, steps: AttentionSteps, at: int, theme: str) -> Drawing:
+        """Draw a visit, with or without the rescale."""
         rescaled = self.rescale.value == "with"
         return Drawing(
             plot_attention_steps(steps, at, rescaled=rescaled, theme=theme),
@@ -126,8 +127,8 @@ class AttentionStepperWidget(Stepper[AttentionSteps]):
 
 
 def _checked(steps: AttentionSteps, at: int | None, rescaled: object) -> int:
-    """After which visit; the last one where none is given."""
-    check_type("steps", steps, AttentionSteps, "Give what lens.attention.steps returns.")
+    """Check the arguments; return the number of the visit, the last one for None."""
+    check_type("steps", steps, AttentionSteps, "Give what readings.attention.steps returns.")
     check_type("rescaled", rescaled, bool, "Give True or False.")
     if not steps.visits:
         fix = "Take queries that see some keys."
@@ -157,7 +158,7 @@ def _subheading(steps: AttentionSteps) -> str:
 
 
 def _told(steps: AttentionSteps, at: int, rescaled: bool) -> list[str]:
-    """The visit in sentences."""
+    """Describe the visit in sentences."""
     visit, before = steps.visits[at], _maximum_before(steps, at)
     rises = int(np.count_nonzero(visit.maximum > before))
     rows = steps.end - steps.begin
@@ -193,7 +194,7 @@ def _maximum_before(steps: AttentionSteps, at: int) -> Floats:
 
 @dataclass(frozen=True)
 class _Shown:
-    """What is drawn: the steps after a visit, with or without the rescale."""
+    """The drawn state: the steps after a visit, with or without the rescale."""
 
     steps: AttentionSteps
     at: int
@@ -210,7 +211,7 @@ class _Shown:
 
     @property
     def height(self) -> float:
-        """Of a panel, in pixels."""
+        """The height of a panel in pixels."""
         return min(max(_ROW * self.rows, _LEAST_HEIGHT), _MOST_HEIGHT)
 
     @property
@@ -223,7 +224,7 @@ class _Shown:
 
     @property
     def weights(self) -> list[Floats]:
-        """Of each visit so far, as they count now."""
+        """The current weights of each visit so far."""
         seen = self.steps.visits[: self.at + 1]
         if not self.rescaled:
             return [visit.weights for visit in seen]
@@ -263,7 +264,7 @@ def _figure(shown: _Shown) -> Figure:
         axes.set_yticks(*_row_ticks(steps, down))
         axes.set_ylabel("query")
     for axes in (*strips, sums, errors):
-        axes.yaxis.set_visible(False)  # the rows are named at the left, and ticks take time
+        axes.yaxis.set_visible(False)  # the left panels name the rows, and ticks take time
     for axes in figure.axes:
         axes.set_ylim(shown.rows, 0)
         axes.tick_params(length=0, labelsize=8)
@@ -281,7 +282,7 @@ def _row_ticks(steps: AttentionSteps, down: float) -> tuple[list[float], list[st
 
 
 def _blank(shown: _Shown) -> Floats:
-    """An image of rows by all keys: those that are skipped, or not visited yet."""
+    """Return an image of rows by all keys, with the colors of skipped and unvisited ones."""
     palette, steps = shown.palette, shown.steps
     image = np.empty((shown.rows, steps.keys, 3))
     image[:] = to_rgb(palette.grid)
@@ -295,7 +296,7 @@ def _masked_color(palette: Palette) -> str:
 
 
 def _shaded(palette: Palette, shares: Floats, color: str) -> Floats:
-    """From the background, at 0, to a color, at 1."""
+    """Blend from the background, at 0, to a color, at 1."""
     background, full = np.array(to_rgb(palette.background)), np.array(to_rgb(color))
     share = shares[..., None]
     shaded: Floats = background * (1 - share) + full * share
@@ -303,7 +304,7 @@ def _shaded(palette: Palette, shares: Floats, color: str) -> Floats:
 
 
 def _show(axes: Axes, shown: _Shown, image: Floats) -> None:
-    """An image of rows by keys, with lines between tiles and a frame around this visit's."""
+    """Show an image of rows by keys, with lines between tiles and a frame around the tile of this visit."""
     palette, steps = shown.palette, shown.steps
     axes.imshow(image, extent=(0, steps.keys, shown.rows, 0), interpolation="nearest", aspect="auto")
     axes.grid(visible=False)
@@ -325,7 +326,7 @@ def _show(axes: Axes, shown: _Shown, image: Floats) -> None:
 
 
 def _draw_scores(axes: Axes, shown: _Shown) -> None:
-    """Scores so far: the larger, the stronger."""
+    """Draw the scores so far; larger ones have a stronger color."""
     palette, image = shown.palette, _blank(shown)
     every = np.concatenate([visit.scores.reshape(-1) for visit in shown.steps.visits])
     finite = every[np.isfinite(every)]
@@ -341,10 +342,10 @@ def _draw_scores(axes: Axes, shown: _Shown) -> None:
 
 
 def _draw_weights(axes: Axes, shown: _Shown) -> None:
-    """The weights as they count now."""
+    """Draw the current weights."""
     palette, image, weights = shown.palette, _blank(shown), shown.weights
     for visit, own in zip(shown.steps.visits, weights, strict=False):
-        # The eye tells small shares apart by their root.
+        # The square root makes small weights distinguishable.
         tile = _shaded(palette, np.sqrt(np.clip(np.nan_to_num(own), 0.0, 1.0)), palette.series[2])
         tile[np.isneginf(visit.scores)] = to_rgb(_masked_color(palette))
         image[:, visit.begin : visit.end] = tile
@@ -359,7 +360,7 @@ def _middles(shown: _Shown) -> Floats:
 
 
 def _draw_maxima(axes: Axes, shown: _Shown) -> None:
-    """Of each row the maximum before and now."""
+    """Draw each row's maximum before and after this visit."""
     palette, now = shown.palette, shown.visit.maximum
     before = _maximum_before(shown.steps, shown.at)
     rows = _middles(shown)
@@ -380,7 +381,7 @@ def _draw_maxima(axes: Axes, shown: _Shown) -> None:
 
 
 def _draw_rescales(axes: Axes, shown: _Shown) -> None:
-    """By what each row's sums are multiplied."""
+    """Draw the factor of each row's sums."""
     palette, rescale = shown.palette, shown.visit.rescale
     color = palette.series[1] if shown.rescaled else palette.grid
     axes.barh(_middles(shown), np.nan_to_num(rescale), 0.7, color=color, linewidth=0)
@@ -392,7 +393,7 @@ def _draw_rescales(axes: Axes, shown: _Shown) -> None:
 
 
 def _draw_totals(axes: Axes, shown: _Shown) -> None:
-    """The totals, which divide the sums in the end."""
+    """Draw the totals, which divide the sums at the end."""
     palette = shown.palette
     highest = max(
         float(np.nan_to_num(visit.total if shown.rescaled else visit.kept_total).max())
@@ -407,7 +408,7 @@ def _draw_totals(axes: Axes, shown: _Shown) -> None:
 
 
 def _draw_sums(axes: Axes, shown: _Shown) -> None:
-    """The sums of values times weights, not divided yet."""
+    """Draw the sums of values times weights, before the division."""
     palette, sums = shown.palette, np.nan_to_num(shown.sums)
     of_all = [visit.sums if shown.rescaled else visit.kept_sums for visit in shown.steps.visits]
     highest = max(float(np.abs(np.nan_to_num(each)).max()) for each in of_all) or 1.0
@@ -429,7 +430,7 @@ def _draw_sums(axes: Axes, shown: _Shown) -> None:
 
 
 def _draw_errors(axes: Axes, shown: _Shown) -> None:
-    """How far the output by the keys so far is from the exact one, with and without the rescale."""
+    """Draw the error of the output for the keys so far, with and without the rescale."""
     palette, rows = shown.palette, _middles(shown)
     axes.set_xscale("log")
     low, high = _ERRORS

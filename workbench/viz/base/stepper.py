@@ -1,4 +1,4 @@
-"""What steppers share: controls that go through recorded steps, and figures laid out in pixels."""
+"""Base of the steppers: controls for recorded steps, and figures that are laid out in pixels."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from workbench.viz.base.widget import FIRST_IN_ROW, Drawing, FigureWidget, requi
 
 Steps = TypeVar("Steps")
 
-WIDTH = SIZE_INCHES[0] * DPI  # of a sheet, in pixels
-MARGIN = 18.0  # left of its heading
+WIDTH = SIZE_INCHES[0] * DPI  # the width of a sheet in pixels
+MARGIN = 18.0  # the left margin of its heading
 
 
 def checked_step(at: int | None, last: int) -> int:
-    """The number of a step, from 0 to `last`; the last one for None.
+    """Return the number of a step, from 0 to `last`; the last one for None.
 
     Raises:
         ArgumentTypeError, InvalidArgumentError: there is no such step.
@@ -42,8 +42,8 @@ class Sheet:
 
     Attributes:
         figure: the figure.
-        axes: its first panel, which is to be placed like the others.
-        height: of the figure, in pixels.
+        axes: its first panel, which must be placed like the others.
+        height: the height of the figure in pixels.
     """
 
     figure: Figure
@@ -52,13 +52,13 @@ class Sheet:
 
     @classmethod
     def of(cls, height: float) -> Sheet:
-        """A sheet as wide as every figure. In the enclosing figure style."""
+        """Return a sheet of the usual width, in the enclosing figure style."""
         figure, axes = new_figure()
         figure.set_size_inches(SIZE_INCHES[0], round(height) / DPI)
         return cls(figure, axes, height)
 
     def place(self, left: float, top: float, across: float, down: float) -> tuple[float, float, float, float]:
-        """A panel's position as matplotlib has it, in parts of the figure."""
+        """Return a panel's position for matplotlib, as fractions of the figure."""
         return left / WIDTH, 1 - (top + down) / self.height, across / WIDTH, down / self.height
 
     def write(self, left: float, middle: float, text: str, color: str, **style: Any) -> None:
@@ -73,18 +73,18 @@ class Sheet:
 
 
 class Stepper(FigureWidget, Generic[Steps]):
-    """Steps through a recording, forward and back; and through others that are made when they are chosen.
+    """Steps through a recording, forward and back; other recordings are made when they are chosen.
 
     Args:
-        steps: a recording; or a function from the value of `chooser` to one.
-        chooser: the control that chooses a recording, with the value of the first; shown only where `steps`
-            is a function.
-        step: what a step is called, beside the slider.
-        beside: more controls, beside the slider.
-        theme: as in :class:`FigureWidget`.
+        steps: a recording; or a function that returns one for the value of `chooser`.
+        chooser: the control that chooses a recording, with the value of the first; shown only if `steps` is a
+            function.
+        step: the label of the slider.
+        controls: more controls beside the slider.
+        theme: as for :class:`FigureWidget`.
 
     Raises:
-        Exception: as of :class:`FigureWidget`.
+        Exception: the errors of :class:`FigureWidget`.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class Stepper(FigureWidget, Generic[Steps]):
         chooser: Any,
         step: str,
         *,
-        beside: Sequence[Any] = (),
+        controls: Sequence[Any] = (),
         theme: str | None = None,
     ) -> None:
         widgets = require_ipywidgets()
@@ -107,35 +107,35 @@ class Stepper(FigureWidget, Generic[Steps]):
         self.forward.on_click(lambda _: self._move(1))
         super().__init__(
             [chooser] if self._make else [],
-            [self.at, *beside],
+            [self.at, *controls],
             unwatched=[[self.back, self.forward]],
             theme=theme,
         )
 
     @abstractmethod
     def last(self, steps: Steps) -> int:
-        """The number of a recording's last step. Raises where it cannot be drawn."""
+        """Return the number of a recording's last step; raise an error if it cannot be drawn."""
 
     @abstractmethod
-    def going(self, choice: int) -> str:
-        """What is said while the recording of this choice is made."""
+    def progress_text(self, choice: int) -> str:
+        """Return the text that is shown while the recording of this choice is made."""
 
     @abstractmethod
-    def drawn(self, steps: Steps, at: int, theme: str) -> Drawing:
-        """A step of a recording."""
+    def draw_step(self, steps: Steps, at: int, theme: str) -> Drawing:
+        """Draw a step of a recording."""
 
     def draw(self, theme: str) -> Drawing:
-        """The step that is chosen, of the recording that is chosen."""
+        """Draw the chosen step of the chosen recording."""
         steps = self._steps(self._chooser.value)
         with self.held():
             self.at.max = self.last(steps)
         at = self.at.value
         self.back.disabled, self.forward.disabled = at == 0, at == self.at.max
-        return self.drawn(steps, at, theme)
+        return self.draw_step(steps, at, theme)
 
     def _steps(self, choice: int) -> Steps:
         if self._make is not None and choice not in self._made:
-            self.say(self.going(choice))
+            self.say(self.progress_text(choice))
             steps = self._make(choice)
             self.last(steps)
             self._made[choice] = steps

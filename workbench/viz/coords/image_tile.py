@@ -85,7 +85,7 @@ class ImageTile:
 
     @property
     def is_inside(self) -> NDArray[np.bool_]:
-        """Whether each position is a pixel and not padding, (height, width)."""
+        """A mask of the positions that are pixels, not padding, (height, width)."""
         down, across = (
             (np.arange(count) + first >= 0) & (np.arange(count) + first < size)
             for count, first, size in zip(self.reads.shape[1:], self.origin, self.size, strict=True)

@@ -65,7 +65,7 @@ class FusionChoice:
 
 @dataclass(frozen=True)
 class FusionKernel:
-    """One kernel of a plan, with its FLOPs and its traffic.
+    """A kernel of a plan, with its FLOPs and its traffic.
 
     Attributes:
         name: what it computes.
@@ -98,7 +98,7 @@ class FusedTensor:
 
 @dataclass(frozen=True)
 class ExploredFusion:
-    """Both plans of a choice, with their traffic and times.
+    """The plans of a choice, fused and unfused, with their traffic and times.
 
     Attributes:
         choice: sizes and functors.
@@ -139,7 +139,7 @@ class ExploredFusion:
 
     @property
     def bound(self) -> Literal["memory", "compute", ""]:
-        """Whether memory or compute bounds the fused kernel; empty without roofs."""
+        """The roof of the fused kernel, "memory" or "compute"; empty without roofs."""
         if self.roofs is None:
             return ""
         intensity = self.fused.flops / self.fused.bytes

@@ -49,7 +49,7 @@ _Corners = tuple[tuple[float, float], ...]
 
 @dataclass(frozen=True)
 class LandscapeInstance:
-    """One instance of a case, with its resources and its time.
+    """An instance of a case, with its resources and its time.
 
     Attributes:
         name: unique name of the instance.
@@ -75,7 +75,7 @@ class LandscapeInstance:
 
     @property
     def limit(self) -> str:
-        """What limits the instance, or that the limit is unknown."""
+        """The limit of the instance in words, or that it is unknown."""
         return self.limited_by or _UNKNOWN
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""The online softmax, block by block: the row, the weights as they count, the state and its error."""
+"""Steps of the online softmax over blocks: the row, the current weights, the state and its error."""
 
 from __future__ import annotations
 
@@ -25,18 +25,19 @@ from workbench.viz.base.style import Palette, plain_text_style
 from workbench.viz.base.widget import Drawing, toggle_buttons
 from workbench.viz.base.words import counted, number_text
 
-# All in pixels. Around the panels and the heading; the panels, what is above and between them; below them,
-# the axis and a line of text.
+# Sizes in pixels: margins and heading; the panels, and the space above and between them; below them, the axis
+# and a line of text.
 _LEFT, _RIGHT, _HEADING = 100.0, 146.0, 56.0
 _SCORES, _WEIGHTS, _ABOVE, _BETWEEN, _AXIS, _LINE = 160.0, 110.0, 32.0, 44.0, 54.0, 20.0
 _ROOM = WIDTH - _LEFT - _RIGHT
-_COLUMNS = int(_ROOM // 2)  # that can be told apart
+_COLUMNS = int(_ROOM // 2)  # the most columns that can be distinguished
 _SPACED = 4.0  # bars of this width have gaps between them
-_LEAST = 3.0  # of what can be seen
-_LINES = 5  # of a table, with its name
-_VALUES, _SECOND = 120.0, 520.0  # from a name to its value, and where the second table begins
+_LEAST = 3.0  # the smallest visible width
+_LINES = 5  # the lines of a table, with its name
+_VALUES, _SECOND = 120.0, 520.0  # the distance from a name to its value, and the left end of the second table
 
-# Beyond that matplotlib's axes have no numbers; what differs by a smaller part than that has the same label.
+# matplotlib's axes have no labels beyond the first number, and equal labels for relative differences below
+# the second.
 _FARTHEST, _NEAREST = 1e300, 1e-3
 
 Floats = NDArray[np.float64]
@@ -45,7 +46,7 @@ _number = partial(number_text, digits=6)
 
 
 class _Mark(NamedTuple):
-    """What stands for a value without a height: its shape, its share of the panel's height, and of which."""
+    """A mark for values without a height: its shape, its place in the panel's height, and a test for them."""
 
     shape: str
     height: float
@@ -60,11 +61,11 @@ _MARKS = {
 
 
 def softmax_steps(steps: OnlineSoftmax, at: int | None = None, *, theme: str | None = None) -> Figure:
-    """The row with the running maximum; the weights as they count; the state, its error, and the naive sum.
+    """Draw the row with the running maximum, the current weights, the state, its error, and the naive sum.
 
     Args:
-        steps: as `lens.online_softmax.steps` returns.
-        at: after which block, from 0; None: the last.
+        steps: the result of `readings.online_softmax.steps`.
+        at: the number of the last block, from 0; None: the last of all.
         theme: "light" or "dark"; else the environment's `WORKBENCH_THEME`, else "light".
 
     Raises:
@@ -74,14 +75,14 @@ def softmax_steps(steps: OnlineSoftmax, at: int | None = None, *, theme: str | N
     at = _checked(steps, at)
     with plain_text_style(theme) as palette:
         row = _Row(steps, at, palette)
-        figure, scores, weights = _laid_out(row)
+        figure, scores, weights = _new_figure(row)
         _draw_scores(scores, row)
         _draw_weights(weights, row)
     return figure
 
 
 def describe_softmax_steps(steps: OnlineSoftmax, at: int | None = None) -> str:
-    """The figure in words, its text alternative. Arguments and errors are the same."""
+    """Describe the figure in words, its text alternative. Arguments and errors are the same."""
     at = _checked(steps, at)
     return f"A row of scores as bars, the weights of those seen below. {' '.join(_told(steps, at))}"
 
@@ -89,12 +90,11 @@ def describe_softmax_steps(steps: OnlineSoftmax, at: int | None = None) -> str:
 class SoftmaxStepperWidget(Stepper[OnlineSoftmax]):
     """Steps through the blocks of a row, forward and back.
 
-    Beside it stands the static figure, :func:`softmax_steps`.
+    The static figure is :func:`softmax_steps`.
 
     Args:
-        steps: as `lens.online_softmax.steps` returns; or a function from the scores a block to that.
-        blocks: for such a function, the scores a block that can be chosen, powers of two; the first is shown
-            first.
+        steps: the result of `readings.online_softmax.steps`; or a function that returns it for a block size.
+        blocks: for such a function, the block sizes to choose from, powers of two; the first is shown first.
         theme: "light" or "dark"; else the environment's `WORKBENCH_THEME`, else "light".
 
     Raises:
@@ -117,30 +117,30 @@ class SoftmaxStepperWidget(Stepper[OnlineSoftmax]):
         super().__init__(steps, self.block_size, "block", theme=theme)
 
     def last(self, steps: OnlineSoftmax) -> int:
-        """The number of the last block."""
+        """Return the number of the last block."""
         return _checked(steps, None)
 
-    def going(self, choice: int) -> str:
-        """What is said while the row is gone through."""
+    def progress_text(self, choice: int) -> str:
+        """Return the text that is shown while the steps of a block size are made."""
         return f"Going over the row in blocks of {choice} …"
 
-    def drawn(self, steps: OnlineSoftmax, at: int, theme: str) -> Drawing:
-        """The state after a block."""
+    def draw_step(self, steps: OnlineSoftmax, at: int, theme: str) -> Drawing:
+        """Draw the state after a block."""
         return Drawing(
             softmax_steps(steps, at, theme=theme), describe_softmax_steps(steps, at), _told(steps, at)
         )
 
 
 def _checked(steps: OnlineSoftmax, at: int | None) -> int:
-    """After which block; the last one where none is given."""
-    check_type("steps", steps, OnlineSoftmax, "Give what lens.online_softmax.steps returns.")
+    """Check the arguments; return the number of the block, the last one for None."""
+    check_type("steps", steps, OnlineSoftmax, "Give what readings.online_softmax.steps returns.")
     return checked_step(at, len(steps.states) - 1)
 
 
 def _checked_blocks(
     steps: OnlineSoftmax | Callable[[int], OnlineSoftmax], blocks: Sequence[int]
 ) -> list[int]:
-    """The block sizes that can be chosen."""
+    """Return the block sizes to choose from."""
     choices = check_each("blocks", blocks, int, "Give a list of powers of two: (4, 8, 16).")
     for index, size in enumerate(choices):
         check_power_of_two(f"blocks[{index}]", size)
@@ -149,7 +149,7 @@ def _checked_blocks(
             fix = "Give at least one, such as (4,): `steps` is a function, which is given one of them."
             raise InvalidArgumentError("blocks", "got none", fix)
         return choices
-    fix = "Give what lens.online_softmax.steps returns, or a function from a block size to that."
+    fix = "Give what readings.online_softmax.steps returns, or a function from a block size to that."
     check_type("steps", steps, OnlineSoftmax, fix)
     if choices:
         fix = "Leave them out, or give as `steps` a function from a block size to what is drawn."
@@ -158,7 +158,7 @@ def _checked_blocks(
 
 
 def _told(steps: OnlineSoftmax, at: int) -> list[str]:
-    """The state in sentences."""
+    """Describe the state in sentences."""
     state = steps.states[at]
     total = f"{_number(state.total)}{f', as {_reason(steps, state)}' if isnan(state.total) else ''}"
     return [
@@ -197,7 +197,7 @@ def _maximum_told(steps: OnlineSoftmax, at: int) -> str:
 
 
 def _update(steps: OnlineSoftmax, at: int) -> list[tuple[str, str]]:
-    """What a block does to the state: names and values."""
+    """Return a block's update of the state: names and values."""
     before, state = _maximum_before(steps, at), steps.states[at]
     maximum, rescale = _number(state.maximum), _number(state.rescale)
     carried_over = _number(steps.states[at - 1].total if at else 0.0)
@@ -217,7 +217,7 @@ def _update(steps: OnlineSoftmax, at: int) -> list[tuple[str, str]]:
 
 
 def _so_far(steps: OnlineSoftmax, at: int) -> list[tuple[str, str]]:
-    """The result of the state, and what it is compared with: names and values."""
+    """Return the result of the state, and the values to compare it with: names and values."""
     state = steps.states[at]
     return [
         ("log-sum-exp", _precise(steps, state.log_sum_exp)),
@@ -246,7 +246,7 @@ def _error_told(steps: OnlineSoftmax, state: BlockState) -> str:
 
 
 def _naive(steps: OnlineSoftmax, state: BlockState) -> str:
-    """The sum of exp(x), and what is wrong with it."""
+    """Describe the sum of exp(x), and its fault if it has one."""
     why = ""
     if state.naive_overflows:
         why = f": overflow ({steps.state_dtype} ends at {np.finfo(steps.state_dtype).max:.2g})"
@@ -262,17 +262,17 @@ def _naive(steps: OnlineSoftmax, state: BlockState) -> str:
 
 
 def _reason(steps: OnlineSoftmax, state: BlockState) -> str:
-    """Why the total is NaN."""
+    """Return the reason why the total is NaN."""
     return "a score is" if any(map(isnan, steps.scores[: state.end])) else "exp(∞ − ∞) is"
 
 
 def _precise(steps: OnlineSoftmax, value: float) -> str:
-    """With all digits that tell one number of the state's type from the next."""
+    """Format a value with all digits that distinguish numbers of the state's dtype."""
     return number_text(value, 9 if steps.state_dtype == "float32" else 17)
 
 
 class _Part(NamedTuple):
-    """Some scores that lie side by side: what they are, their color, the first, and where they end."""
+    """Adjacent scores: their name and color, the first one, and their end."""
 
     name: str
     color: str
@@ -282,10 +282,11 @@ class _Part(NamedTuple):
 
 @dataclass(frozen=True)
 class _Row:
-    """What is drawn: the row after a block.
+    """The drawn state: the row after a block.
 
     Attributes:
-        steps: all of it. at: after which block.
+        steps: all steps.
+        at: the number of the block.
         palette: the colors.
     """
 
@@ -299,12 +300,12 @@ class _Row:
 
     @property
     def group(self) -> int:
-        """How many neighbors are one column: more columns cannot be told apart."""
+        """The number of neighbors in a column, since more columns cannot be distinguished."""
         return -(-len(self.steps.scores) // _COLUMNS)
 
     @property
     def parts(self) -> list[_Part]:
-        """Earlier blocks, later ones, and this one, which is drawn last."""
+        """The earlier blocks, the later ones, and this one, which is drawn last."""
         blue, orange = self.palette.series[:2]
         earlier = mixed(self.palette.background, blue, 0.75)
         later = mixed(self.palette.background, self.palette.muted, 0.35)
@@ -317,12 +318,12 @@ class _Row:
 
     @property
     def rescaled(self) -> _Part:
-        """Earlier blocks before the rescale."""
+        """The earlier blocks before the rescale."""
         paler = mixed(self.palette.background, self.palette.series[0], 0.25)
         return _Part("before the rescale", paler, 0, self.state.begin)
 
     def columns(self, values: Floats, part: _Part) -> tuple[Floats, Floats]:
-        """Where the columns of a part begin, and their heights: the largest of its values that are finite."""
+        """Return the left ends of a part's columns, and their heights: the largest finite value of each."""
         padded = np.full(-(-len(values) // self.group) * self.group, -inf)
         own = values[part.begin : part.end]
         padded[part.begin : part.end] = np.where(np.isfinite(own), own, -inf)
@@ -331,8 +332,8 @@ class _Row:
         return self.group * places.astype(np.float64) - 0.5, highest[places]
 
 
-def _laid_out(row: _Row) -> tuple[Figure, Axes, Axes]:
-    """A figure with the heading, the panels of scores and of weights, and the tables below."""
+def _new_figure(row: _Row) -> tuple[Figure, Axes, Axes]:
+    """Return a figure with the heading, the panels of scores and of weights, and the tables below."""
     steps, at, palette = row.steps, row.at, row.palette
     notes = [f"A column is up to {row.group} scores: the largest is shown."] if row.group > 1 else []
     weights_top = _HEADING + _ABOVE + _SCORES + _BETWEEN
@@ -365,7 +366,7 @@ def _laid_out(row: _Row) -> tuple[Figure, Axes, Axes]:
 
 
 def _draw_scores(axes: Axes, row: _Row) -> None:
-    """The scores, and the maximum as it went on."""
+    """Draw the scores and the running maximum."""
     scores = np.array(row.steps.scores)
     scores = np.where(np.isfinite(scores), np.clip(scores, -_FARTHEST, _FARTHEST), scores)
     finite = scores[np.isfinite(scores)]
@@ -382,7 +383,7 @@ def _draw_scores(axes: Axes, row: _Row) -> None:
 
 
 def _draw_maximum(axes: Axes, row: _Row) -> None:
-    """The maximum after each block as a line, and its value beside the panel."""
+    """Draw the maximum after each block as a line, and write its value beside the panel."""
     states = row.steps.states[: row.at + 1]
     maxima = np.array([state.maximum for state in states])
     maxima = np.where(np.isfinite(maxima), np.clip(maxima, -_FARTHEST, _FARTHEST), np.nan)
@@ -405,7 +406,7 @@ def _draw_maximum(axes: Axes, row: _Row) -> None:
 
 
 def _draw_weights(axes: Axes, row: _Row) -> None:
-    """The weights as they count now; paler, what those of earlier blocks were before this one."""
+    """Draw the current weights and, paler, those of earlier blocks before this one."""
     begin, end = row.state.begin, row.state.end
     weights, before = np.full((2, len(row.steps.scores)), np.nan)
     weights[:end] = row.steps.weights(row.at)
@@ -426,7 +427,7 @@ def _draw_weights(axes: Axes, row: _Row) -> None:
 
 
 def _draw_bars(axes: Axes, row: _Row, values: Floats, part: _Part) -> None:
-    """Bars from the bottom of the panel; a mark for what is no number."""
+    """Draw bars from the bottom of the panel, and marks for infinities and NaN."""
     cell = _ROOM / len(values) * row.group
     gap = 0.08 * row.group if cell >= _SPACED else 0.0
     lefts, heights = row.columns(values, part)
@@ -453,14 +454,14 @@ def _draw_bars(axes: Axes, row: _Row, values: Floats, part: _Part) -> None:
 
 
 def _marks_of(values: Floats) -> list[str]:
-    """The marks that these values need."""
+    """Return the names of the marks that these values need."""
     return [name for name, mark in _MARKS.items() if mark.is_it(values).any()]
 
 
 def _write_legend(
     axes: Axes, row: _Row, title: str, parts: Sequence[_Part], lines: Sequence[Line2D], values: Floats
 ) -> None:
-    """What a panel shows, above it: its name, its parts, its lines, and the marks of its values."""
+    """Write a panel's legend above it: its name, its parts, its lines, and the marks of its values."""
     axes.set_title(title, fontsize=10, pad=8)
     swatches = [Patch(color=part.color, label=part.name) for part in parts if part.begin < part.end]
     marks = [
