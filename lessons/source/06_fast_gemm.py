@@ -364,7 +364,7 @@ for size in (4096, 8192, 16384):
 
 # %%
 def timeline(stages, load, multiply, steps=8):
-    """When each load begins, and when each product begins and ends."""
+    """Return when each load begins, and when each product begins and ends."""
     found = []
     for step in range(steps):
         room = found[step - stages][2] if step >= stages else 0
@@ -1256,7 +1256,7 @@ in_graph = {problem for problem, mode in rows if mode == "cuda_graph"}
 
 
 def noteworthy(case):
-    """What of a product is awkward, by this lesson's arithmetic."""
+    """Name what is awkward about a product, by this lesson's arithmetic."""
     notes = []
     if case["n"] * 2 % 128 or case["k"] * 2 % 128:
         notes.append("rows off lines")

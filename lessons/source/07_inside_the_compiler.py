@@ -364,7 +364,7 @@ def matrix_instructions(step):
 
 
 def compile_each(launches):
-    """By the same keys, what each launch becomes on sm_90; several are compiled at a time."""
+    """Compile launches for sm_90, several at a time; the results keep the keys."""
     outcomes = lens.compile_all(list(launches.values()), "sm_90")
     return {key: step for key, (step,) in zip(launches, outcomes, strict=True)}
 

@@ -331,7 +331,7 @@ for step in ((0, 1), (0, -1), (1, 0)):
 
 # %%
 def walk(descriptor, steps, seed):
-    """Whether a coordinate that moves always is where one that is computed is."""
+    """Return whether moving a coordinate always agrees with computing it."""
     generator = random.Random(seed)
     here_now = descriptor.coordinate([0] * len(descriptor.lengths))
     for _ in range(steps):
@@ -483,7 +483,7 @@ def load_by_access(
     operand, row, col, ROWS: tl.constexpr, COLS: tl.constexpr,
     CHECK_ROWS: tl.constexpr, CHECK_COLS: tl.constexpr, ACCESS: tl.constexpr,
 ):  # fmt: skip
-    """What loaders of a coordinate descriptor are made of: elements lie where an access function says.
+    """Load a tile whose elements lie where an access function says; loaders of descriptors call it.
 
     Args:
         operand: (pointer, (rows, cols), params), the last for the access function.

@@ -174,7 +174,7 @@ def windows_of_a_signal(shape, taps, outputs, stride, padding, dilation):
 
 
 def show(descriptor):
-    """Where each element of a small matrix lies in memory; a dot is padding."""
+    """Print where each element of a small matrix lies in memory; a dot is padding."""
     for row in descriptor.offsets().tolist():
         print(" ".join(f"{'.' if place is None else place:>3}" for place in row))
 
@@ -303,7 +303,7 @@ shape = geometry_of(2, image, weight, padding=1)
 
 
 def strides_of(tensor):
-    """Of (n, group, channel, height, width), for one group."""
+    """Return the strides of (n, group, channel, height, width), for one group."""
     of_image, *others = tensor.stride()
     return (of_image, 0, *others)
 
@@ -831,7 +831,7 @@ def share(problem, kind):
 
 
 def sort_of(problem):
-    """What is particular about a layer."""
+    """Name what is particular about a layer."""
     case = dict(problem)
     if case["groups"] > 1:
         return "32 groups"

@@ -207,7 +207,7 @@ def same(tile):
 
 
 def described(a, b, tile):
-    """What kernels are told of sizes, strides and the tile, as in lesson 06."""
+    """Return what kernels know about sizes, strides and the tile, as in lesson 06."""
     sizes = (a.shape[0], b.shape[1], a.shape[1])
     checks = tuple(size % side != 0 for size, side in zip(sizes, tile, strict=True))
     values = (*sizes, *a.stride(), *b.stride())
@@ -972,7 +972,7 @@ TUNED = "torch.compile max-autotune"
 
 
 def latest_of(op, mode="cuda_graph"):
-    """By problem and provider: the lines of an operator, of the last run that has it."""
+    """Return the lines of an operator's last run, by problem and provider."""
     lines = recording.select(shipped_lines, op=op, dtype="fp16", mode=mode)
     found = {}
     for line in recording.latest_run(lines):
@@ -1214,7 +1214,7 @@ followed_lines = [*shipped_lines, *recording.shipped("nvidia-h100-80gb-hbm3")]
 
 
 def newest_of(op):
-    """By problem and provider: the lines of an operator, of the last run that has the problem."""
+    """Return the lines of each problem's last run, by problem and provider."""
     lines = recording.select(followed_lines, op=op, dtype="fp16", mode="cuda_graph")
     problems = dict.fromkeys(line.problem for line in lines)
     newest = {

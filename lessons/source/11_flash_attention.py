@@ -639,7 +639,7 @@ visited.reveal(some_tiles, because="1 + 2 + ... + 8: half, and half of the diago
 
 # %%
 def visits_of(query, key, window, tile=(16, 16)):
-    """Which tiles the programs of the shipped kernel visit."""
+    """Return the tiles that the programs of the shipped kernel visit."""
     scoring = Scoring(window=window)
     return explore.attention.tiles(
         attention.launch(query, key, key, scoring, tile=tile, splits=1)

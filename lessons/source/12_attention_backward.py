@@ -380,7 +380,7 @@ def loss(inputs):
 
 
 def judge(name, which, got, tile=16, step=1e-5):
-    """How many tiles of a gradient each of the judges accepts."""
+    """Print how many tiles of a gradient each of the judges accepts."""
     inputs = (query, key, value)
     first_rows = range(0, got.shape[1], tile)
     by_gradient = by_difference = 0
@@ -1013,7 +1013,7 @@ print(inspect.getsource(attention_backward.gradients_of_keys_kernel.fn))
 
 # %%
 def passes(candidate, shape, causal, seed=0):
-    """Whether a backward agrees with autograd, for (heads, key heads, queries, keys)."""
+    """Test a backward against autograd, for (heads, key heads, queries, keys)."""
     heads, key_heads, queries, keys = shape
     q, do = drawn(2, heads, queries, SIZE, dtype=torch.float16, seed=seed)
     k, v = drawn(2, key_heads, keys, SIZE, dtype=torch.float16, seed=seed + 1)

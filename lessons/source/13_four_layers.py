@@ -411,7 +411,7 @@ CONFIGURATIONS = (
 
 
 def operation_of(lift, meaning):
-    """What the profiler is told of the mean of lift(x) of each row."""
+    """Describe the mean of lift(x) of each row to the profiler."""
 
     def instances(input):
         output = torch.empty(len(input), dtype=input.dtype, device=input.device)

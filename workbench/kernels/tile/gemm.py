@@ -41,7 +41,7 @@ def load_by_access(
     operand, row, col, ROWS: tl.constexpr, COLS: tl.constexpr,
     CHECK_ROWS: tl.constexpr, CHECK_COLS: tl.constexpr, ACCESS: tl.constexpr,
 ):  # fmt: skip
-    """What loaders of a coordinate descriptor are made of: elements lie where an access function says.
+    """Load a tile whose elements lie where an access function says; loaders of descriptors call it.
 
     Args:
         operand: (pointer, (rows, cols), params), the last for the access function.

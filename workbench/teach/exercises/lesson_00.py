@@ -13,7 +13,7 @@ Numbers = Callable[[torch.Generator, int], torch.Tensor]
 
 
 def count(n: int, block_size: int) -> tuple[int, int]:
-    """The programs that cover n >= 1 elements, block_size each, and the idle lanes of the last one."""
+    """Return how many programs cover n >= 1 elements, block_size each, and the idle lanes of the last one."""
     programs = 0
     while programs * block_size < n:
         programs += 1
@@ -26,7 +26,7 @@ def axpy(alpha: float, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 
 def add_persistent(x: torch.Tensor, y: torch.Tensor, programs: int) -> torch.Tensor:
-    """x + y, for contiguous x and y of one shape [n] and dtype; the work of `programs` >= 1 programs."""
+    """x + y, for contiguous x and y of one shape [n] and dtype, by `programs` >= 1 programs."""
     return x + y
 
 

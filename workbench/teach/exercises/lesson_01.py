@@ -11,9 +11,9 @@ SECTOR_BYTES = 32
 
 
 def sectors(first: int, stride: int, itemsize: int) -> int:
-    """How many sectors of 32 bytes a warp touches; lane l of 32 reads element l * stride.
+    """Return how many sectors of 32 bytes a warp touches if lane l of its 32 reads element l * stride.
 
-    Elements are of `itemsize` bytes and follow one another; the first begins at byte `first`, a multiple of
+    Elements have `itemsize` bytes and follow one another; the first begins at byte `first`, a multiple of
     `itemsize`.
     """
     touched = []
@@ -26,7 +26,7 @@ def sectors(first: int, stride: int, itemsize: int) -> int:
 
 
 def copy_any(x: torch.Tensor) -> torch.Tensor:
-    """A contiguous copy of a matrix in fp32 of any strides."""
+    """Return a contiguous copy of a matrix in fp32 of any strides."""
     return x.clone(memory_format=torch.contiguous_format)
 
 
@@ -48,7 +48,7 @@ def _transposed(rows: int, columns: int, seed: int) -> Case:
 
 
 def _window(rows: int, columns: int, step: int, seed: int) -> Case:
-    """Every step-th column of a wider matrix."""
+    """Case with every step-th column of a wider matrix."""
     return Case(lambda generator: (eighths(generator, rows, step * columns + 5)[:, 3:-2:step],), seed)
 
 
@@ -57,9 +57,9 @@ def _each_once(x: torch.Tensor) -> Budget:
 
 
 def _least_sectors(x: torch.Tensor) -> Budget:
-    """Each sector once; twice where rows do not begin with sectors, so that runs share some.
+    """Each sector once, or twice if rows do not begin at sectors, since two runs then share a sector.
 
-    Any number of a matrix so thin that it is a vector: a tile has no runs on one of its sides.
+    A vector may touch any number of sectors: on one of its sides a tile has no runs.
     """
     least = 2 * -(-x.nbytes // SECTOR_BYTES)
     is_aligned = all(length % 16 == 0 for length in x.shape)

@@ -10,7 +10,7 @@ from workbench.teach.exercise import Exercise
 
 
 def intensity(m: int, n: int, k: int, bytes_per_element: int) -> float:
-    """FLOP per byte of C = A B, with A of [m, k] and B of [k, n], each moved once; torch counts."""
+    """Return the FLOP per byte of C = A B, with A [m, k] and B [k, n] and each matrix moved once."""
     a, b = torch.empty(m, k, device="meta"), torch.empty(k, n, device="meta")
     with FlopCounterMode(display=False) as counter:
         c = a @ b
@@ -19,9 +19,9 @@ def intensity(m: int, n: int, k: int, bytes_per_element: int) -> float:
 
 
 def least_seconds(flops: float, bytes: float, bandwidth: float, rate: float) -> tuple[float, str]:
-    """The least seconds for `flops` at `rate` FLOP/s and, meanwhile, `bytes` at `bandwidth` bytes/s.
+    """Return the least seconds for `flops` at `rate` FLOP/s and, meanwhile, `bytes` at `bandwidth` bytes/s.
 
-    And what it is that takes so long: "memory" or "compute"; "compute" when both do.
+    Also return what takes that long: "memory" or "compute"; "compute" if both do.
     """
     return max((flops / rate, "compute"), (bytes / bandwidth, "memory"), key=lambda bound: bound[0])
 

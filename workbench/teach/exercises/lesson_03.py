@@ -11,12 +11,12 @@ from workbench.teach.exercise import Exercise
 
 INFINITY = float("inf")
 
-# fp32 sums of some hundred exponentials in another order; a result that went through fp16 is far beyond.
+# Covers fp32 sums of some hundred exponentials in another order. A result rounded to fp16 is far off.
 ROUNDING = 1e-5
 
 
 def smallest(x: torch.Tensor) -> torch.Tensor:
-    """The index of the first smallest element of each row, in int64, for a contiguous matrix in fp32.
+    """Return the index of the first smallest element of each row, in int64, for a contiguous matrix in fp32.
 
     NaN counts as smaller than all numbers, as in torch.
     """
@@ -24,24 +24,24 @@ def smallest(x: torch.Tensor) -> torch.Tensor:
 
 
 def log_sum_exp(x: torch.Tensor) -> torch.Tensor:
-    """The log of the sum of exp(x[i]) of each row i, for a contiguous matrix in fp32 without inf and NaN.
+    """Return the log of the sum of exp(x[i]) of each row i, for a contiguous fp32 matrix without inf and NaN.
 
-    Elements may be -inf; of a row where all are, the result is -inf.
+    Elements may be -inf. If all elements of a row are, its result is -inf.
     """
     return torch.logsumexp(x, dim=1)
 
 
 def join_splits(maxima: torch.Tensor, totals: torch.Tensor) -> torch.Tensor:
-    """The log of the sum of exp of each row, from the states of its splits.
+    """Return the log of the sum of exp of each row, from the states of its splits.
 
-    maxima and totals are contiguous, in fp32, of shape [rows, splits]. Of the elements x of a split, `maxima`
-    has the largest, and `totals` the sum of exp(x - largest); of a split without elements, -inf and 0.
+    maxima and totals are contiguous, in fp32, of shape [rows, splits]. For the elements x of a split,
+    `maxima` has the largest, and `totals` the sum of exp(x - largest); for an empty split, -inf and 0.
     """
     return torch.logsumexp(maxima + torch.log(totals), dim=1)
 
 
 def _with_ties(generator: torch.Generator, rows: int, columns: int) -> torch.Tensor:
-    """Whole numbers from 0 to 3, so that most rows have their smallest several times."""
+    """Return whole numbers from 0 to 3, so that most rows have their smallest number several times."""
     return torch.randint(4, (rows, columns), generator=generator).float()
 
 
@@ -52,7 +52,7 @@ def _last_is_smallest(generator: torch.Generator, rows: int, columns: int) -> to
 
 
 def _with_nan_and_infinities(generator: torch.Generator, rows: int, columns: int) -> torch.Tensor:
-    """At least 7 rows, each special in its own way, of at least 9 columns."""
+    """Return numbers with NaN and infinities in the first 7 rows; at least 7 rows and 9 columns."""
     x = _with_ties(generator, rows, columns) + 1
     x[0] = INFINITY
     x[1, 3:] = torch.nan
@@ -66,7 +66,7 @@ def _with_nan_and_infinities(generator: torch.Generator, rows: int, columns: int
 
 
 def _scores(generator: torch.Generator, rows: int, columns: int) -> torch.Tensor:
-    """Normals, in the first 7 rows with large, small or missing ones; of more than 128 columns."""
+    """Return normals, with large, small or missing elements in the first 7 rows; more than 128 columns."""
     x = normals(generator, rows, columns)
     x[1] += 300
     x[2, :64] += 300  # the largest come first,
@@ -80,18 +80,18 @@ def _scores(generator: torch.Generator, rows: int, columns: int) -> torch.Tensor
 
 
 def _lowest(generator: torch.Generator, rows: int, columns: int) -> torch.Tensor:
-    """Near the lowest number of fp32, below any that one would take for the lowest."""
+    """Return numbers near the lowest of fp32, below any that a learner would start a maximum from."""
     return -3.4e38 + 1e37 * torch.rand(rows, columns, generator=generator)
 
 
 def _states(generator: torch.Generator, rows: int, splits: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Maxima and totals as the splits of a row have them, none of them empty."""
+    """Return maxima and totals of splits that are not empty."""
     totals = 1 + 20 * torch.rand(rows, splits, generator=generator, dtype=torch.float64)
     return 3 * normals(generator, rows, splits), totals.float()
 
 
 def _special_states(generator: torch.Generator, rows: int, splits: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """The same, in the first 5 rows with large and small maxima and empty splits; of at least 5 splits."""
+    """Return states with large and small maxima and empty splits in the first 5 rows; at least 5 splits."""
     maxima, totals = _states(generator, rows, splits)
     maxima[1, 2] += 300
     maxima[2] -= 300
@@ -112,11 +112,11 @@ def _index_each(x: torch.Tensor) -> Budget:
 
 
 def _value_each(*inputs: torch.Tensor) -> Budget:
-    """Each element loaded once, and one of fp32 stored for each row."""
+    """Each element is loaded once, and one fp32 element is stored for each row."""
     return Budget(loaded_bytes=sum(x.nbytes for x in inputs), stored_bytes=4 * len(inputs[0]))
 
 
-# Longer than any tile that one would write down.
+# More columns than any tile that a learner would write down.
 LONG = 5000
 
 

@@ -8,22 +8,22 @@ from workbench.teach.definition import Budget, Case, Mutant, normals
 from workbench.teach.exercise import Exercise
 from workbench.teach.exercises.lesson_03 import LONG, fixed_tiles
 
-# Means near 10^4 are rounded to 10^-3, which is felt in the squares around them.
+# fp32 rounds means near 10^4 to 10^-3, which shows in the squares around them.
 ROUNDING_OF_MEANS = 1e-3
 
-# fp32 sums in another order, and a root; a result that went through fp16 is far beyond.
+# Covers fp32 sums in another order, and a root. A result that was rounded to fp16 is far off.
 ROUNDING = 1e-5
 
 
 def variance(x: torch.Tensor) -> torch.Tensor:
-    """The variance of each row, not the unbiased one, for a contiguous matrix in fp32."""
+    """Return the biased variance of each row of a contiguous matrix in fp32."""
     return torch.var(x, dim=1, unbiased=False)
 
 
 def add_rms_norm(
     x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """RMS norm of h = x + residual, and h itself: (h / sqrt(mean of h^2 + eps) * weight, h).
+    """Return the RMS norm of h = x + residual, and h: (h / sqrt(mean of h^2 + eps) * weight, h).
 
     x and residual are contiguous matrices of one shape in fp32, whose rows are normalized; weight has an
     element for each column.
@@ -34,7 +34,7 @@ def add_rms_norm(
 
 
 def rms_norm_backward(x: torch.Tensor, weight: torch.Tensor, dy: torch.Tensor, eps: float) -> torch.Tensor:
-    """The gradient of x, where y = x / sqrt(mean of x^2 + eps) * weight and dy is the gradient of y.
+    """Return the gradient of x, where y = x / sqrt(mean of x^2 + eps) * weight and dy is the gradient of y.
 
     x and dy are contiguous matrices of one shape in fp32, whose rows are normalized; weight has an element
     for each column.
@@ -45,12 +45,12 @@ def rms_norm_backward(x: torch.Tensor, weight: torch.Tensor, dy: torch.Tensor, e
 
 
 def _around(mean: float, deviation: float, rows: int, columns: int, seed: int) -> Case:
-    """Normals of this mean and standard deviation."""
+    """Case with normals of this mean and standard deviation."""
     return Case(lambda generator: (mean + deviation * normals(generator, rows, columns),), seed)
 
 
 def _rising(rows: int, columns: int, seed: int) -> Case:
-    """Normals that rise by 0.1 from each column to the next: tiles have different means."""
+    """Case with normals that rise by 0.1 from column to column, so that tiles have different means."""
 
     def build(generator: torch.Generator) -> tuple[torch.Tensor]:
         return (normals(generator, rows, columns) + 0.1 * torch.arange(columns),)
@@ -75,17 +75,17 @@ def _to_differentiate(rows: int, columns: int, eps: float, seed: int, scale: flo
 
 
 def _value_each(x: torch.Tensor) -> Budget:
-    """Each element loaded once, and one of fp32 stored for each row."""
+    """Each element is loaded once, and one fp32 element is stored for each row."""
     return Budget(loaded_bytes=x.nbytes, stored_bytes=4 * len(x))
 
 
 def _fused(x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float) -> Budget:
-    """Each element loaded once, the weight once for each row, and both outputs stored once."""
+    """Each element is loaded once, the weight once for each row, and both outputs are stored once."""
     return Budget(2 * x.nbytes + len(x) * weight.nbytes, 2 * x.nbytes)
 
 
 def _backward(x: torch.Tensor, weight: torch.Tensor, dy: torch.Tensor, eps: float) -> Budget:
-    """Each element loaded once, the weight once for each row, and the gradient stored once."""
+    """Each element is loaded once, the weight once for each row, and the gradient is stored once."""
     return Budget(2 * x.nbytes + len(x) * weight.nbytes, x.nbytes)
 
 

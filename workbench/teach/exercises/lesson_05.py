@@ -7,12 +7,12 @@ import torch
 from workbench.teach.definition import Budget, Case, Mutant, cancelling, normals
 from workbench.teach.exercise import Exercise
 
-# Of the tile's side in 05-3, which the budget counts.
+# The side of a tile in 05-3, by which the budget is counted.
 _SIDE = 16
 
 
 def loaded_bytes(m: int, n: int, k: int, block_m: int, block_n: int) -> int:
-    """The bytes that all programs load together for a product of fp16 matrices, [m, k] and [k, n].
+    """Return the bytes that all programs load together for a product of fp16 matrices, [m, k] and [k, n].
 
     A program makes a tile of block_m x block_n of the output, and loads what it needs of A and B once. Lanes
     beyond the end of a matrix load nothing.
@@ -35,11 +35,12 @@ def gram(x: torch.Tensor) -> torch.Tensor:
 
 
 def best_tile(m: int, n: int, registers: int) -> tuple[int, int]:
-    """The rows and columns of the tile with which a product with an output [m, n] loads the fewest elements.
+    """Return rows and columns of the tile with which a product with output [m, n] loads the fewest elements.
 
     Both are 16, 32, 64, 128 or 256. A program has 128 threads, each of which has `registers` registers, two
-    or more, for the sums of the tile, one for each. What is loaded is counted as in exercise 05-1. Of tiles
-    that load equally little, it is the one with the fewest rows, and of these with the fewest columns.
+    or more, for the sums of the tile, one for each sum. Loads are counted as in exercise 05-1. Among tiles
+    that load equally little, the one with the fewest rows is best, and among these the one with the fewest
+    columns.
     """
     sides = [2**power for power in range(4, 9)]
     fitting = [(rows, cols) for rows in sides for cols in sides if rows * cols <= 128 * registers]
@@ -67,7 +68,7 @@ def _cancelling_layer(m: int, n: int, k: int, seed: int) -> Case:
 
 
 def _many_small(rows: int, columns: int, seed: int) -> Case:
-    """Each 16 rows beyond the first 16 add to a sum on the diagonal less than half of a rounding step."""
+    """Case in which 16 rows after the first 16 add less than half a rounding step to sums on the diagonal."""
 
     def build(generator: torch.Generator) -> tuple[torch.Tensor]:
         signs = normals(generator, rows, columns).sign()
@@ -77,13 +78,13 @@ def _many_small(rows: int, columns: int, seed: int) -> Case:
 
 
 def _each_once(x: torch.Tensor, weight: torch.Tensor) -> Budget:
-    """By tiles of 16 x 32, each of which loads what it needs once."""
+    """Each tile of 16 x 32 loads its rows of x and its columns of the weight once."""
     (m, k), n = x.shape, weight.shape[0]
     return Budget(loaded_bytes=loaded_bytes(m, n, k, 16, 32), stored_bytes=2 * m * n)
 
 
 def _half(x: torch.Tensor) -> Budget:
-    """Tiles on and above the diagonal; those on it may be stored twice."""
+    """Only tiles on and above the diagonal are computed; those on it may be stored twice."""
     rows, columns = x.shape
     sides = [min(_SIDE, columns - start) for start in range(0, columns, _SIDE)]
     pairs = [left + right for i, left in enumerate(sides) for right in sides[i:]]

@@ -8,17 +8,17 @@ from workbench.teach.definition import Budget, Case, Misses, Mutant, cancelling,
 from workbench.teach.exercise import Exercise
 from workbench.teach.exercises.lesson_05 import loaded_bytes
 
-# Of the tiles of 06-1, 06-2 and 06-4: their sides, and the lines of memory of one in fp16.
+# The side of the tiles in 06-1, 06-2 and 06-4, and the lines of memory of such a tile in fp16.
 _SIDE, _LINES = 16, 16
 
-# Programs that run at one time in 06-1, and tiles that the cache of its model holds, what is stored included.
+# Programs that run at the same time in 06-1, and tiles that fit its model of a cache, stored ones included.
 _AT_A_TIME, _CACHED = 4, 8
 
-# Tiles that may be fetched, by rows and columns of tiles of the output: fewer by four or more than
-# `order.grouped` fetches, whatever its group.
+# The most tiles that may be fetched, by the rows and columns of tiles of the output: at least four fewer than
+# `order.grouped` fetches with any group.
 _FETCHED = {(6, 6): 20, (8, 4): 18}
 
-# Programs that share K in 06-2; persistent programs of 06-4.
+# Programs that share K in 06-2, and persistent programs in 06-4.
 _SPLITS, _PROGRAMS = 4, 6
 
 
@@ -30,20 +30,20 @@ def ordered(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 def long_product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """a @ b, contiguous, for contiguous matrices in fp16, [m, k] and [k, n].
 
-    Sums are made in fp32, their parts too, and rounded to fp16 in the end.
+    Sums and their parts are computed in fp32, and rounded to fp16 at the end.
     """
     return a @ b
 
 
 def plan(m: int, n: int, units: int) -> tuple[int, int, int]:
-    """The tile with which an output [m, n] is made soonest by `units` units, and the programs for it.
+    """Return the tile with which `units` units finish an output [m, n] first, and the programs for it.
 
     Tiles have 64 or 128 rows, and 64, 128, 192 or 256 columns. A unit makes one tile at a time, and a tile of
-    rows x cols takes max(rows * cols, 80 * (rows + cols)); the units begin together, so the product takes as
-    long as the unit with the most tiles, and each has as many as any other or one fewer. Of tiles that are
-    equally good, it is the one with the fewest rows, and of these with the fewest columns.
+    rows x cols takes max(rows * cols, 80 * (rows + cols)). The units begin together, and each has as many
+    tiles as any other or one fewer, so the product takes as long as the unit with the most tiles. Among tiles
+    that are equally good, the one with the fewest rows is best, and among these that with the fewest columns.
 
-    The third number is that of the fewest persistent programs, a unit each, with which it takes no longer.
+    The third number is the least number of persistent programs, one a unit, with which it takes no longer.
     """
 
     def time(tile: tuple[int, int], programs: int) -> int:
@@ -60,7 +60,7 @@ def plan(m: int, n: int, units: int) -> tuple[int, int, int]:
 def batched(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """a @ b, contiguous, for contiguous batches of matrices in fp16, [batch, m, k] and [batch, k, n].
 
-    Sums are made in fp32 and rounded to fp16 in the end.
+    Sums are computed in fp32, and rounded to fp16 at the end.
     """
     return a @ b
 
@@ -74,7 +74,7 @@ def _product(m: int, n: int, k: int, seed: int) -> Case:
 
 
 def _cancelling(m: int, n: int, k: int, seed: int) -> Case:
-    """The first half of K and the second nearly cancel: their parts are large, their sum is small."""
+    """Case in which the two halves of K nearly cancel: the partial sums are large, and the sum is small."""
     return Case(lambda generator: cancelling(generator, m, n, k), seed)
 
 
@@ -95,12 +95,12 @@ def _cancelling_batch(batch: int, m: int, n: int, k: int, seed: int) -> Case:
 
 
 def _tiles(m: int, n: int) -> tuple[int, int]:
-    """How many rows and columns of tiles an output has."""
+    """Return the rows and columns of tiles of an output."""
     return -(-m // _SIDE), -(-n // _SIDE)
 
 
 def _fewer_from_memory(a: torch.Tensor, b: torch.Tensor) -> Budget:
-    """Whatever the order, as many bytes are loaded; where all tiles are whole, fewer come from memory."""
+    """The order of tiles does not change the loads; if all tiles are full, fewer of them come from memory."""
     m, n = a.shape[0], b.shape[1]
     loaded = loaded_bytes(m, n, _SIDE, _SIDE, _SIDE)
     tiles = _FETCHED.get((m // _SIDE, n // _SIDE)) if m % _SIDE == n % _SIDE == 0 else None
@@ -111,7 +111,7 @@ def _fewer_from_memory(a: torch.Tensor, b: torch.Tensor) -> Budget:
 
 
 def _by_four(a: torch.Tensor, b: torch.Tensor) -> Budget:
-    """Each operand as tiles need it; the parts, in fp32, once out and once in."""
+    """Tiles load their operands; the parts, in fp32, are stored once and loaded once."""
     (m, k), n = a.shape, b.shape[1]
     rows, cols = _tiles(m, n)
     parts = 4 * _SPLITS * m * n
@@ -124,7 +124,7 @@ def _by_four(a: torch.Tensor, b: torch.Tensor) -> Budget:
 
 
 def _by_six(a: torch.Tensor, b: torch.Tensor) -> Budget:
-    """Each operand as tiles need it, by six programs."""
+    """Tiles load their operands, in six programs."""
     (batch, m, k), n = a.shape, b.shape[2]
     loaded = batch * loaded_bytes(m, n, k, _SIDE, _SIDE)
     return Budget(loaded_bytes=loaded, stored_bytes=2 * batch * m * n, programs=_PROGRAMS)

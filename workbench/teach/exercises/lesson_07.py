@@ -21,15 +21,15 @@ _BLOCK_NS = (32, 64, 128, 256)
 
 
 def holder(row: int, column: int) -> tuple[int, int]:
-    """The lane and its register that hold an element of the 16 x 8 accumulator of mma.m16n8k16."""
+    """Return the lane and its register that hold an element of the 16 x 8 accumulator of mma.m16n8k16."""
     (place,) = lens.layout.of(_ACCUMULATOR, (16, 8), target="sm_80").holders(row, column)
     return place.lane, place.register
 
 
 def largest_tile(launch: Launch, target: str, registers: int) -> int:
-    """The largest BLOCK_N of 32, 64, 128 and 256 for which the launch's kernel fits; 0 where none does.
+    """Return the largest BLOCK_N of 32, 64, 128 and 256 for which the launch's kernel fits, or 0.
 
-    It fits when a thread takes at most `registers` registers on the target and spills none of them.
+    It fits if a thread uses at most `registers` registers on the target and spills none of them.
     """
     return max(
         (block_n for block_n in _BLOCK_NS if _fits(launch, target, registers, block_n)),
@@ -43,9 +43,9 @@ def distribute(
     threads_per_warp: tuple[int, int],
     warps_per_cta: tuple[int, int],
 ) -> torch.Tensor:
-    """The element that each place of a blocked layout with order [1, 0] holds: [warps, lanes, registers, 2].
+    """Return the element in each place of a blocked layout with order [1, 0]: [warps, lanes, registers, 2].
 
-    The tile is as large as what all threads together hold, or some times as large in each dimension.
+    Each side of the tile is a multiple of what all threads together hold.
     """
     attribute = (
         f"#ttg.blocked<{{sizePerThread = {list(size_per_thread)}, threadsPerWarp = {list(threads_per_warp)}, "
@@ -55,10 +55,10 @@ def distribute(
 
 
 def relu(x: torch.Tensor) -> torch.Tensor:
-    """max(x, 0), contiguous, for a matrix in fp16 whose rows lie one after the other, perhaps with gaps.
+    """max(x, 0), contiguous, for a matrix in fp16 whose rows follow one another, perhaps with gaps.
 
-    NaN stays NaN, as in torch.
-    Rows have a multiple of 8 elements and begin at multiples of 8 elements, which are 16 bytes.
+    NaN stays NaN, as in torch. Rows have a multiple of 8 elements, and begin at multiples
+    of 8 elements, which are 16 bytes.
     """
     return x.relu().contiguous()
 
@@ -88,7 +88,7 @@ def product_kernel(  # type: ignore[no-untyped-def]
 
 @functools.cache
 def _product(num_warps: int = 4) -> Launch:
-    """A product of 256 x 256 matrices. It is compiled and never runs."""
+    """Make a product of 256 x 256 matrices, which is compiled and never runs."""
     a, b, c = (torch.zeros(256, 256, dtype=torch.float16) for _ in range(3))
     return Launch.of(
         product_kernel,
@@ -116,7 +116,7 @@ def _budget(target: str, registers: int, num_warps: int = 4) -> Case:
 
 
 def _rows(rows: int, columns: int, stride: int, seed: int) -> Case:
-    """The first columns of a wider matrix, after eight that are left out where there is room for them."""
+    """Case with columns of a wider matrix, without its first eight if the stride has room for those."""
     first = min(8, stride - columns)
     return Case(
         lambda generator: (eighths(generator, rows, stride).half()[:, first : first + columns],), seed
@@ -124,7 +124,7 @@ def _rows(rows: int, columns: int, stride: int, seed: int) -> Case:
 
 
 def _with_nan(rows: int, columns: int, stride: int, seed: int) -> Case:
-    """The same, with NaN in every seventh column."""
+    """Case as in :func:`_rows`, with NaN in every seventh column."""
     first = min(8, stride - columns)
 
     def build(generator: torch.Generator) -> tuple[torch.Tensor]:
@@ -136,7 +136,7 @@ def _with_nan(rows: int, columns: int, stride: int, seed: int) -> Case:
 
 
 def _wide_and_small(x: torch.Tensor) -> Budget:
-    """Moves of 128 bits on both machines; 64 registers, with which 1,024 threads fit on an NVIDIA SM."""
+    """Accesses have 128 bits on both GPUs; with 64 registers, 1,024 threads fit on an NVIDIA SM."""
     code = tuple(Code(target, bits=128, registers=64) for target in ("sm_90", "gfx942"))
     return Budget(x.nbytes, x.nbytes, code=code)
 

@@ -17,29 +17,30 @@ from workbench.teach.definition import Budget, Case, Code, Mutant, eighths, norm
 from workbench.teach.exercise import Exercise
 from workbench.teach.exercises.lesson_05 import loaded_bytes
 
-# Sides of the tiles of 08-4, which the stub gives.
+# The side of the tiles in 08-4, which the stub sets.
 _SIDE = 16
 
 
 def enlarged(rows: int, cols: int, factor: int) -> Descriptor:
-    """The image [rows, cols], which is contiguous, with every pixel `factor` times in each direction.
+    """Describe a contiguous image [rows, cols] with every pixel `factor` times in each direction.
 
     Element [i, j] of the descriptor, which is [rows * factor, cols * factor], lies at offset
-    i // factor * cols + j // factor. It has at most three transforms on that of the image, and no table.
+    i // factor * cols + j // factor. The descriptor has at most three transforms on that of the image, and no
+    table.
     """
-    # Strides of 0 do for replicate.
+    # Strides of 0 repeat elements, as replicate does.
     apart = naive((rows, factor, cols, factor), (cols, 0, 1, 0))
     digits = [merge((rows, factor)), merge((cols, factor))]
     return transform(apart, digits, [(0, 1), (2, 3)], [(0,), (1,)])
 
 
 def move(digits: Sequence[int], lengths: Sequence[int], step: Sequence[int]) -> tuple[int, ...]:
-    """The digits of an index after a step, as `merge(lengths)` makes them.
+    """Return the digits of an index after a step, as `merge(lengths)` makes them.
 
-    Digit i counts to lengths[i], and the last one is the fastest. `step` is a number of either sign, by its
-    digits: each of them is less than its length, and has the sign of the number. The first digit has no end:
-    it may become lengths[0] or more, or negative. The numbers can be added, multiplied and compared; to
-    divide one raises a TypeError.
+    Digit i counts to lengths[i], and the last one is the fastest. `step` is a number of either sign, given by
+    its digits: each is less than its length, and has the sign of the number. The first digit has no limit: it
+    may become lengths[0] or more, or negative. The numbers can be added, multiplied and compared; to divide
+    one raises a TypeError.
     """
     digits, lengths, step = ([_number(value) or 0 for value in values] for values in (digits, lengths, step))
     places = [math.prod(lengths[i + 1 :]) for i in range(len(lengths))]
@@ -54,8 +55,8 @@ def move(digits: Sequence[int], lengths: Sequence[int], step: Sequence[int]) -> 
 def causal(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     """y[i, f] = sum over t and c of x[i + t - (taps - 1), c] * weight[f, t, c], contiguous, for fp16.
 
-    x is [n, channels], weight [features, taps, channels], both contiguous; what lies before x is 0. Channels
-    and features are multiples of 8. Sums are made in fp32, and rounded to fp16 in the end.
+    x is [n, channels], weight [features, taps, channels], both contiguous; elements before x are 0.
+    Channels and features are multiples of 8. Sums are computed in fp32, and rounded to fp16 at the end.
     """
     taps = weight.shape[1]
     padded = functional.pad(x, (0, 0, taps - 1, 0))
@@ -64,11 +65,11 @@ def causal(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
 
 
 def patch_embedding(images: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """Each patch of each image times the weight, [patches, features], contiguous, for fp16.
+    """Multiply each patch of each image by the weight: [patches, features], contiguous, for fp16.
 
-    images is [n, h, w] and weight [features, side, side], both contiguous. A patch has side x side pixels,
-    and where the image ends in one, the rest of it is 0. The patches of an image are counted row by row,
-    those of all images one after the other. Sums are made in fp32, and rounded to fp16 in the end.
+    images is [n, h, w] and weight [features, side, side], both contiguous. A patch has side x side pixels;
+    pixels beyond the end of the image are 0. Patches are counted image by image, and row by row within an
+    image. Sums are computed in fp32, and rounded to fp16 at the end.
     """
     (_, h, w), (features, side, _) = images.shape, weight.shape
     padded = functional.pad(images, (0, -w % side, 0, -h % side))
@@ -77,14 +78,14 @@ def patch_embedding(images: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
 
 
 def _number(value: object) -> int | None:
-    """What can be added to an `Undivided`, as a number."""
+    """Return the number of an operand that can be added to an `Undivided`, or None."""
     if isinstance(value, Undivided):
         return value._number
     return int(value) if isinstance(value, int) else None
 
 
 def _kept(method: Callable[[int, int], int]) -> Any:
-    """An operation on two whole numbers whose result cannot be divided either."""
+    """Make an operation of `Undivided` whose result is an `Undivided` too."""
 
     def operation(self: Undivided, other: object) -> Any:
         number = _number(other)
@@ -94,7 +95,7 @@ def _kept(method: Callable[[int, int], int]) -> Any:
 
 
 def _told(method: Callable[[int, int], bool]) -> Any:
-    """A comparison of two whole numbers."""
+    """Make a comparison of `Undivided`."""
 
     def comparison(self: Undivided, other: object) -> Any:
         number = _number(other)
@@ -112,7 +113,7 @@ def _stay(self: Undivided, *other: object) -> NoReturn:
 
 
 class Undivided:
-    """A whole number that can be added, multiplied and compared, and not divided."""
+    """A whole number that can be added, multiplied and compared, but not divided."""
 
     def __init__(self, number: int) -> None:
         self._number = number
@@ -180,7 +181,7 @@ def _images(n: int, h: int, w: int, side: int, features: int, seed: int) -> Case
 
 
 def _wide(x: torch.Tensor, weight: torch.Tensor) -> Budget:
-    """Loads and stores of 16 bytes on an H200. Windows overlap, so that a sample is loaded for every tap."""
+    """Loads and stores have 16 bytes on an H200. Windows overlap, so a sample is loaded for every tap."""
     (n, channels), (features, taps, _) = x.shape, weight.shape
     whole = sum(max(n - (taps - 1 - tap), 0) for tap in range(taps)) * channels
     loaded = 2 * (whole * -(-features // 32) + weight.numel() * -(-n // 64))
@@ -188,7 +189,7 @@ def _wide(x: torch.Tensor, weight: torch.Tensor) -> Budget:
 
 
 def _no_copies(images: torch.Tensor, weight: torch.Tensor) -> Budget:
-    """Every pixel once for each tile of features, and nothing of the padding."""
+    """Each pixel is loaded once for each tile of features; padding is not loaded."""
     (n, h, w), (features, side, _) = images.shape, weight.shape
     rows, k = n * -(-h // side) * -(-w // side), side * side
     of_weight = loaded_bytes(rows, features, k, _SIDE, _SIDE) - 2 * rows * k * -(-features // _SIDE)

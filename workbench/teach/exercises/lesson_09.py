@@ -15,7 +15,7 @@ _SIDE = 16
 def convolved(
     image: torch.Tensor, weight: torch.Tensor, stride: int, padding: int, dilation: int
 ) -> torch.Tensor:
-    """The convolution of images in fp16, contiguous.
+    """Return the convolution of images in fp16, contiguous.
 
     Args:
         image: [n, height, width, channels], contiguous, in fp16.
@@ -34,11 +34,11 @@ def convolved(
 def loaded_bytes(
     images: int, size: int, channels: int, features: int, taps: int, stride: int, padding: int, tile: int
 ) -> int:
-    """Bytes that all programs of an implicit product load together for a convolution in fp16.
+    """Return the bytes that all programs of an implicit product load together for a convolution in fp16.
 
     Images and windows are square, and a program makes a tile of tile x tile of the output,
-    [images * outputs * outputs, features]. It loads what it needs of A and B once; what is padding, or beyond
-    the end of a matrix, is not loaded.
+    [images * outputs * outputs, features]. It loads its parts of A and B once; padding, and elements beyond
+    the end of a matrix, are not loaded.
     """
     inside = functional.unfold(torch.ones(1, 1, size, size), taps, 1, padding, stride)
     rows = images * inside.shape[2]
@@ -48,7 +48,7 @@ def loaded_bytes(
 
 
 def space_to_batch(image: torch.Tensor, block: int, padding: int) -> torch.Tensor:
-    """Images of every `block`-th pixel, contiguous.
+    """Return images of every `block`-th pixel, contiguous.
 
     Args:
         image: [n, height, width, channels], contiguous.
@@ -66,7 +66,7 @@ def space_to_batch(image: torch.Tensor, block: int, padding: int) -> torch.Tenso
 
 
 def upsampled(image: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """The transposed convolution of images in fp16 with a stride of `factor`, contiguous.
+    """Return the transposed convolution of images in fp16 with a stride of `factor`, contiguous.
 
     Args:
         image: [n, height, width, channels], contiguous, in fp16.
@@ -87,7 +87,7 @@ def _convolution(
     dilation: int,
     seed: int,
 ) -> Case:
-    """An image [n, height, width, channels] and a weight of (taps down, taps across, features)."""
+    """Case with images [n, height, width, channels] and a weight for (taps down, taps across, features)."""
     taps = (*weight[:2], image[3], weight[2])
     return Case(
         lambda generator: (
@@ -119,7 +119,7 @@ def _tiles(length: int) -> int:
 def _what_is_inside(
     image: torch.Tensor, weight: torch.Tensor, stride: int, padding: int, dilation: int
 ) -> Budget:
-    """Of A what lies in the image, for each column of tiles; B for each row of tiles."""
+    """Each column of tiles loads the elements of A inside of the image, and each row of tiles loads B."""
     (n, height, width, channels), (high, wide, _, features) = image.shape, weight.shape
     ones = torch.ones(1, 1, height, width)
     inside = functional.unfold(ones, (high, wide), dilation, padding, stride)
@@ -133,14 +133,14 @@ def _what_is_inside(
 
 
 def _each_pixel_once(image: torch.Tensor, block: int, padding: int) -> Budget:
-    """The image in, its blocks out."""
+    """The image is loaded once, and its blocks are stored once."""
     n, height, width, channels = image.shape
     stored = n * (height + 2 * padding) * (width + 2 * padding) * channels
     return Budget(loaded_bytes=2 * image.numel(), stored_bytes=2 * stored)
 
 
 def _no_second_pass(image: torch.Tensor, weight: torch.Tensor) -> Budget:
-    """The product's operands as its tiles need them, and each element of the output once."""
+    """Tiles load their operands, and each element of the output is stored once."""
     rows, cols = image.numel() // image.shape[3], weight.numel() // weight.shape[0]
     return Budget(
         loaded_bytes=2 * (_tiles(cols) * image.numel() + _tiles(rows) * weight.numel()),

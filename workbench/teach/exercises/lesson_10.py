@@ -9,14 +9,14 @@ from workbench.teach.definition import Budget, Case, Mutant, cancelling, normals
 from workbench.teach.exercise import Exercise
 from workbench.teach.exercises.lesson_05 import loaded_bytes
 
-# Rows of all tiles, and columns of those of 10-1; programs that share K in 10-2.
+# Rows of all tiles, columns of the tiles in 10-1, and programs that share K in 10-2.
 _SIDE, _WIDTH, _SPLITS = 16, 32, 4
 
 
 def gated(
     a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor, gate: torch.Tensor, most: float
 ) -> torch.Tensor:
-    """A product with a bias, clamped, gated, and 0 right of the diagonal; in fp16.
+    """Return a product with a bias, clamped, gated, and 0 right of the diagonal; in fp16.
 
     Args:
         a, b: [m, k] and [k, n], contiguous, in fp16.
@@ -35,7 +35,7 @@ def gated(
 def activated(a: torch.Tensor, b: torch.Tensor, addend: torch.Tensor) -> torch.Tensor:
     """silu(a @ b + addend), contiguous, for contiguous matrices in fp16: [m, k], [k, n] and [m, n].
 
-    silu(x) is x / (1 + exp(-x)). Sums are made in fp32, their parts too, and rounded to fp16 in the end.
+    silu(x) is x / (1 + exp(-x)). Sums and their parts are computed in fp32, and rounded to fp16 at the end.
     """
     wide = torch.promote_types(a.dtype, torch.float32)
     return functional.silu(a.to(wide) @ b.to(wide) + addend.to(wide)).to(a.dtype)
@@ -44,7 +44,7 @@ def activated(a: torch.Tensor, b: torch.Tensor, addend: torch.Tensor) -> torch.T
 def normalized(
     a: torch.Tensor, b: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, epsilon: float
 ) -> torch.Tensor:
-    """The layer norm of each row of a product, contiguous, in fp16.
+    """Return the layer norm of each row of a product, contiguous, in fp16.
 
     Args:
         a, b: [m, k] and [k, n], contiguous, in fp16; n is 64 at most.
@@ -72,7 +72,7 @@ def _gated(m: int, n: int, k: int, most: float, seed: int) -> Case:
 
 
 def _beyond_fp16(m: int, n: int, k: int, seed: int) -> Case:
-    """Sums that only fp32 can hold, before the clamp and behind it; the gate makes them small."""
+    """Case whose sums exceed fp16 before the clamp and after it, until the gate makes them small."""
     return Case(
         lambda generator: (
             150 * normals(generator, m, k).half(), 150 * normals(generator, k, n).half(),
@@ -83,7 +83,7 @@ def _beyond_fp16(m: int, n: int, k: int, seed: int) -> Case:
 
 
 def _with_nan(m: int, n: int, k: int, seed: int) -> Case:
-    """NaN in the third row of A, and in the second bias."""
+    """Case with NaN in the third row of A and in the second bias."""
 
     def build(generator: torch.Generator) -> tuple[torch.Tensor | float, ...]:
         a, b = normals(generator, m, k).half(), normals(generator, k, n).half()
@@ -105,12 +105,12 @@ def _added(m: int, n: int, k: int, seed: int) -> Case:
 
 
 def _cancelling(m: int, n: int, k: int, seed: int) -> Case:
-    """The parts of programs that share K are large, their sum is small."""
+    """Case in which the programs that share K have large partial sums, whose sum is small."""
     return Case(lambda generator: (*cancelling(generator, m, n, k), normals(generator, m, n).half()), seed)
 
 
 def _undone(m: int, n: int, k: int, seed: int, *, about: float) -> Case:
-    """An addend of about -(a @ b) + `about`: what is rounded to fp16 before it is added shows in the rest."""
+    """Case with an addend of about -(a @ b) + `about`, so that rounding to fp16 before the addition shows."""
 
     def build(generator: torch.Generator) -> tuple[torch.Tensor, ...]:
         a, b = normals(generator, m, k).half(), normals(generator, k, n).half()
@@ -121,7 +121,7 @@ def _undone(m: int, n: int, k: int, seed: int, *, about: float) -> Case:
 
 
 def _far_below_0(m: int, n: int, k: int, seed: int) -> Case:
-    """Rows of sums below what fp16 can hold, where silu is 0, beside rows that the addend nearly undoes."""
+    """Case with sums below the range of fp16, where silu is 0, and rows that the addend nearly cancels."""
 
     def build(generator: torch.Generator) -> tuple[torch.Tensor, ...]:
         sizes = 2.0 ** -torch.randint(0, 5, (m, 1), generator=generator)
@@ -133,9 +133,9 @@ def _far_below_0(m: int, n: int, k: int, seed: int) -> Case:
 
 
 def _undone_rows(m: int, n: int, k: int, seed: int) -> Case:
-    """The bias nearly undoes what is normalized and scaled, which is the same in all rows.
+    """Case in which the bias nearly cancels the normalized and scaled rows, which are all the same.
 
-    So what is rounded to fp16 before the bias is added shows in the rest.
+    Rounding to fp16 before the bias is added therefore shows.
     """
 
     def build(generator: torch.Generator) -> tuple[torch.Tensor | float, ...]:
@@ -150,7 +150,7 @@ def _undone_rows(m: int, n: int, k: int, seed: int) -> Case:
 
 
 def _rows(m: int, n: int, k: int, seed: int, *, epsilon: float = 1e-5, level: float = 0.0) -> Case:
-    """Rows whose mean is about `level` times the sum of a row of A, in terms of what they spread."""
+    """Case with normals; with a `level`, the mean of a row is about `level` times the sum of a row of A."""
 
     def build(generator: torch.Generator) -> tuple[torch.Tensor | float, ...]:
         a, b = normals(generator, m, k), normals(generator, k, n)
@@ -171,7 +171,7 @@ def _tiles(length: int) -> int:
 def _vectors_once_a_tile(
     a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor, gate: torch.Tensor, most: float
 ) -> Budget:
-    """Each operand as tiles need it; of the bias a tile's columns, of the gate its rows."""
+    """Tiles load their operands, and the columns of the bias and the rows of the gate that belong to them."""
     (m, k), n = a.shape, b.shape[1]
     rows, cols = -(-m // _SIDE), -(-n // _WIDTH)
     vectors = rows * bias.nbytes + cols * gate.nbytes
@@ -183,7 +183,7 @@ def _vectors_once_a_tile(
 
 
 def _by_four(a: torch.Tensor, b: torch.Tensor, addend: torch.Tensor) -> Budget:
-    """Each operand as tiles need it; the parts, in fp32, once out and once in; the addend once."""
+    """Tiles load their operands; fp32 parts are stored once and loaded once; the addend is loaded once."""
     (m, k), n = a.shape, b.shape[1]
     parts = 4 * _SPLITS * m * n
     return Budget(
@@ -197,7 +197,7 @@ def _by_four(a: torch.Tensor, b: torch.Tensor, addend: torch.Tensor) -> Budget:
 def _in_one_kernel(
     a: torch.Tensor, b: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, epsilon: float
 ) -> Budget:
-    """A once, and for each tile of rows all of B, weight and bias; no product in memory."""
+    """A is loaded once; each tile of rows loads all of B, weight and bias. The product is not stored."""
     return Budget(
         loaded_bytes=a.nbytes + _tiles(len(a)) * (b.nbytes + weight.nbytes + bias.nbytes),
         stored_bytes=2 * len(a) * b.shape[1],

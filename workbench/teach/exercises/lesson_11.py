@@ -9,19 +9,19 @@ import torch
 from workbench.teach.definition import Budget, Case, Mutant, normals
 from workbench.teach.exercise import Exercise
 
-# The side of all tiles, and in 11-1 and 11-2 the columns of a head.
+# The side of all tiles, and the columns of a head in 11-1 and 11-2.
 _SIDE = 16
 
 
 def prefixes(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-    """The attention of queries to the first 16 keys, to the first 32, and so on, in fp16; contiguous.
+    """Return the attention of queries to the first 16 keys, to the first 32, and so on; contiguous fp16.
 
     Args:
         query: [queries, 16], contiguous, in fp16.
         key, value: [keys, 16], likewise. The last tile of keys may have fewer than 16.
 
     Returns:
-        [tiles of keys, queries, 16]: after each tile softmax(query @ key^T / 4) @ value, of the keys so far.
+        [tiles of keys, queries, 16]: after each tile, softmax(query @ key^T / 4) @ value of the keys so far.
     """
     ends = [min(start + _SIDE, len(key)) for start in range(0, len(key), _SIDE)]
     return torch.stack([torch.softmax(query @ key[:end].T / 4, 1) @ value[:end] for end in ends])
@@ -30,7 +30,7 @@ def prefixes(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> tor
 def windowed(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, left: int, from_end: bool
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Attention of each query to the key at its own place and to `left` keys before.
+    """Return the attention of each query to the key at its own place and to `left` keys before.
 
     Args:
         query: [queries, 16], contiguous, in fp16. key, value: [keys, 16], likewise.
@@ -38,9 +38,9 @@ def windowed(
         from_end: the last query is at the place of the last key; else the first is at that of the first.
 
     Returns:
-        the output, [queries, 16], 0 for a query that sees nothing; and of each tile of 16 queries how many
-        tiles of 16 keys it visits, those of which some query sees some key, and how many of these it masks,
-        those of which some query does not see all: int32 [tiles, 2].
+        the output, [queries, 16], 0 for a query that sees nothing; and int32 [tiles, 2] with two counts for
+        each tile of 16 queries: the tiles of 16 keys that it visits, because some query sees some key of
+        them, and those of these that it masks, because some query does not see all keys of them.
     """
     place = torch.arange(len(query), device=query.device)[:, None]
     place = place + (len(key) - len(query) if from_end else 0)
@@ -56,7 +56,7 @@ def windowed(
 
 
 def merged(outputs: torch.Tensor, log_sums: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Attention to all keys, from that to each of several sets of them; in fp32, contiguous.
+    """Return the attention to all keys from the attention to each of several sets of them; contiguous fp32.
 
     Args:
         outputs: [splits, rows, size]: softmax(scores of the split's keys) @ values; 0 where it saw none.
@@ -73,7 +73,7 @@ def merged(outputs: torch.Tensor, log_sums: torch.Tensor) -> tuple[torch.Tensor,
 def bent(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, slopes: torch.Tensor, cap: float
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Attention whose scores are capped softly, and then made less by the distance; in fp16.
+    """Return attention whose scores are capped softly and then lowered by the distance; in fp16.
 
     A score x of query i and key j becomes cap * tanh(x / cap) - slopes[head] * |i + keys - queries - j|.
 
@@ -99,9 +99,9 @@ def bent(
 
 
 def _rows(queries: int, keys: int, *, rising: float, seed: int, opposed: bool = False) -> Case:
-    """Scores that rise by about so much from the first to the last key, or fall.
+    """Case with scores that rise by about `rising` from the first key to the last, or fall if it is negative.
 
-    Where they are `opposed`, those of each second row go the other way.
+    If `opposed`, those of every second row go the other way.
     """
 
     def build(generator: torch.Generator) -> tuple[torch.Tensor, ...]:
@@ -117,9 +117,9 @@ def _rows(queries: int, keys: int, *, rising: float, seed: int, opposed: bool = 
 
 
 def _first_weighs_most(generator: torch.Generator, queries: int, keys: int) -> tuple[torch.Tensor, ...]:
-    """A first key of a far higher score than the others, of which there are many.
+    """Return query, key and value whose first key has a far higher score than its many others.
 
-    In fp16 the last digit of the sums is worth more than what a tile of the others adds to them.
+    The last digit of the sums in fp16 is larger than what a tile of the other keys adds to them.
     """
     query, key, value = (normals(generator, rows, _SIDE) / 4 for rows in (queries, keys, keys))
     query[:, 0], key[:, 0] = 4, 0
@@ -132,7 +132,7 @@ def _long(queries: int, keys: int, seed: int) -> Case:
 
 
 def _long_window(queries: int, keys: int, seed: int) -> Case:
-    """The last queries, which see all keys."""
+    """Case of :func:`windowed` with the last queries, which see all keys."""
     return Case(lambda generator: (*_first_weighs_most(generator, queries, keys), keys, True), seed)
 
 
@@ -149,7 +149,7 @@ def _window(queries: int, keys: int, left: int, from_end: bool, seed: int) -> Ca
 def _splits(
     splits: int, rows: int, size: int, *, nothing: tuple[tuple[int, int], ...], level: float, seed: int
 ) -> Case:
-    """Splits whose log-sum-exps lie around `level`; `nothing` has those (split, row) that saw no key."""
+    """Case with log-sum-exps around `level`; `nothing` lists each (split, row) that saw no key."""
 
     def build(generator: torch.Generator) -> tuple[torch.Tensor, ...]:
         outputs, log_sums = normals(generator, splits, rows, size), normals(generator, splits, rows)
@@ -178,7 +178,7 @@ def _tiles(length: int) -> int:
 
 
 def _each_tile_once(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> Budget:
-    """A tile of queries once, and for each of them all keys and values."""
+    """Each tile of queries is loaded once, and all keys and values once for each of them."""
     return Budget(
         loaded_bytes=query.nbytes + _tiles(len(query)) * (key.nbytes + value.nbytes),
         stored_bytes=_tiles(len(key)) * query.nbytes,
@@ -189,7 +189,7 @@ def _each_tile_once(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor)
 def _what_is_visited(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, left: int, from_end: bool
 ) -> Budget:
-    """Of keys and values only the tiles that are visited; and a plan of four numbers a program."""
+    """Only visited tiles of keys and values are loaded, and a plan of four numbers for each program."""
     output, counts = windowed(query, key, value, left, from_end)
     rows = int(counts[:, 0].sum()) * _SIDE
     return Budget(
@@ -200,7 +200,7 @@ def _what_is_visited(
 
 
 def _each_split_once(outputs: torch.Tensor, log_sums: torch.Tensor) -> Budget:
-    """Outputs and log-sum-exps in, those of all keys out."""
+    """All outputs and log-sum-exps are loaded once, and those of all keys are stored once."""
     return Budget(
         loaded_bytes=outputs.nbytes + log_sums.nbytes,
         stored_bytes=(outputs.nbytes + log_sums.nbytes) // len(outputs),

@@ -12,20 +12,20 @@ from workbench.teach.exercise import Exercise
 # The side of all tiles.
 _SIDE = 16
 
-# fp32 sums in another order, exponentials of differences, and log-sum-exps that were rounded to fp32.
+# Covers fp32 sums in another order, exponentials of differences, and log-sum-exps rounded to fp32.
 ROUNDING = 1e-5
 
 
 def delta(output: torch.Tensor, gradient: torch.Tensor, sum_gradient: torch.Tensor) -> torch.Tensor:
-    """What is subtracted from dP, where a loss depends on the output and on its log-sum-exps.
+    """Return what is subtracted from dP if a loss depends on the output of attention and on its log-sum-exps.
 
     Args:
-        output: of attention, [rows, columns], contiguous, in fp32.
-        gradient: the loss's with respect to the output, likewise.
-        sum_gradient: the loss's with respect to the log-sum-exps, [rows].
+        output: the output of attention, [rows, columns], contiguous, in fp32.
+        gradient: the gradient of the loss with respect to the output, likewise.
+        sum_gradient: the gradient of the loss with respect to the log-sum-exps, [rows].
 
     Returns:
-        [rows]: so that the gradient of the scores is weights * (gradient @ value^T - it).
+        delta, [rows]: the gradient of the scores is weights * (gradient @ value^T - delta).
     """
     return (output * gradient).sum(1) - sum_gradient
 
@@ -39,16 +39,17 @@ def key_value_gradients(
     deltas: torch.Tensor,
     causal: bool,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The gradients of key and value, of heads that each have keys of their own.
+    """Return the gradients of key and value, for heads that each have keys of their own.
 
     Args:
         query, gradient: [heads, queries, size], contiguous, in fp32; size is 16 or 32.
         key, value: [heads, keys, size], likewise.
-        log_sums, deltas: [heads, queries]: of the scores, size^-0.5 * query @ key^T; of output * gradient.
-        causal: whether query i sees the keys up to i, or all.
+        log_sums: log-sum-exps of the scores size^-0.5 * query @ key^T, [heads, queries].
+        deltas: sums of output * gradient, [heads, queries].
+        causal: whether query i sees only the keys up to i.
 
     Returns:
-        those of key and of value.
+        the gradients of key and of value.
     """
     key, value = (tensor.detach().requires_grad_() for tensor in (key, value))
     shape = query.shape[1], key.shape[1]
@@ -66,13 +67,14 @@ def query_gradient(
     log_sums: torch.Tensor,
     deltas: torch.Tensor,
 ) -> torch.Tensor:
-    """The gradient of query with a causal mask that is aligned at the end: the last query sees all keys.
+    """Return the gradient of query with a causal mask aligned at the end: the last query sees all keys.
 
     Args:
         query, gradient: [heads, queries, size], contiguous, in fp32; size is 16 or 32.
         key, value: [heads, keys, size], likewise. Query i sees keys up to i + keys - queries.
-        log_sums, deltas: [heads, queries]: of the scores, size^-0.5 * query @ key^T, and -inf where a query
-            sees none; of output * gradient.
+        log_sums: log-sum-exps of the scores size^-0.5 * query @ key^T, [heads, queries]; -inf for a query
+            that sees no key.
+        deltas: sums of output * gradient, [heads, queries].
     """
     query = query.detach().requires_grad_()
     output, _ = _attended(query, key, value, _aligned_at_end(query.shape[1], key.shape[1], query.device))
@@ -88,13 +90,13 @@ def squashed_gradients(
     log_sums: torch.Tensor,
     cap: float,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """The gradients of query, key and value of attention with squashed scores, s / (1 + |s| / cap).
+    """Return the gradients of query, key and value of attention with squashed scores, s / (1 + |s| / cap).
 
     Args:
-        gradient: of the output.
+        gradient: the gradient of the output.
         query, key, value: [batch, heads, rows, size], in fp32; s is size^-0.5 * query @ key^T.
-        output, log_sums: of the forward pass, with the same scores.
-        cap: what no score exceeds.
+        output, log_sums: the results of the forward pass with the same scores.
+        cap: the bound of the squashed scores.
     """
     of = [tensor.detach().requires_grad_() for tensor in (query, key, value)]
     result, _ = _squashed(of[0], of[1], of[2], cap)
@@ -109,7 +111,7 @@ def _aligned_at_end(queries: int, keys: int, device: torch.device) -> torch.Tens
 def _attended(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, seen: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Output and log-sum-exps; 0 and -inf of what sees nothing."""
+    """Return the output and the log-sum-exps; 0 and -inf for a query that sees nothing."""
     scores = query @ key.mT / math.sqrt(query.shape[-1])
     log_sums = scores.masked_fill(~seen, -math.inf).logsumexp(-1)
     finite = log_sums.where(seen.any(-1), 0.0)
@@ -135,9 +137,9 @@ def _rows(rows: int, columns: int, seed: int) -> Case:
 
 
 def _heads(heads: int, queries: int, keys: int, size: int, seed: int, causal: bool | None = None) -> Case:
-    """What the forward pass was given and has saved; `causal` as of :func:`key_value_gradients`.
+    """Case with the inputs of a forward pass and what it saved, for :func:`key_value_gradients`.
 
-    Without `causal`, for :func:`query_gradient`.
+    If `causal` is None, the case is for :func:`query_gradient`.
     """
 
     def build(generator: torch.Generator) -> tuple[torch.Tensor | bool, ...]:
@@ -168,7 +170,7 @@ def _hooked(heads: int, queries: int, keys: int, cap: float, seed: int) -> Case:
 
 
 def _each_row_once(output: torch.Tensor, gradient: torch.Tensor, sum_gradient: torch.Tensor) -> Budget:
-    """Each element loaded once, and a number stored for each row."""
+    """Each element is loaded once, and a number is stored for each row."""
     return Budget(output.nbytes + gradient.nbytes + sum_gradient.nbytes, sum_gradient.nbytes)
 
 
@@ -181,7 +183,7 @@ def _queries_that_see(
     deltas: torch.Tensor,
     causal: bool,
 ) -> Budget:
-    """Each tile of keys once, and for it the tiles of queries of which some see it."""
+    """Each tile of keys is loaded once, and for it the tiles of queries of which some query sees a key."""
     heads, queries, size = query.shape
     keys = key.shape[1]
     passing = sum(max(0, queries - first) if causal else queries for first in range(0, keys, _SIDE))
@@ -199,7 +201,7 @@ def _keys_that_are_seen(
     log_sums: torch.Tensor,
     deltas: torch.Tensor,
 ) -> Budget:
-    """Each tile of queries once, and for it the tiles of keys of which some are seen."""
+    """Each tile of queries is loaded once, and for it the tiles of keys of which some key is seen."""
     heads, queries, size = query.shape
     keys = key.shape[1]
     passing = 0

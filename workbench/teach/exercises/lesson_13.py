@@ -7,7 +7,7 @@ import torch
 from workbench.teach.definition import Budget, Case, Mutant, normals
 from workbench.teach.exercise import Exercise
 
-# Bytes that are copied at once in 13-1; what the address and whole numbers are told of in 13-2.
+# Bytes that are copied at once in 13-1, and the divisor that the compiler looks for in 13-2.
 _BYTES, _DIVISOR = 16, 16
 
 Call = tuple[str, int, int, int, int]
@@ -16,25 +16,24 @@ Call = tuple[str, int, int, int, int]
 def why_not(
     rows: int, cols: int, row_stride: int, itemsize: int, tile: tuple[int, int], stages: int, room: int
 ) -> str:
-    """Why an instance cannot take a matrix, in a word or two; "" where it can.
+    """Return in a word or two why an instance cannot take a matrix, or "" if it can.
 
     The instance has no masks. It copies tiles to shared memory, row by row in pieces of 16 bytes, and keeps
     `stages` of them there.
 
     Args:
-        rows, cols: of the matrix, whose columns are neighbors in memory and which begins at a multiple of 16
-            bytes.
-        row_stride: elements from one row to the next.
-        itemsize: bytes of an element.
-        tile: its rows and columns, 1 or more each.
-        stages: tiles in shared memory at a time.
-        room: bytes of shared memory that a block can have.
+        rows, cols: the size of the matrix, whose columns are neighbors in memory and which begins at a
+            multiple of 16 bytes.
+        row_stride: the number of elements from one row to the next.
+        itemsize: the bytes of an element.
+        tile: rows and columns of a tile, at least 1 each.
+        stages: the number of tiles in shared memory at a time.
+        room: the bytes of shared memory that a block can have.
 
     Returns:
-        the first of these that holds: "power of two", where a side of the tile is none; "tile", where the
-        tile does not divide the matrix; "alignment", where a row of the matrix begins at no multiple of 16
-        bytes, or a row of the tile has no whole number of pieces; "shared memory", where a block asks for
-        more than there is.
+        the first of these that holds: "power of two" if a side of the tile is none; "tile" if the tile does
+        not divide the matrix; "alignment" if a row of the matrix does not begin at a multiple of 16 bytes, or
+        a row of the tile is not a whole number of pieces; "shared memory" if a block needs more than `room`.
     """
     if any(side.bit_count() != 1 for side in tile):
         return "power of two"
@@ -47,15 +46,15 @@ def why_not(
 
 
 def compiled(calls: tuple[Call, ...]) -> tuple[int, ...]:
-    """Which call each of several calls has its compiled kernel from.
+    """Return for each of several calls the first call that compiles its kernel.
 
     Args:
-        calls: of one kernel, in order. Each has the dtype of its tensor, the tensor's address, two whole
-            numbers that the kernel is given, a size and a stride, and the constant BLOCK.
+        calls: calls of one kernel, in order. Each has the dtype and the address of its tensor, two whole
+            numbers as arguments, a size and a stride, and the constant BLOCK.
 
     Returns:
-        for each the number of the first call for which the same kernel is compiled, by Triton's rules:
-        dtype, whether the address is a multiple of 16; of each whole number whether it is 1, a multiple of
+        for each call the index of the first call for which the same kernel is compiled. Triton compares the
+        dtype; whether the address is a multiple of 16; for each whole number whether it is 1, a multiple of
         16, and 2^31 or more; and the constant.
     """
 
@@ -70,7 +69,7 @@ def compiled(calls: tuple[Call, ...]) -> tuple[int, ...]:
 
 
 def crest(x: torch.Tensor) -> torch.Tensor:
-    """The crest factor of each row: its largest magnitude over the root of its mean square; in fp32.
+    """Return the crest factor of each row: its largest magnitude over the root of its mean square; in fp32.
 
     Args:
         x: [rows, cols], contiguous, in fp16 or fp32.
@@ -94,9 +93,9 @@ def _calls(*calls: Call) -> Case:
 def _rows(
     rows: int, cols: int, dtype: torch.dtype, *, scale: float = 1, peaks: tuple[int, ...] = (), seed: int
 ) -> Case:
-    """Normal values times `scale`; row i has a negative one that is by far the largest in column peaks[i].
+    """Case with normals times `scale`; in column peaks[i] of row i, a negative value is by far the largest.
 
-    A row that -1 stands for is all zeros.
+    If peaks[i] is -1, row i is all zeros.
     """
 
     def build(generator: torch.Generator) -> tuple[torch.Tensor]:
@@ -215,10 +214,10 @@ COMPILED = Exercise(
         _calls(("fp16", 64, 3, 5, 64), ("fp16", 64, 5, 3, 32), ("fp32", 65, 5, 3, 64)),
         _calls(("fp16", 0, 0, 1, 16), ("fp16", 16, 32, 1, 16), ("fp16", 16, 8, 1, 16)),
         _calls(("int8", 7, 1, 16, 16), ("int8", 9, 16, 1, 16), ("int8", 1, 1, 160, 16)),
-        # Of two numbers that take 64 bits, 16 divides one.
+        # Two numbers of 64 bits, of which 16 divides only one.
         _calls(("fp16", 64, 2**31, 3, 64), ("fp16", 64, 2**31 + 1, 3, 64), ("fp16", 64, 2**31 + 16, 3, 64)),
         _calls(("fp16", 64, 3, 2**31 + 1, 64), ("fp16", 64, 3, 2**31, 64), ("fp16", 64, 3, 2**40, 64)),
-        # The last number that takes 32.
+        # The largest number of 32 bits.
         _calls(("fp16", 64, 5, 3, 64), ("fp16", 64, 2**31 - 1, 3, 64), ("fp16", 64, 2**31 + 1, 3, 64)),
         _calls(("fp16", 64, 3, 5, 64), ("fp16", 64, 3, 2**31 - 1, 64), ("fp16", 64, 3, 2**31 + 1, 64)),
     ),

@@ -48,13 +48,13 @@ _MOST_HEADS = 65_535
 
 @triton.jit
 def rows_of_head(pointer, batch, head, rows, size, strides):
-    """One head's matrix, as the loaders of tiles take it: pointer, sizes, strides."""
+    """Return one head's matrix as the loaders of tiles take it: pointer, sizes, strides."""
     return pointer + batch * strides[0] + head * strides[1], (rows, size), strides[2:]
 
 
 @triton.jit
 def store_rows(matrix, row, tile, SIZE: tl.constexpr):
-    """Rows of a head's matrix; none beyond its end."""
+    """Store rows of a head's matrix, but none beyond its end."""
     pointer, sizes, strides = matrix
     places = row[:, None] * strides[0] + tl.arange(0, SIZE)[None, :] * strides[1]
     inside = (row < sizes[0])[:, None]
@@ -89,7 +89,7 @@ def whole_rows_kernel(
 def attend_to_tile(
     state, sums, held, key, value, start, keys, scale, BLOCK_N: tl.constexpr, SIZE: tl.constexpr
 ):
-    """State and weighted sums once a tile of keys was seen too."""
+    """Update the state and the weighted sums with a tile of keys."""
     tile = gemm.load_strided(key, start, 0, BLOCK_N, SIZE, True, False)
     rated = tl.dot(held, tl.trans(tile)) * scale
     col = start + tl.arange(0, BLOCK_N)
@@ -105,7 +105,7 @@ def online_kernel(
     query, key, value, output, log_sums, heads, queries, keys, strides, scale,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, SIZE: tl.constexpr,
 ):  # fmt: skip
-    """Keys pass by tile by tile; what is kept are the softmax's state and the weighted sums."""
+    """Keys are loaded tile by tile; only the state of the softmax and the weighted sums are kept."""
     batch, head = tl.program_id(axis=1) // heads, tl.program_id(axis=1) % heads
     q = rows_of_head(query, batch, head, queries, SIZE, strides[0])
     k = rows_of_head(key, batch, head, keys, SIZE, strides[1])
@@ -131,7 +131,7 @@ def attend_seen(
     state, sums, held, key, value, row, start, keys, shift, scale,
     BLOCK_N: tl.constexpr, SIZE: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
-    """As attend_to_tile, of keys up to row + shift; without a mask where the tile needs none."""
+    """Like attend_to_tile, for keys up to row + shift; a tile that needs no mask has none."""
     tile = gemm.load_strided(key, start, 0, BLOCK_N, SIZE, MASKED, False)
     rated = tl.dot(held, tl.trans(tile)) * scale
     if MASKED:
@@ -149,7 +149,7 @@ def causal_kernel(
     query, key, value, output, log_sums, heads, queries, keys, strides, scale, shift,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, SIZE: tl.constexpr,
 ):  # fmt: skip
-    """Tiles of which no query sees a key are not visited; only those on the diagonal are masked."""
+    """Tiles in which no query sees a key are skipped; only those on the diagonal are masked."""
     batch, head = tl.program_id(axis=1) // heads, tl.program_id(axis=1) % heads
     q = rows_of_head(query, batch, head, queries, SIZE, strides[0])
     k = rows_of_head(key, batch, head, keys, SIZE, strides[1])
@@ -187,7 +187,7 @@ def attend_by_rules(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, WIDTHS: tl.constexpr, RULES: tl.constexpr,
     MASKED: tl.constexpr,
 ):  # fmt: skip
-    """As attend_seen, by the package's tile operators: any window, hooks, and powers of two."""
+    """Like attend_seen, by the package's tile operators: any window, hooks, and powers of two."""
     batch, head, row = place
     keys, scale, window, extras = rules
     tiles = gemm.load_parts(key, start, BLOCK_N, WIDTHS, MASKED, False)
@@ -215,7 +215,7 @@ def grouped_queries_kernel(
     query, key, value, output, log_sums, heads, queries, keys, strides, scale, group, window, extras,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, WIDTHS: tl.constexpr, RULES: tl.constexpr,
 ):  # fmt: skip
-    """Heads of queries share one of keys; what a query sees and what is done to scores are arguments."""
+    """Query heads share a key head; the window of a query and the hooks of scores are arguments."""
     batch, head = tl.program_id(axis=1) // heads, tl.program_id(axis=1) % heads
     SIZE: tl.constexpr = WIDTHS[0]
     q = rows_of_head(query, batch, head, queries, SIZE, strides[0])

@@ -112,7 +112,7 @@ def dot_kernel(
 def load_checked(
     pointers, in_rows, in_cols, CHECK_ROWS: tl.constexpr, CHECK_COLS: tl.constexpr
 ):  # fmt: skip
-    """The tile at `pointers`, 0 outside of the matrix; there is no mask in a direction that needs none."""
+    """Load the tile at `pointers`, 0 outside of the matrix; a direction that needs no mask has none."""
     if CHECK_ROWS and CHECK_COLS:
         return tl.load(pointers, mask=in_rows & in_cols, other=0.0)
     elif CHECK_ROWS:
@@ -193,7 +193,7 @@ def ragged_kernel(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     CHECKS: tl.constexpr, DIVISORS: tl.constexpr,
 ):  # fmt: skip
-    """As dot_kernel, with masks only where a tile hangs over, and what is known of sizes and strides."""
+    """Like dot_kernel, with masks only where a tile hangs over, and what is known of sizes and strides."""
     cols = tl.cdiv(sizes[1], BLOCK_N)
     row = tl.program_id(axis=0) // cols * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     col = tl.program_id(axis=0) % cols * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
@@ -207,7 +207,7 @@ def ragged_kernel(
 def rows_and_cols(
     number, sizes, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, GROUP: tl.constexpr
 ):  # fmt: skip
-    """Rows and columns of tile `number`, where GROUP rows of tiles go together, column by column."""
+    """Return rows and columns of tile `number`; GROUP rows of tiles go together, column by column."""
     rows, cols = tl.cdiv(sizes[0], BLOCK_M), tl.cdiv(sizes[1], BLOCK_N)
     tile_row, tile_col = order.grouped(number, rows, cols, GROUP)
     row = tile_row * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -221,7 +221,7 @@ def grouped_kernel(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     CHECKS: tl.constexpr, DIVISORS: tl.constexpr, GROUP: tl.constexpr,
 ):  # fmt: skip
-    """As ragged_kernel, in an order in which programs that run at one time share what they read."""
+    """Like ragged_kernel, in an order in which programs that run at the same time share what they read."""
     row, col = rows_and_cols(tl.program_id(axis=0), sizes, BLOCK_M, BLOCK_N, GROUP)
     total = tile_of_product(
         a_pointer, b_pointer, row, col, 0, sizes[2], sizes, a_strides, b_strides, BLOCK_K, CHECKS, DIVISORS
@@ -235,7 +235,7 @@ def split_k_kernel(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     CHECKS: tl.constexpr, DIVISORS: tl.constexpr, GROUP: tl.constexpr,
 ):  # fmt: skip
-    """As grouped_kernel, for `span` elements along K: program (tile, split) leaves its part of the sum."""
+    """Like grouped_kernel, for `span` elements along K: program (tile, split) stores its part of the sum."""
     row, col = rows_and_cols(tl.program_id(axis=0), sizes, BLOCK_M, BLOCK_N, GROUP)
     begin = tl.program_id(axis=1) * span
     total = tile_of_product(
@@ -262,7 +262,7 @@ def persistent_kernel(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     CHECKS: tl.constexpr, DIVISORS: tl.constexpr, GROUP: tl.constexpr,
 ):  # fmt: skip
-    """As grouped_kernel, by programs that are started once and take tile after tile."""
+    """Like grouped_kernel, with persistent programs that take tile after tile."""
     for number in range(tl.program_id(axis=0), tiles, tl.num_programs(axis=0)):
         row, col = rows_and_cols(number, sizes, BLOCK_M, BLOCK_N, GROUP)
         total = tile_of_product(
@@ -277,7 +277,7 @@ def descriptors_kernel(
     a, b, output, m, n, k,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr,
 ):  # fmt: skip
-    """As persistent_kernel, on tensor descriptors: one instruction moves a tile, and minds the ends."""
+    """Like persistent_kernel, on tensor descriptors: one instruction moves a tile, and checks its bounds."""
     tl.assume(k > 0)
     rows, cols = tl.cdiv(m, BLOCK_M), tl.cdiv(n, BLOCK_N)
     for number in range(tl.program_id(axis=0), rows * cols, tl.num_programs(axis=0)):
@@ -295,7 +295,7 @@ def activated_kernel(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     CHECKS: tl.constexpr, DIVISORS: tl.constexpr, GROUP: tl.constexpr, EPILOGUE: tl.constexpr,
 ):  # fmt: skip
-    """As grouped_kernel, with a function of each element before it is stored."""
+    """Like grouped_kernel, with a function of each element before the store."""
     row, col = rows_and_cols(tl.program_id(axis=0), sizes, BLOCK_M, BLOCK_N, GROUP)
     total = tile_of_product(
         a_pointer, b_pointer, row, col, 0, sizes[2], sizes, a_strides, b_strides, BLOCK_K, CHECKS, DIVISORS
@@ -305,7 +305,7 @@ def activated_kernel(
 
 @triton.jit
 def operands_of(extra, row, col, sizes):
-    """What a functor is given: of each of its tensors the elements that belong to the tile."""
+    """Load the operands of a functor: the elements of each of its tensors that belong to the tile."""
     inside = (row < sizes[0]) & (col < sizes[1])
     found = extra[:0]
     for i in tl.static_range(len(extra)):
@@ -317,7 +317,7 @@ def operands_of(extra, row, col, sizes):
 
 @triton.jit
 def chain_of(tile, row, col, sizes, extras, EPILOGUE: tl.constexpr):
-    """What the functors of EPILOGUE make of a tile, one after the other."""
+    """Apply the functors of EPILOGUE to a tile, one after the other."""
     for i in tl.static_range(len(EPILOGUE)):
         tile = EPILOGUE[i](tile, operands_of(extras[i], row, col, sizes), (0, row, col))
     return tile
@@ -329,7 +329,7 @@ def chained_kernel(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     CHECKS: tl.constexpr, DIVISORS: tl.constexpr, GROUP: tl.constexpr, EPILOGUE: tl.constexpr,
 ):  # fmt: skip
-    """As grouped_kernel, with a chain of functors, which have tensors of their own, before it is stored."""
+    """Like grouped_kernel, with a chain of functors, which have tensors of their own, before the store."""
     row, col = rows_and_cols(tl.program_id(axis=0), sizes, BLOCK_M, BLOCK_N, GROUP)
     total = tile_of_product(
         a_pointer, b_pointer, row, col, 0, sizes[2], sizes, a_strides, b_strides, BLOCK_K, CHECKS, DIVISORS
@@ -344,7 +344,7 @@ def product_rms_norm_kernel(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     CHECKS: tl.constexpr, DIVISORS: tl.constexpr,
 ):  # fmt: skip
-    """RMS norm of each row of a product, whose tiles have whole rows."""
+    """Compute the RMS norm of each row of a product; a tile has whole rows."""
     row = tl.program_id(axis=0) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     col = tl.arange(0, BLOCK_N)[None, :]
     total = tile_of_product(

@@ -27,7 +27,7 @@ def contiguous(i, length):
 
 @triton.jit
 def shifted(i, length):
-    """As contiguous, but one element beside a sector's start."""
+    """Like contiguous, but one element after the start of a sector."""
     return i + 1
 
 
@@ -45,7 +45,7 @@ def every_eighth(i, length):
 
 @triton.jit
 def scattered(i, length):
-    """Anywhere: an odd multiplier permutes the numbers below a power of two."""
+    """Neighbors read elements anywhere: an odd multiplier permutes the numbers below a power of two."""
     return (i.to(tl.int64) * 1640531527) % length
 
 

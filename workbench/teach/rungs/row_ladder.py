@@ -46,7 +46,7 @@ def row_sum_tiles_kernel(x_pointer, output_pointer, columns, TILE: tl.constexpr)
 
 @triton.jit
 def row_sum_split_kernel(x_pointer, parts_pointer, columns, span, SPLITS: tl.constexpr, TILE: tl.constexpr):
-    """As row_sum_tiles_kernel, for `span` columns: SPLITS programs share a row, each leaves its part."""
+    """Like row_sum_tiles_kernel, for `span` columns: SPLITS programs share a row, each stores its part."""
     row = tl.program_id(axis=0) // SPLITS
     split = tl.program_id(axis=0) % SPLITS
     totals = tl.zeros([TILE], tl.float32)

@@ -176,7 +176,7 @@ def walking_kernel(
         down, across = y + tap_y * DILATION, x + tap_x * DILATION
         valid = (down >= 0) & (down < HIGH) & (across >= 0) & (across < WIDE) & (row < m) & (tap_y < TAPS_Y)
         offsets = first + ((tap_y * WIDE + tap_x) * (DILATION * CHANNELS) + channel)
-        # What the algebra of descriptors would say; of digits that move the compiler would not know it.
+        # The algebra of descriptors knows this divisor; for digits that move, the compiler would not.
         offsets = tl.max_contiguous(tl.multiple_of(offsets, (1, VECTOR)), (1, VECTOR))
         valid = tl.max_constancy(valid, (1, VECTOR))
         a = tl.load(image_pointer + offsets, mask=valid, other=0.0)
@@ -198,7 +198,7 @@ def walking_kernel(
 
 @triton.jit
 def digits(col, TAPS_X: tl.constexpr, CHANNELS: tl.constexpr):
-    """(tap of y, tap of x, channel) of a column."""
+    """Return the (tap of y, tap of x, channel) of a column."""
     return col // (TAPS_X * CHANNELS), col // CHANNELS % TAPS_X, col % CHANNELS
 
 

@@ -15,12 +15,12 @@ import triton
 
 
 def count(n: int, block_size: int) -> tuple[int, int]:
-    """The programs that cover n elements, and the idle lanes of the last one."""
-    # WRONG right for blocks of 256 only:
-    #     """The programs that cover n elements, and the idle lanes of the last one."""
-    #     block_size = 256
+    """Return the number of programs that cover n elements, and the idle lanes of the last one."""
     ### BEGIN SOLUTION
     programs = triton.cdiv(n, block_size)
+    # WRONG right for blocks of 256 only:
+    #     block_size = 256
+    #     programs = triton.cdiv(n, block_size)
     # WRONG the division rounds down: programs = n // block_size
     # WRONG always one program more: programs = n // block_size + 1
     idle_lanes = programs * block_size - n

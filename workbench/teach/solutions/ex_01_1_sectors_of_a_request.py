@@ -14,7 +14,7 @@ sector serves them all.
 
 
 def sectors(first: int, stride: int, itemsize: int) -> int:
-    """How many sectors the 32 lanes of a warp touch."""
+    """Return how many sectors the 32 lanes of a warp touch."""
     return len({(first + lane * stride * itemsize) // 32 for lane in range(32)})
     # STUB: pass  # return how many
     # WRONG the first byte is left out: return len({(lane * stride * itemsize) // 32 for lane in range(32)})

@@ -23,7 +23,7 @@ from workbench.launch import Launch
 
 @triton.jit
 def smaller(a, a_index, b, b_index):
-    """The smaller of two elements and its index; NaN before numbers, of equals the lower index."""
+    """Return the smaller of two elements and its index: NaN before numbers, of equals the lower index."""
     ### BEGIN SOLUTION
     a_is_nan = a != a
     b_is_nan = b != b

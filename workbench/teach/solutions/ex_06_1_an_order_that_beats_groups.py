@@ -45,7 +45,7 @@ def tile_of(number, rows, cols):
 
 @triton.jit
 def make_tile(a_pointer, b_pointer, output_pointer, m, n, tile_row, tile_col, BLOCK: tl.constexpr):
-    """One tile of a @ b, where the sums have BLOCK terms."""
+    """Compute one tile of a @ b, whose sums have BLOCK terms."""
     row = tile_row * BLOCK + tl.arange(0, BLOCK)[:, None]
     col = tile_col * BLOCK + tl.arange(0, BLOCK)[None, :]
     of_a, of_b = tl.arange(0, BLOCK)[None, :], tl.arange(0, BLOCK)[:, None]

@@ -22,7 +22,7 @@ from workbench.launch import Launch
 
 @triton.jit
 def batched_kernel(a_pointer, b_pointer, output_pointer, batch, m, n, k, BLOCK: tl.constexpr):
-    """output[i] = a[i] @ b[i], tile by tile of all of them."""
+    """output[i] = a[i] @ b[i]; a program takes every num_programs-th tile of all matrices."""
     ### BEGIN SOLUTION
     rows, cols = tl.cdiv(m, BLOCK), tl.cdiv(n, BLOCK)
     for number in range(tl.program_id(axis=0), batch * rows * cols, tl.num_programs(axis=0)):
@@ -61,7 +61,7 @@ def batched_kernel(a_pointer, b_pointer, output_pointer, batch, m, n, k, BLOCK: 
 
 
 def batched(a: torch.Tensor, b: torch.Tensor) -> Launch:
-    """a @ b, batches of matrices, by six programs."""
+    """a @ b of two batches of matrices, by six programs."""
     (batch, m, k), n = a.shape, b.shape[2]
     output = torch.empty(batch, m, n, dtype=a.dtype, device=a.device)
     arguments = (a, b, output, batch, m, n, k)

@@ -35,7 +35,7 @@ def windows(
     padding: int,
     dilation: int,
 ) -> Descriptor:
-    """[(n, y, x), (tap down, tap across, channel)] of an image [n, height, width, channels]."""
+    """Describe images as the matrix [(n, y, x), (tap down, tap across, channel)] of their windows."""
     ### BEGIN SOLUTION
     n, height, width, channels = image.shape
     memory = naive(image.shape, image.stride(), names=("n", "y", "x", "c"))

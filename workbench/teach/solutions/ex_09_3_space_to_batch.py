@@ -24,7 +24,7 @@ from workbench.launch import Launch
 
 
 def blocks_of(image: torch.Tensor, block: int, padding: int) -> Descriptor:
-    """[i, j, n, y, x, c]: pixel i down and j across of the block at y and x."""
+    """Describe images as [i, j, n, y, x, c]: pixel i down and j across of the block at y and x."""
     ### BEGIN SOLUTION
     n, height, width, channels = image.shape
     memory = naive(image.shape, image.stride(), names=("n", "y", "x", "c"))

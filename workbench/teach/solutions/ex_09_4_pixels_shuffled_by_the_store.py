@@ -26,7 +26,7 @@ from workbench.launch import Launch
 
 
 def shuffled(output: torch.Tensor, factor: int) -> Descriptor:
-    """[(n, y, x), (k, i, j)] of an output [n, height, width, features]."""
+    """Describe an output [n, height, width, features] as the matrix [(n, y, x), (k, i, j)]."""
     ### BEGIN SOLUTION
     n, height, width, features = output.shape
     high, wide = height // factor, width // factor

@@ -25,7 +25,7 @@ from workbench.launch import Launch
 
 @triton.jit
 def update(maximum, total, sums, rated, values):
-    """State and weighted sums of each row, once a tile of scores and its values were seen too."""
+    """Update the state and the weighted sums of each row with a tile of scores and its values."""
     ### BEGIN SOLUTION
     new_maximum = tl.maximum(maximum, tl.max(rated, axis=1))
     # WRONG the maximum of all rows: new_maximum = tl.maximum(maximum, tl.max(rated))

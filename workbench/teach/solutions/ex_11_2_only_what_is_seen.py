@@ -27,7 +27,7 @@ from workbench.launch import Launch
 
 
 def shift_of(queries: int, keys: int, from_end: bool) -> int:
-    """The place of the first query among the keys."""
+    """Return the place of the first query among the keys."""
     return keys - queries if from_end else 0
     # STUB: pass  # return the place of the first query among the keys
     # WRONG aligned at the beginning, always: return 0
@@ -37,7 +37,7 @@ def shift_of(queries: int, keys: int, from_end: bool) -> int:
 
 @triton.jit
 def sees(query, key, shift, left):
-    """Whether the window of a query has a key; numbers that broadcast to a tile."""
+    """Return whether the window of a query contains a key, for numbers that broadcast to a tile."""
     return (key <= query + shift) & (key >= query + shift - left)
     # STUB: return key >= 0  # everything
     # WRONG a mask off by one: return (key < query + shift) & (key >= query + shift - left)
@@ -48,7 +48,7 @@ def sees(query, key, shift, left):
 def tiles_seen(
     first: int, last: int, keys: int, shift: int, left: int, tile: int
 ) -> tuple[int, int, int, int]:
-    """Tiles of keys: visited from `begin` to `end`, without a mask from `whole` to `whole_end`."""
+    """Return begin, whole, whole_end, end: tiles of keys to visit, and those of them without a mask."""
     ### BEGIN SOLUTION
     first_key, end_key = max(first + shift - left, 0), min(last + shift + 1, keys)
     if first_key >= end_key:
@@ -70,7 +70,7 @@ def tiles_seen(
 
 @triton.jit
 def add_tile(state, sums, held, key, value, row, start, keys, shift, left, MASKED: tl.constexpr):
-    """State and sums once a tile of keys was seen too."""
+    """Update the state and the sums with a tile of keys."""
     place = start + tl.arange(0, 16)
     places = place[:, None] * 16 + tl.arange(0, 16)[None, :]
     valid = (place < keys)[:, None]
@@ -89,7 +89,7 @@ def add_tile(state, sums, held, key, value, row, start, keys, shift, left, MASKE
 
 @triton.jit
 def windowed_kernel(query, key, value, plan, output, tiles, queries, keys, shift, left):
-    """A tile of queries, and the tiles of keys that the plan has for it; and how many these were."""
+    """Attend a tile of queries to the tiles of keys in its plan; count those visited and those masked."""
     program = tl.program_id(axis=0)
     begin, whole = tl.load(plan + 4 * program), tl.load(plan + 4 * program + 1)
     whole_end, end = tl.load(plan + 4 * program + 2), tl.load(plan + 4 * program + 3)

@@ -30,7 +30,7 @@ from workbench.launch import Launch
 
 @triton.jit
 def bend(scores, batch, head, query, key, extra):
-    """Scores, capped softly, less the distance times the head's slope."""
+    """Cap scores softly, and subtract the distance times the head's slope."""
     ### BEGIN SOLUTION
     slopes, cap, shift = extra
     capped = cap - 2 * cap / (1 + tl.exp(2 * scores / cap))

@@ -56,7 +56,7 @@ def delta_kernel(
 
 
 def delta(output: torch.Tensor, gradient: torch.Tensor, sum_gradient: torch.Tensor) -> Launch:
-    """What the kernels of keys and queries subtract from dP."""
+    """Compute what the kernels for keys and for queries subtract from dP."""
     rows, columns = output.shape
     deltas = torch.empty(rows, device=output.device)
     return Launch.of(

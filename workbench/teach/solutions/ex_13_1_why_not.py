@@ -23,7 +23,7 @@ right, and that another GPU might take the instance.
 def why_not(
     rows: int, cols: int, row_stride: int, itemsize: int, tile: tuple[int, int], stages: int, room: int
 ) -> str:
-    """Why an instance without masks cannot take a matrix; empty where it can."""
+    """Return why an instance without masks cannot take a matrix; an empty string if it can."""
     ### BEGIN SOLUTION
     tile_rows, tile_cols = tile
     if any(side.bit_count() != 1 for side in tile):

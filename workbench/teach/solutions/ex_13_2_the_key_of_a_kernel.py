@@ -20,7 +20,7 @@ never a wrong result.
 def key(
     dtype: str, address: int, size: int, stride: int, block: int
 ) -> tuple[str, bool, tuple[bool, ...], tuple[bool, ...], int]:
-    """Equal for two calls that share a compiled kernel."""
+    """Return a key that is equal for two calls if they share a compiled kernel."""
 
     ### BEGIN SOLUTION
     def kind(number: int) -> tuple[bool, ...]:
@@ -43,7 +43,7 @@ def key(
 
 
 def compiled(calls: tuple[tuple[str, int, int, int, int], ...]) -> tuple[int, ...]:
-    """For each call the first one that shares its kernel."""
+    """Return for each call the index of the first call that shares its kernel."""
     keys = [key(*call) for call in calls]
     return tuple(keys.index(each) for each in keys)
     # STUB: return None if None in keys else tuple(keys.index(each) for each in keys)

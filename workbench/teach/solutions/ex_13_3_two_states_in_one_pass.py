@@ -24,7 +24,7 @@ from workbench.launch import Launch
 
 @triton.jit
 def update(peak, squares, tile):
-    """The states, once a tile was seen too."""
+    """Update the states with a tile."""
     ### BEGIN SOLUTION
     tile = tile.to(tl.float32)
     # WRONG squares in fp16: tile = tile * 1
@@ -40,7 +40,7 @@ def update(peak, squares, tile):
 
 @triton.jit
 def finish(peak, squares, cols):
-    """Of each row the result."""
+    """Return the result of each row."""
     ### BEGIN SOLUTION
     largest = tl.max(peak, axis=1)
     root = tl.sqrt(tl.sum(squares, axis=1) / cols)
