@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from tests.kernels.attention.cases import Tensors, assert_by_rule, assert_gradients_by_rule, seen
-from tests.kernels.attention.test_attention import AT_END, of_even_sum
+from tests.kernels.attention.cases import AT_END, Tensors, assert_by_rule, assert_gradients_by_rule, seen
+from tests.kernels.attention.test_attention import of_even_sum
 from workbench import ops
 from workbench.kernels import attention
 from workbench.kernels.attention import (

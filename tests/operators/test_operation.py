@@ -9,8 +9,7 @@ import torch
 
 from workbench import ops, profiler
 from workbench.errors import ArgumentTypeError, InvalidArgumentError, TensorMismatchError, WorkbenchError
-from workbench.kernels import epilogues, gemm
-from workbench.kernels.gemm import products
+from workbench.kernels import epilogues
 from workbench.operators import operation
 from workbench.operators.operation import given, list_instances, operations
 
@@ -76,21 +75,6 @@ def test_impossible_sizes_are_named(name: str, sizes: dict[str, int], size: str)
     assert str(caught.value).startswith(f"{size}: got ")
 
 
-@pytest.mark.parametrize(
-    ("matrix", "words"),
-    [
-        (torch.ones(4, dtype=torch.float32), "has 1 dimensions, not a matrix's two"),
-        (torch.eye(4).to_sparse(), "is no plain strided tensor"),
-        (torch.ones(4, 4, dtype=torch.complex64).conj().imag, "is no plain strided tensor"),
-        (torch.ones(4, 4, dtype=torch.int32), "is torch.int32; supported: "),
-        (torch.ones(4, 4, dtype=torch.float16), "a is torch.float32, b is torch.float16"),
-    ],
-)
-def test_fused_templates_name_unsupported_operands(matrix: torch.Tensor, words: str) -> None:
-    assert words in products.why_not(a=torch.ones(4, 4), b=matrix)
-    assert not products.why_not(a=torch.ones(4, 4), b=torch.ones(4, 4))
-
-
 def test_batch_norm_of_known_statistics_has_instances_without_splits() -> None:
     mean, variance = torch.full((4,), 0.5), torch.full((4,), 4.0)
     x = torch.randn(2, 4, 6, 6)
@@ -123,9 +107,3 @@ def test_fp32_precision_follows_torchs_switches(monkeypatch: pytest.MonkeyPatch)
                 assert switch() == precision
         finally:
             module.fp32_precision = before
-
-
-def test_tiles_without_matrix_units_are_limited() -> None:
-    for itemsize, elements in ((2, 128 * 256), (4, gemm.MOST_WITHOUT_UNITS), (8, gemm.MOST_WITHOUT_UNITS)):
-        rows, cols, _ = gemm.default_tile(8192, 8192, 1, itemsize, 132)
-        assert rows * cols == elements

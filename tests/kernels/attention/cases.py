@@ -7,10 +7,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from hypothesis import strategies as st
 
-from workbench.kernels.attention import EVERYTHING, Window
+from workbench.kernels.attention import CAUSAL, EVERYTHING, Hook, Mask, Scoring, Starts, Window
+from workbench.kernels.tile import scores
 
 Tensors = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+
+AT_END = Window(right=0, from_end=True)
 
 
 def seen(window: Window, queries: int, keys: int) -> torch.Tensor:
@@ -72,6 +76,49 @@ def tensors(
         )
     )
     return query, key, value
+
+
+def drawn(data: st.DataObject, longest: int, most: int) -> tuple[Tensors, Scoring]:
+    """Draw query, key and value, with up to `most` heads and sequences, and a window."""
+    queries, keys = data.draw(st.integers(1, longest)), data.draw(st.integers(0, longest))
+    key_heads, group, batch = (data.draw(st.integers(1, most)) for _ in range(3))
+    side = st.one_of(st.none(), st.integers(0, longest + 10))
+    shift = data.draw(st.sampled_from([0, -5, 9]))
+    window = Window(data.draw(side), data.draw(side), shift, data.draw(st.booleans()))
+    given = tensors(batch, key_heads * group, key_heads, queries, keys, data.draw(st.integers(1, 24)))
+    if data.draw(st.booleans()):  # (batch, rows, heads, columns), as in models
+        query, key, value = (t.transpose(1, 2).contiguous().transpose(1, 2) for t in given)
+        given = query, key, value
+    return given, Scoring(window=window)
+
+
+def of_documents(*rows: list[int], dtype: torch.dtype = torch.int32) -> tuple[Mask, torch.Tensor]:
+    """Return the mask that keeps pairs of one document, and these pairs, bool [batch, 1, rows, rows]."""
+    documents = torch.tensor(rows, dtype=dtype)
+    keep = documents[:, None, :, None] == documents[:, None, None, :]
+    return Mask(scores.same_document, (documents, documents.shape[1]), of_head=False), keep
+
+
+def capped_biased_and_masked() -> tuple[Tensors, Scoring, dict[str, Any]]:
+    """Return a problem with three hooks, and the arguments of `plain` for them."""
+    bias, keep = torch.randn(2, 1, 20, 35), torch.rand(1, 2, 1, 35) > 0.3
+    of_bias, of_keep = bias.expand(2, 2, 20, 35), keep.expand(2, 2, 20, 35).view(torch.int8)
+    hooks = (
+        Hook(scores.cap_softly, (2.0,), scores.cap_softly_gradient),
+        Hook(scores.add_bias, (of_bias, (20, 35), of_bias.stride()), scores.pass_gradient),
+        Hook(scores.keep_where, (of_keep, (20, 35), of_keep.stride()), scores.pass_gradient),
+    )
+    known = {"bias": bias, "keep": keep, "cap": 2.0}
+    return tensors(2, 2, 2, 20, 35, 16), Scoring(hooks=hooks, window=CAUSAL), known
+
+
+def packed_sequences(window: Window) -> tuple[Tensors, Scoring, list[tuple[slice, slice]]]:
+    """Return packed sequences, some of them empty, and the rows of queries and of keys of each."""
+    of_queries, of_keys = [5, 0, 37, 18, 3], [9, 3, 37, 2, 0]
+    queries, keys = (torch.tensor([0, *lengths]).cumsum(0).int() for lengths in (of_queries, of_keys))
+    given = tensors(1, 4, 2, sum(of_queries), sum(of_keys), 16)
+    rows = [(slice(queries[i], queries[i + 1]), slice(keys[i], keys[i + 1])) for i in range(len(of_queries))]
+    return given, Scoring(window=window, starts=Starts(queries, keys, 37, 37)), rows
 
 
 def assert_by_rule(

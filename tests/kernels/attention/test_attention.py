@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.everything import examples
-from tests.kernels.attention.cases import Tensors, assert_by_rule, plain, seen, tensors
+from tests.kernels.attention import cases
+from tests.kernels.attention.cases import AT_END, Tensors, assert_by_rule, plain, seen, tensors
 from tests.kernels.compiled_for import torn_sums
 from tests.kernels.places_in_sass import misplaced
 from workbench import device, explore, lens
@@ -39,7 +40,6 @@ from workbench.launch import Launch
 pytestmark = pytest.mark.usefixtures("pretended")
 
 SMALL: dict[str, Any] = {"tile": (16, 16)}
-AT_END = Window(right=0, from_end=True)
 
 
 def check(given: Tensors, scoring: Scoring = PLAIN, launched: dict[str, Any] = SMALL, **known: Any) -> None:
@@ -69,21 +69,13 @@ def test_values_may_have_another_size_than_keys() -> None:
 @settings(max_examples=examples(24), deadline=None)
 @given(st.data())
 def test_any_problem_agrees_with_float64(data: st.DataObject) -> None:
-    queries, keys = data.draw(st.integers(1, 70)), data.draw(st.integers(0, 70))
-    key_heads, group, batch = (data.draw(st.integers(1, 3)) for _ in range(3))
-    side = st.one_of(st.none(), st.integers(0, 80))
-    shift = data.draw(st.sampled_from([0, -5, 9]))
-    window = Window(data.draw(side), data.draw(side), shift, data.draw(st.booleans()))
-    given = tensors(batch, key_heads * group, key_heads, queries, keys, data.draw(st.integers(1, 24)))
-    if data.draw(st.booleans()):  # (batch, rows, heads, columns), as in models
-        query, key, value = (t.transpose(1, 2).contiguous().transpose(1, 2) for t in given)
-        given = query, key, value
+    given, scoring = cases.drawn(data, longest=70, most=3)
     side_of_tile = st.sampled_from([16, 32])
     launched = {
         "tile": (data.draw(side_of_tile), data.draw(side_of_tile)),
         "splits": data.draw(st.sampled_from([None, 1, 2, 5])),
     }
-    check(given, Scoring(window=window), launched)
+    check(given, scoring, launched)
 
 
 @pytest.mark.parametrize("pair", [(1, 1), (239, 1), (79, 3), (113, 203), (1023, 24)])
@@ -103,14 +95,8 @@ def test_few_queries_share_a_tile_and_splits_share_keys(window: Window, splits: 
 
 
 def test_hooks_change_scores_in_order() -> None:
-    bias, keep = torch.randn(2, 1, 20, 35), torch.rand(1, 2, 1, 35) > 0.3
-    of_bias, of_keep = bias.expand(2, 2, 20, 35), keep.expand(2, 2, 20, 35).view(torch.int8)
-    hooks = (
-        Hook(scores.cap_softly, (2.0,)),
-        Hook(scores.add_bias, (of_bias, (20, 35), of_bias.stride())),
-        Hook(scores.keep_where, (of_keep, (20, 35), of_keep.stride())),
-    )
-    check(tensors(2, 2, 2, 20, 35, 16), Scoring(hooks=hooks, window=CAUSAL), bias=bias, keep=keep, cap=2.0)
+    given, scoring, known = cases.capped_biased_and_masked()
+    check(given, scoring, **known)
 
 
 def test_alibi_and_relative_biases_are_added() -> None:
@@ -133,11 +119,9 @@ def of_even_sum(batch, head, query, key, extra):
 
 
 def test_document_and_user_defined_masks_hide_keys() -> None:
-    documents = torch.tensor([[0] * 20 + [1] * 5 + [2] * 45, [5] * 70], dtype=torch.int32)
-    keep = documents[:, None, :, None] == documents[:, None, None, :]
-    of_documents = Mask(scores.same_document, (documents, 70), of_head=False)
+    mask, keep = cases.of_documents([0] * 20 + [1] * 5 + [2] * 45, [5] * 70)
     for window in (EVERYTHING, CAUSAL, Window(9, 9)):
-        check(tensors(2, 2, 2, 70, 70, 16), Scoring(mask=of_documents, window=window), keep=keep)
+        check(tensors(2, 2, 2, 70, 70, 16), Scoring(mask=mask, window=window), keep=keep)
     place = torch.arange(2)[:, None, None] + torch.arange(70)[:, None] + torch.arange(70)
     even = Scoring(mask=Mask(of_even_sum, of_batch=False))
     check(tensors(2, 2, 1, 70, 70, 16), even, keep=place % 2 == 0)
@@ -145,8 +129,8 @@ def test_document_and_user_defined_masks_hide_keys() -> None:
 
 
 def test_tiles_hidden_by_a_mask_are_not_visited() -> None:
-    documents = torch.tensor([[0] * 32 + [1] * 30], dtype=torch.int32)
-    scoring = Scoring(mask=Mask(scores.same_document, (documents, 62), of_head=False))
+    mask, _ = cases.of_documents([0] * 32 + [1] * 30)
+    scoring = Scoring(mask=mask)
     for of_keys in (False, True):
         (visits,) = attention.visits_launch(scoring, 1, 8, 62, 62, (16, 16), "cpu", of_keys=of_keys).run()
         assert visits.shape == (1, 1, 4, 6)
@@ -161,13 +145,10 @@ def test_tiles_hidden_by_a_mask_are_not_visited() -> None:
 @pytest.mark.parametrize("window", [EVERYTHING, CAUSAL, AT_END, Window(4, 2)], ids=str)
 @pytest.mark.parametrize("splits", [1, 2])
 def test_packed_sequences_match_separate_ones(window: Window, splits: int) -> None:
-    of_queries, of_keys = [5, 0, 37, 18, 3], [9, 3, 37, 2, 0]
-    queries, keys = (torch.tensor([0, *lengths]).cumsum(0).int() for lengths in (of_queries, of_keys))
-    given = query, key, value = tensors(1, 4, 2, sum(of_queries), sum(of_keys), 16)
-    scoring = Scoring(window=window, starts=Starts(queries, keys, 37, 37))
+    given, scoring, rows = cases.packed_sequences(window)
+    query, key, value = given
     found, sums = attention.launch(*given, scoring, tile=(16, 16), splits=splits).run()
-    for i in range(len(of_queries)):
-        q, k = slice(queries[i], queries[i + 1]), slice(keys[i], keys[i + 1])
+    for q, k in rows:
         part = query[:, :, q], key[:, :, k], value[:, :, k]
         exact, exact_sums = plain(*part, window=window)
         assert_by_rule(found[:, :, q], exact, plain(*part, window=window, dtype=torch.float32)[0])
@@ -204,10 +185,9 @@ def test_the_kernel_that_clears_rows_compiles(dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.int64], ids=str)
 def test_document_numbers_may_have_any_integer_dtype(dtype: torch.dtype) -> None:
-    documents = torch.tensor([[0] * 20 + [1] * 5 + [255 if dtype == torch.uint8 else -1] * 15], dtype=dtype)
-    keep = documents[:, None, :, None] == documents[:, None, None, :]
-    scoring = Scoring(mask=Mask(scores.same_document, (documents, 40), of_head=False))
-    check(tensors(1, 1, 1, 40, 40, 16), scoring, keep=keep)
+    last = 255 if dtype == torch.uint8 else -1
+    mask, keep = cases.of_documents([0] * 20 + [1] * 5 + [last] * 15, dtype=dtype)
+    check(tensors(1, 1, 1, 40, 40, 16), Scoring(mask=mask), keep=keep)
 
 
 def test_masks_count_from_the_start_of_each_packed_sequence() -> None:

@@ -9,7 +9,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.kernels.attention.cases import Tensors, assert_by_rule, assert_gradients_right, plain, tensors
+from tests.kernels.attention import cases
+from tests.kernels.attention.cases import (
+    AT_END,
+    Tensors,
+    assert_by_rule,
+    assert_gradients_right,
+    plain,
+    tensors,
+)
 from workbench import lens
 from workbench.errors import ArgumentTypeError, InvalidArgumentError, TensorMismatchError, UnknownNameError
 from workbench.kernels import attention
@@ -19,7 +27,6 @@ from workbench.kernels.attention import (
     PLAIN,
     Dropout,
     Hook,
-    Mask,
     Scoring,
     Starts,
     Window,
@@ -36,7 +43,6 @@ forward: Any = attention.launch
 launch: Any = attention_backward.launch
 
 SMALL: dict[str, Any] = {"of_keys": Tiling((16, 16)), "of_queries": Tiling((16, 16))}
-AT_END = Window(right=0, from_end=True)
 
 
 def backward(
@@ -106,9 +112,9 @@ def test_descriptors_give_the_same_bits_as_pointers(window: Window, one_pass: bo
 
 
 def test_descriptors_give_the_same_bits_with_masks_hooks_and_dropout() -> None:
-    documents = torch.tensor([[0] * 20 + [1] * 20], dtype=torch.int32)
+    mask, _ = cases.of_documents([0] * 20 + [1] * 20)
     scoring = Scoring(
-        mask=Mask(scores.same_document, (documents, 40), of_head=False),
+        mask=mask,
         hooks=(Hook(scores.cap_softly, (2.0,), scores.cap_softly_gradient),),
         dropout=Dropout(0.3, 7),
     )
@@ -158,32 +164,18 @@ def test_values_may_have_another_size_than_keys() -> None:
 @settings(max_examples=8, deadline=None)
 @given(st.data())
 def test_any_problem_agrees_with_float64(data: st.DataObject) -> None:
-    queries, keys = data.draw(st.integers(1, 50)), data.draw(st.integers(0, 50))
-    key_heads, group, batch = (data.draw(st.integers(1, 2)) for _ in range(3))
-    side = st.one_of(st.none(), st.integers(0, 60))
-    shift = data.draw(st.sampled_from([0, -5, 9]))
-    window = Window(data.draw(side), data.draw(side), shift, data.draw(st.booleans()))
-    given = tensors(batch, key_heads * group, key_heads, queries, keys, data.draw(st.integers(1, 24)))
-    if data.draw(st.booleans()):  # (batch, rows, heads, columns), as in models
-        query, key, value = (t.transpose(1, 2).contiguous().transpose(1, 2) for t in given)
-        given = query, key, value
+    given, scoring = cases.drawn(data, longest=50, most=2)
     side_of_tile = st.sampled_from([16, 32])
     launched = {
         name: Tiling((data.draw(side_of_tile), data.draw(side_of_tile)), descriptors=data.draw(st.booleans()))
         for name in ("of_keys", "of_queries")
     }
-    check(given, Scoring(window=window), launched)
+    check(given, scoring, launched)
 
 
 def test_gradients_pass_hooks_in_reverse_order() -> None:
-    bias, keep = torch.randn(2, 1, 20, 35), torch.rand(1, 2, 1, 35) > 0.3
-    of_bias, of_keep = bias.expand(2, 2, 20, 35), keep.expand(2, 2, 20, 35).view(torch.int8)
-    hooks = (
-        Hook(scores.cap_softly, (2.0,), scores.cap_softly_gradient),
-        Hook(scores.add_bias, (of_bias, (20, 35), of_bias.stride()), scores.pass_gradient),
-        Hook(scores.keep_where, (of_keep, (20, 35), of_keep.stride()), scores.pass_gradient),
-    )
-    check(tensors(2, 2, 2, 20, 35, 16), Scoring(hooks=hooks, window=CAUSAL), bias=bias, keep=keep, cap=2.0)
+    given, scoring, known = cases.capped_biased_and_masked()
+    check(given, scoring, **known)
 
 
 def test_the_gradient_of_a_bias_agrees_with_autograd() -> None:
@@ -203,9 +195,7 @@ def test_the_gradient_of_a_bias_agrees_with_autograd() -> None:
 
 
 def test_document_masks_hide_keys() -> None:
-    documents = torch.tensor([[0] * 20 + [1] * 5 + [2] * 45, [5] * 70], dtype=torch.int32)
-    keep = documents[:, None, :, None] == documents[:, None, None, :]
-    mask = Mask(scores.same_document, (documents, 70), of_head=False)
+    mask, keep = cases.of_documents([0] * 20 + [1] * 5 + [2] * 45, [5] * 70)
     for window in (EVERYTHING, CAUSAL):
         check(tensors(2, 2, 1, 70, 70, 16), Scoring(mask=mask, window=window), keep=keep)
 
@@ -213,13 +203,10 @@ def test_document_masks_hide_keys() -> None:
 @pytest.mark.parametrize("window", [EVERYTHING, CAUSAL, AT_END, Window(4, 2)], ids=str)
 @pytest.mark.parametrize("one_pass", [False, True])
 def test_packed_sequences_match_separate_ones(window: Window, one_pass: bool) -> None:
-    of_queries, of_keys = [5, 0, 37, 18, 3], [9, 3, 37, 2, 0]
-    queries, keys = (torch.tensor([0, *lengths]).cumsum(0).int() for lengths in (of_queries, of_keys))
-    given = query, key, value = tensors(1, 4, 2, sum(of_queries), sum(of_keys), 16)
-    scoring = Scoring(window=window, starts=Starts(queries, keys, 37, 37))
+    given, scoring, rows = cases.packed_sequences(window)
+    query, key, value = given
     gradient, found = backward(given, scoring, one_pass=one_pass)
-    for i in range(len(of_queries)):
-        q, k = slice(queries[i], queries[i + 1]), slice(keys[i], keys[i + 1])
+    for q, k in rows:
         part = query[:, :, q], key[:, :, k], value[:, :, k]
         of_part = tuple(each[:, :, rows] for each, rows in zip(found, (q, k, k), strict=True))
         assert_gradients_right(of_part, part, gradient[:, :, q], window=window)
@@ -241,16 +228,8 @@ def test_rows_outside_all_sequences_have_zero_gradients(
     output, log_sums = forward(*given, Scoring(starts=starts), tile=(16, 16)).run()
     gradient = torch.ones_like(output)
     found = tuple(torch.full_like(each, torch.nan) for each in given)
-    launch(
-        gradient,
-        *given,
-        output,
-        log_sums,
-        Scoring(starts=starts),
-        one_pass=one_pass,
-        gradients=found,
-        **SMALL,
-    ).run()
+    how = {"one_pass": one_pass, "gradients": found, **SMALL}
+    launch(gradient, *given, output, log_sums, Scoring(starts=starts), **how).run()
     for tensor, is_slack in zip(found, (slack[0], slack[1], slack[1]), strict=True):
         assert not tensor[:, :, is_slack].any()
         assert tensor[:, :, ~is_slack].isfinite().all()

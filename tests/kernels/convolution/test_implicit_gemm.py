@@ -447,13 +447,11 @@ def test_the_instance_with_the_least_predicted_time_is_chosen(kind: str) -> None
         )  # fmt: skip
         problem = choosing.problem_of(kind, geometry, 32)
         found = choosing.fastest(problem, 132)
-        least = min(
-            choosing.predicted_us(one, 1, problem, 132)
-            for one in (instances.OF_WEIGHT if kind == "backward_weight" else instances.OF_PIXELS)
-        )
+        of_kind = instances.OF_WEIGHT if kind == "backward_weight" else instances.OF_PIXELS
+        least = min(choosing.predicted_us(one, 1, problem, 132) for one in of_kind)
         (own,) = (
             one
-            for one in (instances.OF_WEIGHT if kind == "backward_weight" else instances.OF_PIXELS)
+            for one in of_kind
             if (one.tile, one.num_warps, one.num_stages, one.template)
             == (found.tile, found.num_warps, found.num_stages, found.template)
         )

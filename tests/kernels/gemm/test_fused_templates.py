@@ -24,7 +24,7 @@ from workbench.kernels.choosing import fused_templates as choosing
 from workbench.kernels.gemm import gated as gemm_gated
 from workbench.kernels.gemm import pair as gemm_pair
 from workbench.kernels.gemm import rows as gemm_rows
-from workbench.kernels.gemm.products import SUPPORTED
+from workbench.kernels.gemm.products import SUPPORTED, why_not
 from workbench.launch import Launch, Work
 from workbench.lens.compile import compile
 from workbench.runtime import interpret
@@ -348,3 +348,18 @@ def test_invalid_arguments_are_refused(
 ) -> None:
     with pytest.raises(error, match=says):
         launch(*args, **options)
+
+
+@pytest.mark.parametrize(
+    ("matrix", "words"),
+    [
+        (torch.ones(4, dtype=torch.float32), "has 1 dimensions, not a matrix's two"),
+        (torch.eye(4).to_sparse(), "is no plain strided tensor"),
+        (torch.ones(4, 4, dtype=torch.complex64).conj().imag, "is no plain strided tensor"),
+        (torch.ones(4, 4, dtype=torch.int32), "is torch.int32; supported: "),
+        (torch.ones(4, 4, dtype=torch.float16), "a is torch.float32, b is torch.float16"),
+    ],
+)
+def test_fused_templates_name_unsupported_operands(matrix: torch.Tensor, words: str) -> None:
+    assert words in why_not(a=torch.ones(4, 4), b=matrix)
+    assert not why_not(a=torch.ones(4, 4), b=torch.ones(4, 4))

@@ -432,3 +432,9 @@ def test_misspelled_option_is_named() -> None:
         gemm.launch(a, a, tiles=(16, 16, 16))  # type: ignore[call-arg]
     with pytest.raises(ArgumentTypeError, match="warps: launch has no such argument"):
         softmax.launch("softmax", a, warps=4)  # type: ignore[call-arg]
+
+
+def test_tiles_without_matrix_units_are_limited() -> None:
+    for itemsize, elements in ((2, 128 * 256), (4, gemm.MOST_WITHOUT_UNITS), (8, gemm.MOST_WITHOUT_UNITS)):
+        rows, cols, _ = gemm.default_tile(8192, 8192, 1, itemsize, 132)
+        assert rows * cols == elements

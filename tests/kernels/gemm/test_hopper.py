@@ -7,6 +7,7 @@ import functools
 import itertools
 import operator
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -41,7 +42,7 @@ from workbench.kernels.gemm import hopper_pairs as gemm_hopper_pairs
 from workbench.kernels.gemm import hopper_wide as gemm_hopper_wide
 from workbench.kernels.tile.activations import COARSE
 from workbench.launch import Launch
-from workbench.lens.compile import compile_all
+from workbench.lens.compile import CompiledStep, compile_all
 from workbench.operators import gemm as operators
 from workbench.runtime.cache import LaunchCache
 
@@ -64,6 +65,16 @@ def of_192(layout: str = "nn", chain: Epilogue | None = None, **more: Any) -> La
     """Return a launch with tiles of 128 x 192, two for each program."""
     how = {"tile": gemm_hopper_wide.TILE, "num_stages": 5, "n": 768, "k": 512, "programs": 8, **more}
     return ping_pong(layout, chain, **how)
+
+
+def compiled(launches: Sequence[Launch]) -> list[CompiledStep]:
+    """Return the compiled step of each launch on sm_90."""
+    steps = []
+    for found in compile_all(launches, "sm_90"):
+        assert isinstance(found, tuple), found
+        steps += found
+    assert len(steps) == len(launches)
+    return steps
 
 
 def brought(launch: Launch) -> int:
@@ -100,10 +111,7 @@ def test_ping_pong_kernels_compile_for_hopper() -> None:
         "of 192 columns, bare": of_192(),
     }
     launches = dict(some_of([*launches.items()], 8))
-    compiled = dict(zip(launches, compile_all([*launches.values()], "sm_90"), strict=True))
-    for name, found in compiled.items():
-        assert isinstance(found, tuple), (name, found)
-        (step,) = found
+    for name, step in zip(launches, compiled([*launches.values()]), strict=True):
         assert (step.problem, step.serialization) == ("", ""), name
         # Accumulators of 128 x 192 leave a lane 48 registers; some epilogues need a few more.
         assert step.spills <= (64 if "192" in name else 0), (name, step.spills)
@@ -129,9 +137,7 @@ def test_each_shipped_functor_compiles_in_gluon() -> None:
     launches += [ping_pong(chain=chain, tile=(64, 32, 64)) for chain in (whole, *alone)]
     assert "exact" not in str([launch.steps[0].meta["EPILOGUE"] for launch in launches[2:]])
     assert {launch.steps[0].name for launch in launches} == {"gemm_ping_pong_kernel"}
-    for found in compile_all(launches, "sm_90"):
-        assert isinstance(found, tuple), found
-        assert found[0].problem == ""
+    assert {step.problem for step in compiled(launches)} == {""}
 
 
 @pytest.mark.parametrize(
@@ -145,9 +151,8 @@ def test_tiles_of_192_columns_use_wgmma_of_192_columns(layout: str, dtype: torch
     two = add(addend) | add(addend) | fast_gelu()
     chains = None, bias(addend[0]) | fast_gelu(), two, gelu() | add(addend)
     launches = [of_192(layout, chain, dtype=dtype) for chain in chains]
-    for found in compile_all(launches, "sm_90"):
-        assert isinstance(found, tuple), found
-        products = re.findall(r"wgmma\.mma_async\S+\.m64n(\d+)k16\.f32\.(\w+)", found[0].stages["ptx"])
+    for step in compiled(launches):
+        products = re.findall(r"wgmma\.mma_async\S+\.m64n(\d+)k16\.f32\.(\w+)", step.stages["ptx"])
         # Two groups of warps, a step of 64 along K: four products of 16, each for two halves of the rows.
         assert products == [("192", {torch.float16: "f16", torch.bfloat16: "bf16"}[dtype])] * 16
 
@@ -158,11 +163,9 @@ def test_a_launch_without_products_copies_as_much() -> None:
     launches = [ping_pong(chain=two, k=2048, programs=programs) for programs in (16, 8, 4)]
     launches.append(of_192(chain=add(half(512, 768)) | relu()))
     without = [gemm.without_products(one) for one in launches]
-    for whole, rest in zip(*(compile_all(each, "sm_90") for each in (launches, without)), strict=True):
-        assert isinstance(whole, tuple)
-        assert isinstance(rest, tuple)
-        found = [each[0].stages["ptx"] for each in (whole, rest)]
-        assert whole[0].kernel == rest[0].kernel
+    for whole, rest in zip(compiled(launches), compiled(without), strict=True):
+        found = [step.stages["ptx"] for step in (whole, rest)]
+        assert whole.kernel == rest.kernel
         assert ["wgmma.mma_async" in text for text in found] == [True, False]
         copies = [text.count("cp.async.bulk.tensor") for text in found]
         assert copies[0] == copies[1] > 0
@@ -215,9 +218,8 @@ def test_addends_are_evicted_from_the_cache_first() -> None:
     launches.append(ping_pong(m=4096, n=4096, k=512, chain=add(large) | add(large)))
     assert launches[2].steps[0].kernel is gemm_hopper_pairs.gemm_pairs_kernel
     hinted = []
-    for found in compile_all(launches, "sm_90"):
-        assert isinstance(found, tuple), found
-        copies = [line for line in found[0].stages["ptx"].splitlines() if "cp.async.bulk.tensor" in line]
+    for step in compiled(launches):
+        copies = [line for line in step.stages["ptx"].splitlines() if "cp.async.bulk.tensor" in line]
         hinted.append([line for line in copies if "L2::cache_hint" in line])
         assert len(hinted[-1]) < len(copies)
     # Two tensors of four parts; for pairs, of each of the two tiles.

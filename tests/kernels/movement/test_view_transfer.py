@@ -25,8 +25,6 @@ from workbench.kernels.movement.view_transfer import bits_of, default_tile, matr
 from workbench.kernels.views import View
 from workbench.launch import Launch
 
-FORMATS = [torch.contiguous_format, torch.channels_last]
-
 
 @settings(max_examples=examples(60))
 @given(descriptors(), st.permutations(range(6)), st.data())

@@ -43,8 +43,8 @@ WAYS: dict[str, dict[str, Any]] = {
 
 def layer_norm(**way: Any) -> Norm:
     def found(x: torch.Tensor) -> Found:
-        launch = normalization.launch("layer_norm", x, 1, epsilon=EPSILON, with_statistics=True, **way)
-        result, mean, scale = launch.run()
+        how = {"epsilon": EPSILON, "with_statistics": True, **way}
+        result, mean, scale = normalization.launch("layer_norm", x, 1, **how).run()
         return Found(mean, scale, result)
 
     return found
@@ -100,16 +100,14 @@ def test_layer_norm_of_16_bits_is_as_accurate_as_torchs(dtype: torch.dtype, rati
 
 @pytest.mark.parametrize("ratio", [0.0, 1e4])
 @pytest.mark.parametrize("way", WAYS)
-def test_group_norm_is_as_accurate_as_torchs(way: str, ratio: float) -> None:
+@pytest.mark.parametrize(
+    ("norm", "torchs"), [(group_norm_of, group_norm_of_torch), (batch_norm_of, batch_norm_of_torch)]
+)
+def test_norms_of_images_are_as_accurate_as_torchs(
+    norm: Callable[..., Norm], torchs: Norm, way: str, ratio: float
+) -> None:
     inputs = [rows(4, 1023, ratio, seed, torch.float32) for seed in SEEDS]
-    assert_as_near_as_torch(group_norm_of(**WAYS[way]), [group_norm_of_torch], inputs)
-
-
-@pytest.mark.parametrize("ratio", [0.0, 1e4])
-@pytest.mark.parametrize("way", WAYS)
-def test_batch_norm_is_as_accurate_as_torchs(way: str, ratio: float) -> None:
-    inputs = [rows(4, 1023, ratio, seed, torch.float32) for seed in SEEDS]
-    assert_as_near_as_torch(batch_norm_of(**WAYS[way]), [batch_norm_of_torch], inputs)
+    assert_as_near_as_torch(norm(**WAYS[way]), [torchs], inputs)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -133,17 +131,9 @@ def test_the_scale_shows_one_deviating_element(way: str) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_layer_norm_is_accurate_after_a_deviating_element(way: str) -> None:
-    assert_near_where_the_first_are_unlike(way, 1)
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_layer_norm_is_accurate_after_a_deviating_tile(way: str) -> None:
+@pytest.mark.parametrize("many", [1, 128])  # the first element, and the first tile
+def test_layer_norm_is_accurate_after_deviating_elements(many: int, way: str) -> None:
     """Lanes are shifted by their first numbers, which are the worst shifts here."""
-    assert_near_where_the_first_are_unlike(way, 128)
-
-
-def assert_near_where_the_first_are_unlike(way: str, many: int) -> None:
     inputs = [rows(3, 1023, 100.0, seed, torch.float32) for seed in SEEDS]
     for x in inputs:
         x[:, :many] = torch.tensor([[0.0], [-1e4], [1e6]])

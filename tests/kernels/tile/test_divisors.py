@@ -31,8 +31,11 @@ def divided(values: tuple[int, ...], divisors: tuple[int, ...], first: int = 0) 
 
 
 def test_true_divisors_do_not_change_values() -> None:
+    """tests/kernels/movement/test_transfer.py holds what divisors change in compiled kernels."""
     assert divided((24, 7, 16), (8, 1, 16)) == [24, 7, 16]
     assert divided((0, -32), (4, 8, 16), first=1) == [0, -32]
+    values = (0, 1, 6, 196, 3, 48, 2**40)
+    assert divided(values, (8, 1, 2, 4, 1, 16, 8)) == [*values]
 
 
 @pytest.mark.parametrize(("values", "value", "divisor"), [((24, 7, 20), 20, 16), ((12, 7, 16), 12, 8)])

@@ -266,18 +266,3 @@ def test_permute_orders_axes_like_torch(lengths: tuple[int, ...]) -> None:
             permute_kernel, 1, x, output, outputs=output, LENGTHS=lengths, AXES=axes, LENGTH=x.numel()
         ).run()
         assert torch.equal(output, x.view(lengths).permute(axes).flatten())
-
-
-@triton.jit
-def multiples_kernel(output, values, DIVISORS: tl.constexpr):
-    known = transfer.multiples_of(values, DIVISORS)
-    for d in tl.static_range(len(values)):
-        tl.store(output + d, known[d])
-
-
-def test_divisors_do_not_change_values() -> None:
-    """tests/kernels/movement/test_transfer.py holds what divisors change in compiled kernels."""
-    values = (0, 1, 6, 196, 3, 48, 2**40)
-    output = torch.full((len(values),), -1)
-    Launch.of(multiples_kernel, 1, output, values, outputs=output, DIVISORS=(8, 1, 2, 4, 1, 16, 8)).run()
-    assert tuple(output.tolist()) == values
