@@ -315,6 +315,7 @@ def test_a_range_of_rows_and_the_rest_make_the_product(data: st.DataObject) -> N
         descriptors=descriptors, pack=data.draw(st.sampled_from(pack), label="pack"),
     )  # fmt: skip
     assert torch.equal(one.run()[0], 2 * want + addend)
+    assert one.work == gemm.launch(a, b, output=output, addend=addend, alpha=2.0, tile=SMALL).work
 
 
 @settings(max_examples=examples(40), deadline=None)

@@ -95,7 +95,8 @@ def launch(
     request = validated(
         a, b, output, addend, alpha, beta, epilogue, precision, compute_units, from_options(Schedule, options)
     )
-    return _built(request)
+    built = _built(request)
+    return built if request.schedule.rest is None else replace(built, work=request.whole_work)
 
 
 def _built(request: Request) -> Launch:

@@ -73,6 +73,13 @@ class Request:
         """Rows that are made."""
         return self.rows[1] - self.rows[0]
 
+    @property
+    def whole_work(self) -> Work:
+        """FLOPs and least bytes of the launch: `work`, or that of all its rows where `rest` takes some."""
+        if self.schedule.rest is None:
+            return self.work
+        return _work(self.a[self.rows[0] :], self.b, self.output, self.chain)
+
 
 def validated(
     a: torch.Tensor,
