@@ -69,7 +69,7 @@ def of_192(layout: str = "nn", chain: Epilogue | None = None, **more: Any) -> La
 
 def compiled(launches: Sequence[Launch]) -> list[CompiledStep]:
     """Return the compiled step of each launch on sm_90."""
-    steps = []
+    steps: list[CompiledStep] = []
     for found in compile_all(launches, "sm_90"):
         assert isinstance(found, tuple), found
         steps += found
