@@ -145,7 +145,7 @@ CHAIN_NS = {"ping-pong": 100, "persistent": 600}
 
 
 # Steps along K for which a chain that begins by adding two fp16 tensors gets two tiles of PING_PONG_WIDE
-# instead of three of PING_PONG_SQUARE. (H200, two addends and fast_gelu: 2048 x 3072 x 512 1.0 times as long,
+# instead of three of PING_PONG_SQUARE. (H200, two addends and fast_gelu: 2048 x 3072 x 512 equally long,
 # x 768 0.94 times, x 1024 0.95, x 4096 0.96; one addend, up to x 1024, 1.01 to 1.05; two and gelu 27.4 us
 # instead of 24.1.)
 WIDE_STEPS = range(10, gemm_hopper.MOST_ADDED_STEPS + 1)
