@@ -152,7 +152,7 @@ def test_sequences_one_after_another_are_refused() -> None:
     starts = torch.tensor([0, 9, 20], dtype=torch.int32)
     scoring = Scoring(starts=Starts(starts, starts, 11, 11))
     launch = attention.launch(*tensors(1, 1, 1, 20, 20, 16), scoring, tile=(16, 16), splits=1)
-    with pytest.raises(InvalidArgumentError, match="one after another"):
+    with pytest.raises(InvalidArgumentError, match="concatenated"):
         explore.attention.tiles(launch)
 
 

@@ -19,7 +19,7 @@ from workbench.kernels.attention import tiles as attention_tiles
 from workbench.kernels.attention import unfused as attention_unfused
 from workbench.kernels.tile import scores
 from workbench.launch import Launch
-from workbench.readings import attention as lens_attention
+from workbench.readings import attention as attention_readings
 from workbench.readings.attention import AttentionBytes, AttentionSteps, MaskTiles, attention_bytes
 from workbench.readings.attention_gradients import gradient_flow
 from workbench.viz.attention.attention_stepper import AttentionStepperWidget
@@ -41,7 +41,7 @@ def tiles(launch: Launch, *, batch: int = 0, head: int = 0) -> MaskTiles:
 
     Raises: as `attention_tiles.launch` and `readings.attention.tiles`.
     """
-    return lens_attention.tiles(attention_tiles.launch(launch, batch=batch, head=head))
+    return attention_readings.tiles(attention_tiles.launch(launch, batch=batch, head=head))
 
 
 def steps(launch: Launch, tile: int = 0, *, batch: int = 0, head: int = 0) -> AttentionSteps:
@@ -53,7 +53,7 @@ def steps(launch: Launch, tile: int = 0, *, batch: int = 0, head: int = 0) -> At
 
     Raises: as `attention_states.launch` and `readings.attention.steps`.
     """
-    return lens_attention.steps(attention_states.launch(launch, tile, batch=batch, head=head))
+    return attention_readings.steps(attention_states.launch(launch, tile, batch=batch, head=head))
 
 
 def bytes_by_length(
@@ -139,8 +139,8 @@ def step_through(
     """
     given = attention_tiles.step_of(launch).arguments()
     count = -(-given["queries"] // given["BLOCK_M"])
-    return AttentionStepperWidget(partial(_of_tile, launch, batch, head), count, theme=theme)
+    return AttentionStepperWidget(partial(_steps_of, launch, batch, head), count, theme=theme)
 
 
-def _of_tile(launch: Launch, batch: int, head: int, tile: int) -> AttentionSteps:
+def _steps_of(launch: Launch, batch: int, head: int, tile: int) -> AttentionSteps:
     return steps(launch, tile, batch=batch, head=head)

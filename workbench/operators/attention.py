@@ -1,4 +1,4 @@
-"""Attention, as the profiler knows it."""
+"""Attention for the profiler: sizes, arguments, instances, references and accuracies."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from workbench.operators import operation
 def _forward_instances(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scoring: Scoring | None = None
 ) -> list[operation.Instance]:
-    """The configurations of `ops.attention`."""
+    """Return the instances of `ops.attention`."""
     how = PLAIN if scoring is None else scoring
     if reason := attention.is_supported(query, key, value, how):
         raise TensorMismatchError("query, key, value", reason, "Give (batch, heads, tokens, columns).")
@@ -64,7 +64,7 @@ def _scaled(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> list[operation.Instance]:
-    """The configurations of `ops.scaled_dot_product_attention`, without masks and dropout."""
+    """Return the instances of `ops.scaled_dot_product_attention`, without masks and dropout."""
     if attn_mask is not None or dropout_p:
         raise InvalidArgumentError(
             "attn_mask, dropout_p", "given", "Instances are listed for attention without them."
@@ -85,7 +85,7 @@ def _backward_instances(
     is_causal: bool = False,
     enable_gqa: bool = False,
 ) -> list[operation.Instance]:
-    """The configurations of the gradients of query, key and value."""
+    """Return the instances of the gradients of query, key and value."""
     scoring, precision = _scoring(is_causal), operation.precision_of(query, operation.matmul_precision)
     output, log_sums = attention.launch(query, key, value, scoring, precision=precision).run()
     make = partial(
@@ -126,11 +126,10 @@ def _accuracy(
 def _accuracy_of_gradients(
     gradient: torch.Tensor, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, **how: Any
 ) -> tuple[operation.Accuracy, ...]:
-    """Of dQ, dK and dV, of which the first two are made of differences that can cancel.
+    """Return the accuracies of dQ, dK and dV; the first two are made of differences that can cancel.
 
-    dS = P * (dP - delta), where dP = dO V^T, and delta = rowsum(dO * O) has the rounding of O. P has that of
-    its scores, as many times as they are large. What an error of each comes to is added up by its squares,
-    as errors of either sign are.
+    dS = P * (dP - delta), where dP = dO V^T, and delta = rowsum(dO * O) has the rounding error of O. The
+    error of P is that of its scores, times their size. Errors of either sign are added up by their squares.
     """
     of_query, of_key = key.shape[2], query.shape[2]
     if not query.numel() or not key.numel():

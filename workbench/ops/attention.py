@@ -1,4 +1,4 @@
-"""Attention: torch's scaled dot product, and what kernels know besides."""
+"""Attention: torch's scaled dot product, and attention with windows, masks, hooks and sequences."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ MOST_SEEDS = 2**62
 
 _launches = LaunchCache()
 
-# What stands for a scoring's tensors where autograd keeps these itself.
+# Stands for each of a scoring's tensors while autograd keeps the tensors themselves.
 _NOTHING = torch.empty(0, device="meta")
 
 
@@ -49,26 +49,28 @@ def scaled_dot_product_attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> torch.Tensor:
-    """softmax(scale * query @ key^T + attn_mask) @ value, as torch.nn.functional's.
+    """softmax(scale * query @ key^T + attn_mask) @ value, like `torch.nn.functional`'s.
 
-    It can be differentiated once, by `attn_mask` too. A query that sees no key has an output of 0. What
-    dropout drops follows from torch's CPU generator (`torch.manual_seed`), on every device the same.
+    It can be differentiated once, with respect to `attn_mask` too. A query that sees no key has an output of
+    0. The dropped weights follow from torch's CPU generator (`torch.manual_seed`) and are the same on every
+    device.
 
     Args:
         query: (..., heads, queries, columns), at most 256 columns; fp16, bf16, fp32 or fp64.
         key: (..., heads, keys, columns). value: (..., heads, keys, columns of the output). Dimensions before
             these broadcast.
-        attn_mask: what broadcasts to (..., heads, queries, keys): True where a query sees a key; or a number
-            that is added to the score. Of what nobody sees that is -inf: where all of a row is a large
-            negative number, its log-sum-exp has no digit left for the weights, which gradients are made of
-            (so it is in torch's fused kernels).
+        attn_mask: broadcasts to (..., heads, queries, keys): True where a query sees a key; or a number that
+            is added to the score. Add -inf to hide a key: if a large negative number is added to all scores
+            of a row, its log-sum-exp has no digits left for the weights, from which gradients are computed
+            (as in torch's fused kernels).
         dropout_p: the probability with which a weight is set to 0.
         is_causal: query i sees keys 0 to i. Not together with `attn_mask`.
-        scale: what products are multiplied by; None for 1 / sqrt(columns).
+        scale: the factor of the products; None for 1 / sqrt(columns).
         enable_gqa: key and value may have fewer heads, which divide those of query.
 
     Raises:
-        ArgumentTypeError: an argument is of another type. UnsupportedDtypeError: the tensors are.
+        ArgumentTypeError: an argument has another type. UnsupportedDtypeError: the tensors have another
+            dtype.
         TensorMismatchError: tensors do not fit. InvalidArgumentError: another argument.
     """
     given = {"query": query, "key": key, "value": value}
@@ -99,7 +101,7 @@ def scaled_dot_product_attention(
         wanted = (*shape[:-1], key.shape[-2])
         bias = _as_bias(masks[0], q, wanted)
     if dropout_p == 1:
-        # Sums of nothing, which autograd follows, and which no infinity makes NaN.
+        # Empty sums: autograd follows them, and infinities in the tensors do not make them NaN.
         nothing = [t[..., :0].sum() for t in (q, k, v, bias) if t is not None and t.is_floating_point()]
         return sum(nothing, q.new_zeros(())).to(q.dtype).expand(shape).clone()
     if dropout_p:
@@ -113,19 +115,20 @@ def scaled_dot_product_attention(
 def attention(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scoring: Scoring = PLAIN
 ) -> torch.Tensor:
-    """softmax of the scores of query and key, @ value: with windows, masks, hooks and sequences.
+    """softmax(scores of query and key) @ value, with windows, masks, hooks and sequences.
 
-    It can be differentiated once, where hooks have gradients; not by what hooks and masks are given.
+    It can be differentiated once, if all hooks have gradients; not with respect to the arguments of hooks and
+    masks.
 
     Args:
         query: (batch, heads, queries, columns), at most 256 columns; fp16, bf16, fp32, fp64 or fp8.
         key, value: (batch, key heads, keys, columns); key heads divide heads.
-        scoring: see `workbench.kernels.attention.Scoring`. Its tensors are kept for the gradient, as the
-            others are. Rows that none of its sequences covers have an output of 0, and gradients of 0.
+        scoring: see `workbench.kernels.attention.Scoring`. Its tensors are saved for the gradient, like
+            query, key and value. Rows outside all of its sequences have an output of 0 and gradients of 0.
 
     Raises:
-        ArgumentTypeError: `scoring` is none. TensorMismatchError: tensors do not fit.
-        InvalidArgumentError: a hook has no gradient, and one is asked for.
+        ArgumentTypeError: `scoring` is not a Scoring. TensorMismatchError: tensors do not fit.
+        InvalidArgumentError: gradients are requested, and a hook has none.
     """
     check_type("scoring", scoring, Scoring, "Give a workbench.kernels.attention.Scoring.")
     if any(t.is_neg() for t in scoring.tensors):
@@ -137,9 +140,9 @@ def attention(
 
 
 def _without_negation(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor without a pending negation, each element as far from the first one as it was.
+    """Return the tensor without a pending negation, with the same strides.
 
-    Hooks and masks are told strides beside tensors, which `Tensor.resolve_neg` may change.
+    Hooks and masks get strides as arguments of their own, and `Tensor.resolve_neg` may change a tensor's.
     """
     if not tensor.is_neg():
         return tensor
@@ -150,7 +153,7 @@ def _without_negation(tensor: torch.Tensor) -> torch.Tensor:
 
 @lru_cache(maxsize=256)
 def _scoring(scale: float | None, text: str, is_causal: bool) -> Scoring:
-    """`text` is the scale's, which tells 0.0 and -0.0 apart."""
+    """Return a cached scoring; `text`, the repr of the scale, tells 0.0 and -0.0 apart."""
     return Scoring(scale, CAUSAL if is_causal else EVERYTHING)
 
 
@@ -167,7 +170,7 @@ def _in_autocasts_dtype(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
 def _in_four_dimensions(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, enable_gqa: bool
 ) -> tuple[tuple[int, ...], tuple[torch.Tensor, ...]]:
-    """The result's shape; and the three as (batch, heads, rows, columns)."""
+    """Return the result's shape, and the three tensors as (batch, heads, rows, columns)."""
     tensors: tuple[torch.Tensor, ...] = (query, key, value)
     words = ", ".join(f"{t.dtype} {tuple(t.shape)} on {t.device}" for t in tensors)
     fix = "Give (..., heads, rows, columns) each, of one dtype and device."
@@ -198,7 +201,7 @@ def _broadcast(shapes: list[tuple[int, ...]], words: str, fix: str) -> tuple[int
 
 
 def _as_bias(mask: torch.Tensor, query: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
-    """A mask of every pair, (batch, heads, queries, keys), of which most may share memory."""
+    """Return the mask expanded to (batch, heads, queries, keys); its elements may share memory."""
     if mask.dtype != torch.bool and mask.dtype not in (query.dtype, torch.float32):
         raise TensorMismatchError(
             "attn_mask", f"{mask.dtype}, query {query.dtype}", "Give bool, or the dtype of query."
@@ -222,7 +225,7 @@ def _attended(
 ) -> torch.Tensor:
     followed = [t for t in (query, key, value, bias) if t is not None and t.is_floating_point()]
     if is_followed(*followed):
-        held = [t.detach() for t in scoring.tensors]  # by which it is not differentiated
+        held = [t.detach() for t in scoring.tensors]  # they get no gradients
         emptied = scoring.with_tensors([_NOTHING] * len(held)) if held else scoring
         return _Attention.apply(query, key, value, bias, emptied, *held)[0]  # type: ignore[no-any-return, no-untyped-call]
     return _run(query, key, value, bias, scoring)[0]
@@ -231,7 +234,7 @@ def _attended(
 def _run(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, bias: torch.Tensor | None, scoring: Scoring
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Output and log-sum-exps."""
+    """Compute output and log-sum-exps."""
     shape = (*query.shape[:3], value.shape[3])
     output = _like_the_query(query, shape)
     kept_as = torch.float64 if query.dtype == torch.float64 else torch.float32
@@ -242,12 +245,12 @@ def _run(
 
 
 def _start(make: Callable[..., Launch], scoring: Scoring, *tensors: torch.Tensor) -> None:
-    """Run `make(scoring, precision, *tensors)`, kept ready where the scoring has no tensors or seeds."""
+    """Run `make(scoring, precision, *tensors)`; cache the launch if the scoring has no tensors or seed."""
     precision = _precision(tensors[0])
     if scoring.hooks or scoring.mask or scoring.dropout or scoring.starts:
         run_once(make(scoring, precision, *tensors))
         return
-    # Descriptors want addresses that are multiples of 16 bytes.
+    # Descriptors need addresses that are multiples of 16 bytes.
     layouts = tuple([(t.shape, t.stride(), t.dtype, t.data_ptr() % ACCESS_BYTES == 0) for t in tensors])
     key = (make, scoring, repr(scoring.scale), precision, tensors[0].device, layouts)
     _launches.run(key, partial(make, scoring, precision), *tensors)
@@ -284,16 +287,16 @@ def _backward_launch(scoring: Scoring, precision: str, *tensors: torch.Tensor) -
 
 
 def _like_the_query(query: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
-    """Memory for the output; with rows of all heads together where the query has them so."""
+    """Allocate the output; if the query has the rows of all heads together, so has the output."""
     dtype = forward.output_dtype(query.dtype)
     if query.stride(2) > query.stride(1) > 0 and query.shape[1] > 1:
-        # No view: autograd lets nobody change in place what a function returns as one.
+        # Not as a view: autograd forbids in-place changes of a view that a Function returns.
         return torch.empty_permuted(shape, (0, 2, 1, 3), dtype=dtype, device=query.device)
     return torch.empty(shape, dtype=dtype, device=query.device)
 
 
 def _with(scoring: Scoring, bias: torch.Tensor | None, written: torch.Tensor | None = None) -> Scoring:
-    """The scoring with a mask, whose gradient is `written`."""
+    """Return the scoring with a hook for the bias or mask; its gradient is stored in `written`."""
     if bias is None:
         return scoring
     extra = (bias, tuple(bias.shape[2:]), bias.stride())
@@ -311,13 +314,13 @@ def _with(scoring: Scoring, bias: torch.Tensor | None, written: torch.Tensor | N
 
 
 def _precision(tensor: torch.Tensor) -> str:
-    """Of fp32, what torch's own switch allows."""
+    """Return the precision of fp32 products that torch's own switch allows."""
     is_tf32 = tensor.dtype == torch.float32 and torch.backends.cuda.matmul.fp32_precision == "tf32"
     return "tf32" if is_tf32 and on_gpu(tensor) else "ieee"
 
 
 class _Attention(Function):
-    """Output and log-sum-exps, of a scoring whose tensors are given behind it."""
+    """Autograd function of output and log-sum-exps; the scoring's tensors are the arguments after it."""
 
     @staticmethod
     def forward(
@@ -336,7 +339,8 @@ class _Attention(Function):
         result, log_sums = output
         follow_the_first(ctx, output)
         of_query, of_key, _, of_bias, *_ = ctx.needs_input_grad
-        # The gradient of value is made of weights and of the output's gradient; not so what a hook writes.
+        # The gradient of value needs only weights and the output's gradient. The others, and what a hook
+        # writes, need value and output too.
         are_read = of_query or of_key or of_bias or any(hook.once is not None for hook in scoring.hooks)
         read_besides = (value, result) if are_read else (None, None)
         ctx.save_for_backward(query, key, bias, log_sums, *read_besides, *held)
@@ -362,7 +366,7 @@ def _gradients(
     output: torch.Tensor | None,
     *held: torch.Tensor,
 ) -> tuple[torch.Tensor | None, ...]:
-    """The gradients of query, key, value and bias; that of value alone where value and output are None."""
+    """Return the gradients of query, key, value and bias; only that of value if value and output are None."""
     if value is None or output is None:
         # Only the gradients of query and key depend on them, which are not requested.
         value, output = key.new_zeros(()).expand(*key.shape[:3], gradient.shape[3]), gradient

@@ -60,7 +60,7 @@ class TileFlow:
 
 
 @dataclass(frozen=True)
-class Product:
+class TileProduct:
     """A tile product that a kernel computes at each visit.
 
     Attributes:
@@ -89,7 +89,7 @@ class KernelFlow:
     kernel: str
     programs: int
     flows: tuple[TileFlow, ...]
-    products: tuple[Product, ...]
+    products: tuple[TileProduct, ...]
     visits: int
     most_visits: int
 
@@ -215,7 +215,9 @@ def _most_per_line(traced: StepTrace, ways: Sequence[Sequence[Site]]) -> int:
     return max(int(counted.max(initial=0)) for counted in by_line.values())
 
 
-def _products(kernel: str, dots: Sequence[Sequence[Site]], counts: Mapping[Site, int]) -> tuple[Product, ...]:
+def _products(
+    kernel: str, dots: Sequence[Sequence[Site]], counts: Mapping[Site, int]
+) -> tuple[TileProduct, ...]:
     names = _PRODUCTS.get(kernel, ())
     found = []
     for number, sites in enumerate(dots):
@@ -224,5 +226,5 @@ def _products(kernel: str, dots: Sequence[Sequence[Site]], counts: Mapping[Site,
             k, n = (k + other[2], n) if other[2] != sites[0].shape[-1] else (k, n + other[1])
         flops = sum(site.flops * counts[site] for site in sites)
         name = names[number] if number < len(names) else f"product {number}"
-        found.append(Product(name, (m, n, k), counts[sites[0]], flops))
+        found.append(TileProduct(name, (m, n, k), counts[sites[0]], flops))
     return tuple(found)

@@ -372,9 +372,9 @@ def test_invalid_arguments_are_refused() -> None:
     with pytest.raises(InvalidArgumentError, match="seed"):
         Scoring(dropout=Dropout(0.5, 2**64))
     for of_queries, of_keys, words in (
-        (ends, ends.long(), "starts.keys is no int32"),
+        (ends, ends.long(), "starts.keys is not an int32"),
         (ends, torch.tensor([0, 2, 5], dtype=torch.int32), "1 sequences of queries, 2 of keys"),
-        (ends[None], ends, "one row"),
+        (ends[None], ends, "contiguous in one dimension"),
     ):
         with pytest.raises(TensorMismatchError, match=words):
             attention.launch(query, key, value, Scoring(starts=Starts(of_queries, of_keys, 4, 5)))

@@ -340,7 +340,7 @@ def test_invalid_arguments_are_refused() -> None:
         (output.half(), output, log_sums, "gradient is torch.float16"),
         (output, output[..., :8], log_sums, "output is"),
         (output, output, log_sums.double(), "log_sums is"),
-        (output, output, log_sums.transpose(1, 2).contiguous().transpose(1, 2), "one after another"),
+        (output, output, log_sums.transpose(1, 2).contiguous().transpose(1, 2), "contiguous along queries"),
         (3.0, output, log_sums, "float, not a tensor"),
     ]:
         with pytest.raises(TensorMismatchError, match=words):

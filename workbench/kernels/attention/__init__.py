@@ -1,4 +1,4 @@
-"""Attention: the forward kernels and their invoker; `backward` has the gradients."""
+"""Attention: the forward kernels and their invoker. The gradients are in `backward`."""
 
 from workbench.kernels.attention.invoker import (
     clear_slack_step,

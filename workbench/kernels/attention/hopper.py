@@ -1,12 +1,13 @@
-"""Attention's forward pass in Gluon, for Hopper: what `kernels.attention` computes, faster, for fewer cases.
+"""Attention's forward pass in Gluon, for Hopper: faster than the portable kernel, for fewer cases.
 
-Triton's language leaves to the compiler which warps load and when a product is waited for. Gluon, Triton's
-lower language, says it. Here one warp starts the copies (TMA) of all tiles, and is told by barriers in shared
-memory when a buffer is free. Groups of four warps have 64 queries each; one starts the scores of a tile of
-keys, then the product of the weights of the tile before with its values, and computes the softmax of the one
-while the tensor core is at the other. Groups can take turns at starting products, so that one has the tensor
-core while another computes its softmax. And a program can have several tiles of queries, one after another,
-so that the first keys of the next are there when the last one is written.
+In Triton's language the compiler decides which warps load and when a product is waited for; in Gluon,
+Triton's lower language, the kernel does. Here one warp starts the copies (TMA) of all tiles; barriers in
+shared memory tell it when a buffer is free. Each group of four warps has 64 queries. It starts the product
+for the scores of a tile of keys, then the product of the previous tile's weights and values, and computes the
+softmax of those scores while the tensor core works on the second product. Groups can take turns at starting
+products, so that one has the tensor core while another computes its softmax. And a program can process
+several tiles of queries, one after another, so that the first keys of the next tile are loaded while the last
+tile is written.
 
 The arithmetic is that of the portable kernel: the online softmax in base 2, fp32 sums, weights rounded to the
 dtype of the values.
@@ -31,14 +32,14 @@ ROWS = gl.constexpr(64)
 
 
 class Way(NamedTuple):
-    """How the kernel works.
+    """Configuration of the kernel for Hopper.
 
     Attributes:
-        groups: of four warps, with 64 queries each: 2 or 3.
-        keys: of a tile.
-        stages: tiles of keys, and as many of values, that have a buffer.
+        groups: the number of groups of four warps, with 64 queries each: 2 or 3.
+        keys: keys of a tile.
+        stages: the number of buffers for tiles of keys, and likewise for tiles of values.
         turns: whether groups take turns at starting products.
-        persistent: whether there are as many programs as the device has room for, each with tiles of its own.
+        persistent: whether there is at most one program for each unit of the device, with tiles one by one.
     """
 
     groups: int
@@ -53,19 +54,20 @@ def attention_hopper_kernel(
     # descriptors of [batch, heads, rows, columns], in blocks of rows of a tile and all columns; pointers of
     # the output and its log-sum-exps, [batch, heads, queries]
     query, key, value, output, log_sums,
-    # sizes: batches; heads of queries; how many of them have one key; queries, keys; columns of the output
+    # sizes: batches; heads of queries; heads of queries for each head of keys; queries, keys; columns of the
+    # output
     batches, heads, group, queries, keys, value_size,
-    # what scores are multiplied by, times log2(e); query i sees keys to i + shift, where CAUSAL
+    # the scale times log2(e); if CAUSAL, query i sees keys up to i + shift
     factor: "fp32", shift,
     # strides of batch, head, row and column; of batch and head
     output_strides, sums_strides,
     # meta-parameters: keys of a tile; columns in a power of two; buffers of keys and of values; groups of
-    # warps, and whether they take turns; whether queries see keys to their own only; whether tiles hang over;
-    # whether offsets need 64 bits
+    # warps, and whether they take turns; whether the mask is causal; whether the last tile of keys is
+    # partial; whether offsets need 64 bits
     BLOCK_N: gl.constexpr, WIDTH: gl.constexpr, STAGES: gl.constexpr, GROUPS: gl.constexpr,
     TURNS: gl.constexpr, CAUSAL: gl.constexpr, RAGGED: gl.constexpr, WIDE: gl.constexpr,
 ):  # fmt: skip
-    """Tiles of queries of a head, 64 for each group of warps: as many as one program gets."""
+    """Process the tiles of queries of one program, 64 queries for each group of warps."""
     DTYPE: gl.constexpr = query.dtype
     OF_Q: gl.constexpr = gl.NVMMASharedLayout.get_default_for([ROWS, WIDTH], DTYPE)
     OF_K: gl.constexpr = gl.NVMMASharedLayout.get_default_for([BLOCK_N, WIDTH], DTYPE)
@@ -124,7 +126,7 @@ def attention_hopper_kernel(
 
 @gluon.jit
 def barriers(NUMBER: gl.constexpr, COUNT: gl.constexpr):
-    """So many barriers in shared memory, each of which opens when as many have arrived."""
+    """Allocate NUMBER barriers in shared memory, each of which opens after COUNT arrivals."""
     made = gl.allocate_shared_memory(gl.int64, [NUMBER, 1], mbarrier.MBarrierLayout())
     for i in gl.static_range(NUMBER):
         mbarrier.init(made.index(i), count=COUNT)
@@ -133,7 +135,7 @@ def barriers(NUMBER: gl.constexpr, COUNT: gl.constexpr):
 
 @gluon.jit
 def place_of(number, sizes, NUMBER: gl.constexpr, BLOCK_N: gl.constexpr, CAUSAL: gl.constexpr):
-    """Batch, head and first of NUMBER queries; up to which tile of keys they see all, up to which some."""
+    """Return batch, head and first of NUMBER queries, and where their whole and all tiles of keys end."""
     _, heads, _, queries, keys, _, _, shift = sizes
     tiles = gl.cdiv(queries, NUMBER)
     tile, number = number % tiles, number // tiles
@@ -153,7 +155,7 @@ def copy(
     query, key, value, tiles_of, full, free, sizes,
     BLOCK_N: gl.constexpr, STAGES: gl.constexpr, GROUPS: gl.constexpr, CAUSAL: gl.constexpr,
 ):  # fmt: skip
-    """The warp that copies: the queries, and tiles of keys and of values, each once its buffer is free."""
+    """Copy queries and tiles of keys and values, each once its buffer is free; run by one warp."""
     of_queries, of_keys, of_values = tiles_of
     has_query, has_key, has_value = full
     query_is_free, key_is_free, value_is_free = free
@@ -193,7 +195,7 @@ def attend(
     GROUPS: gl.constexpr, TURNS: gl.constexpr, CAUSAL: gl.constexpr, RAGGED: gl.constexpr,
     WIDE: gl.constexpr,
 ):  # fmt: skip
-    """A group of warps, with 64 queries of each tile."""
+    """Compute attention of 64 queries of each tile; run by a group of four warps."""
     of_queries, of_keys, of_values = tiles_of
     has_query, has_key, has_value = full
     query_is_free, key_is_free, value_is_free = free
@@ -275,7 +277,7 @@ def attend(
         else:
             mbarrier.arrive(query_is_free.index(GROUP), count=1)
         around ^= 1
-        # A query that sees nothing has no weights, and 0 for its output.
+        # A query that sees no key has a total of 0, and its output is 0.
         share = gl.where(total == 0.0, 0.0, 1.0 / total)
         sums = sums * gl.convert_layout(share, gl.SliceLayout(1, O))[:, None]
         shown = gl.where(maximum == float("-inf"), 0.0, maximum) * factor
@@ -298,7 +300,7 @@ def attend(
 def softmax(
     scores, maximum, total, factor, rows, col, keys, shift, MASKED: gl.constexpr, CAUSAL: gl.constexpr
 ):
-    """Weights of a tile, the state of the online softmax after it, and what the sums before it shrink by."""
+    """Return the weights of a tile, the new state of the online softmax, and the factor of earlier sums."""
     if MASKED:
         is_seen = col < keys
         if CAUSAL:
@@ -312,7 +314,12 @@ def softmax(
 
 
 def described(tensors: Sequence[torch.Tensor], width: int, keys: int) -> tuple[TensorDescriptor, ...]:
-    """Descriptors of query, key and value: (batch, heads, rows, columns) each, of which `width` are moved."""
+    """Return descriptors of query, key and value, [batch, heads, rows, columns] each.
+
+    Args:
+        tensors: query, key and value.
+        width: columns of a block. keys: rows of a block of keys or values; a block of queries has `ROWS`.
+    """
 
     def one(tensor: torch.Tensor, rows: int) -> TensorDescriptor:
         dtype = gl.float16 if tensor.dtype == torch.float16 else gl.bfloat16

@@ -1,4 +1,4 @@
-"""The invoker of attention's forward pass: checks, the plan, then the steps of one kernel or the other."""
+"""Invoker of attention's forward pass: checks, the plan, then the steps of one of the two kernels."""
 
 from __future__ import annotations
 
@@ -47,19 +47,20 @@ from workbench.kernels.options import from_options
 from workbench.kernels.tile import scores
 from workbench.launch import Launch, Step
 
-# Of so many splits at most the merging is started while they run. (One query of 32 heads on 8, H200: of 2
-# splits that gains 0.4 to 1.4 us, of 16 it loses 0.2 to 0.7; between them nothing was measured.)
+# With at most so many splits, their merging is started while they run. (One query of 32 heads on 8, H200:
+# with 2 splits that gains 0.4 to 1.4 us, with 16 it loses 0.2 to 0.7; nothing between them was measured.)
 MOST_SPLITS_OVERLAPPED = 4
 
-# A program's tile where rows that no sequence covers are cleared.
+# Elements of a tile in the kernel that clears rows outside all sequences.
 ELEMENTS_CLEARED = 8192
 
-# Weights lie between 0 and 1; in fp8 they are stored times 2^BOOST, of which the largest is still a number.
+# Weights lie between 0 and 1. In fp8 they are stored times 2^BOOST, so that more of them are normal numbers;
+# the largest stays finite.
 BOOSTS = {torch.float8_e4m3fn: 8, torch.float8_e5m2: 15}
 
 
 class Operands(NamedTuple):
-    """What attention is computed of, and where its results go.
+    """Operands and results of attention.
 
     Attributes:
         query, key, value, output: (batch, heads, rows, columns) each.
@@ -94,19 +95,19 @@ def launch(
     and log-sum-exps written once.
 
     Args:
-        query: (batch, heads, queries, columns), of any strides and of a dtype in `SUPPORTED`.
+        query: (batch, heads, queries, columns), with any strides and a dtype in `SUPPORTED`.
         key: (batch, key heads, keys, columns); key heads divide heads, and neighbors share one.
         value: (batch, key heads, keys, columns of the output).
-        scoring: what is made of their products.
-        output: where the result goes, of any strides in which no two elements share memory.
-        log_sums: where the log-sum-exps go, contiguous; fp32, of fp64 in fp64.
-        visits: of the mask, the :func:`visits_launch` of this tile; None to find out once more.
-        precision: of fp32: "ieee" or "tf32", to which operands are cut, where cuBLAS rounds them.
+        scoring: the scale, window, mask, hooks, dropout and starts of sequences.
+        output: memory for the result, with any strides in which no two elements share memory.
+        log_sums: memory for the log-sum-exps, contiguous; fp32, or fp64 for fp64.
+        visits: the output of :func:`visits_launch` for the mask and this tile; None to compute it again.
+        precision: of fp32 products: "ieee" or "tf32", which truncates operands (cuBLAS rounds them).
         options: tile, splits, warps and the rest, see :class:`plan.Options`.
 
     Returns:
         a launch with the outputs (result, log-sum-exps of the scores, [batch, heads, queries]). Its work is
-        not known where there are a mask or starts.
+        unknown if there is a mask or there are starts.
 
     Raises:
         TensorMismatchError: tensors do not fit. UnknownNameError: `precision`. InvalidArgumentError,
@@ -140,7 +141,7 @@ def launch(
 def _results(
     query: torch.Tensor, value: torch.Tensor, output: torch.Tensor | None, log_sums: torch.Tensor | None
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Check where output and log-sum-exps go, or make memory for them."""
+    """Check the memory of output and log-sum-exps, or allocate it."""
     wanted, dtype = (*query.shape[:3], value.shape[3]), output_dtype(query.dtype)
     if output is None:
         output = query.new_empty(wanted, dtype=dtype)
@@ -187,7 +188,7 @@ def _portable_steps(
         )
         if plan.splits <= MOST_SPLITS_OVERLAPPED:
             steps = overlapped(*steps)
-    if starts is not None:  # at last, since splits are merged in all rows
+    if starts is not None:  # as the last step, since the merging of splits writes all rows
         steps = (*steps, clear_slack_step(starts.queries, (given.output,), given.log_sums))
     return tuple([each for each in (*before, *steps) if each.programs]), spaces
 
@@ -203,7 +204,7 @@ def _portable_step(
     """Return the step of the portable kernel.
 
     Args:
-        parts: of splits, the outputs and log-sum-exps, whose first dimension is that of splits.
+        parts: outputs and log-sum-exps of the splits, which are their first dimension; None without splits.
     """
     query, key, value, output, log_sums = given
     (heads, size), (key_heads, value_size) = query.shape[1::2], value.shape[1::2]
@@ -234,7 +235,7 @@ def _portable_step(
 
 
 def _sources(given: Operands, plan: Plan) -> tuple[Any, ...]:
-    """Return query, key and value, or descriptors of all three in blocks of a tile."""
+    """Return query, key and value, or descriptors in blocks of a tile if all three can have one."""
     query, key, value, _, _ = given
     if plan.descriptors:
         (block_m, block_n), size, value_size = plan.tile, query.shape[3], value.shape[3]
@@ -282,21 +283,22 @@ def visits_launch(
     *,
     of_keys: bool = False,
 ) -> Launch:
-    """Which tiles of keys each tile of queries sees, as a whole and in part, by its window and mask.
+    """List the tiles of keys that each tile of queries sees, whole or in part, by window and mask.
 
     Args:
         scoring: with a mask.
-        batch: sequences, where these lie one after another. queries, keys: those of the longest ones then.
+        batch: the number of sequences, if they are concatenated. queries, keys: those of the longest ones
+            then.
         tile: queries and keys of a tile.
         of_keys: list the tiles of queries that see each tile of keys instead.
 
     Returns:
-        a launch with one output, int32 [batch, heads, tiles, 2 + others], 1 for what the mask does not depend
-        on: how many others a tile sees as a whole, how many in part, and the numbers of the ones and then of
-        the others.
+        a launch with one output, int32 [batch, heads, tiles, 2 + others]; batch or heads are 1 if the mask
+        does not depend on them. For each tile it has the number of others that it sees whole, the number that
+        it sees in part, and the numbers of the former and then of the latter.
     """
     if scoring.mask is None:
-        raise InvalidArgumentError("scoring", "has no mask", "Without one nothing is to be found out.")
+        raise InvalidArgumentError("scoring", "has no mask", "Give a scoring with a mask.")
     block_m, block_n = check_tile(tile)
     ragged = scoring.starts is not None
     tiles, others = triton.cdiv(queries, block_m), triton.cdiv(keys, block_n)
@@ -320,18 +322,18 @@ def visits_launch(
 
 
 def visited(visits: torch.Tensor, batch: int, heads: int) -> tuple[Any, ...]:
-    """What kernels are given of a `visits_launch`."""
+    """Return the kernels' argument `visits` for the output of a `visits_launch`."""
     return (visits, *visits.expand(batch, heads, -1, -1).stride()[:3])
 
 
 def clear_slack_step(
     starts: torch.Tensor, targets: tuple[torch.Tensor, ...], log_sums: torch.Tensor | None = None
 ) -> Step:
-    """The kernel that writes the rows that no sequence covers: 0, and log-sum-exps of -inf.
+    """Return the step that clears rows outside all sequences: 0, and log-sum-exps of -inf.
 
     Args:
-        starts: of `Starts`, for what the rows are.
-        targets: (1, heads, rows, columns) each, of as many heads and rows.
+        starts: `queries` or `keys` of `Starts`, as the rows are.
+        targets: (1, heads, rows, columns) each, with the same heads and rows.
     """
     _, heads, rows, _ = targets[0].shape
     cols = tuple([max(16, triton.next_power_of_2(each.shape[3])) for each in targets])
@@ -354,7 +356,7 @@ def clear_slack_step(
 def merge_step(
     parts: torch.Tensor, part_sums: torch.Tensor, output: torch.Tensor, log_sums: torch.Tensor
 ) -> Step:
-    """The kernel that merges the outputs and log-sum-exps of splits, their first dimension."""
+    """Return the step that merges the outputs and log-sum-exps of splits, which are their first dimension."""
     splits, batch, heads, queries, value_size = parts.shape
     return Step(
         merge_kernel, (batch * heads * queries,),

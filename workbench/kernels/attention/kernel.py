@@ -1,17 +1,17 @@
 """Attention without its matrices in memory: a tile GEMM, the online softmax, another tile GEMM.
 
-output = softmax(scale * query @ key^T) @ value, for each head. A program has some queries of a head and goes
-over the keys, tile by tile: of each row's scores it keeps the state of the online softmax, and of the output
-a sum, which is rescaled as the maximum grows and divided by the total in the end. Scores and weights never
-reach memory, so what is moved is linear in the number of queries and keys.
+output = softmax(scale * query @ key^T) @ value, for each head. A program has a tile of queries of one head
+and loops over the keys, tile by tile. For each row of scores it keeps the state of the online softmax, and
+for each row of the output a sum, which is rescaled as the maximum grows and divided by the total at the end.
+Scores and weights never reach memory, so the bytes moved are linear in the number of queries and keys.
 
-Which keys a query sees is a window and, if need be, a mask. Tiles of which no query sees a key are not
-visited, and only those are masked of which some query does not see all. What else is done to scores is done
-by hooks (see `tile.scores`).
+A window and, optionally, a mask say which keys a query sees. Tiles in which no query sees a key are skipped,
+and a tile is masked only if some query does not see all of its keys. Hooks change scores in any other way
+(see `tile.scores`).
 
-Where there are few queries, as in decoding, the heads that share keys become rows of one tile, and programs
-share the keys of a head: each writes its output and log-sum-exps, which are a state of the online softmax
-too, and a second kernel merges them.
+If there are few queries, as in decoding, the heads that share keys become rows of one tile, and several
+programs share the keys of a head. Each of them writes its output and log-sum-exps, which are a state of the
+online softmax too, and a second kernel merges them.
 """
 
 # No `from __future__ import annotations`: Triton reads "fp64" below as the annotation's value, not its text.
@@ -24,28 +24,32 @@ from workbench.kernels.tile import gemm, overlap, reduce, scores, transfer
 
 @triton.jit(do_not_specialize=("queries", "keys"))  # or each length would be compiled for
 def attention_kernel(
-    # pointers: of [batch, heads, rows, columns] each; log-sum-exps, [batch, heads, queries]
+    # pointers, or tensor descriptors of the first three: [batch, heads, rows, columns] each; log-sum-exps,
+    # [batch, heads, queries]
     query, key, value, output, log_sums,
-    # sizes: heads of queries; how many of them have one key; queries, keys; columns of a key, of a value; of
-    # the heads that have one key, how many are in the rows of a tile
+    # sizes: heads of queries; heads of queries for each head of keys; queries, keys; columns of a key, of a
+    # value; how many of the heads that share keys are rows of one tile
     heads, group, queries, keys, size, value_size, packed,
-    # strides of batch, head, row and column, in elements; those of what is written begin with that of a split
+    # strides of batch, head, row and column, in elements; those of the results begin with that of a split
     query_strides, key_strides, value_strides, output_strides, sums_strides,
-    # what scores are multiplied by; the window; what each hook and the mask are given
+    # the factor of the products; the window; arguments of each hook and of the mask
     scale: "fp64", left, right, shift, extras, mask_extra,
-    # dropout; first queries and keys of the sequences that lie one after another; the tiles to visit
+    # dropout; first queries and keys of concatenated sequences (cu_seqlens); see `visits_of`
     seed: "i64", probability: "fp32", starts, visits,
-    # meta-parameters: a tile's queries and keys; columns in powers of two; see `scores.scored`; whether the
-    # window is aligned at its end; whether tiles can hang over queries, keys, columns of either; the type of
-    # the arithmetic; by how many programs the keys are shared; whether there are dropout, starts, visits;
-    # whether the merging of splits overlaps
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, WIDTHS: tl.constexpr, VALUE_WIDTHS: tl.constexpr,
-    RULES: tl.constexpr, FROM_END: tl.constexpr, CHECKS: tl.constexpr, TYPE: tl.constexpr,
-    PRECISION: tl.constexpr, BOOST: tl.constexpr, SPLITS: tl.constexpr, DROPS: tl.constexpr,
-    RAGGED: tl.constexpr, VISITS: tl.constexpr, DESCRIPTORS: tl.constexpr, SPECIALIZED: tl.constexpr,
-    WIDE: tl.constexpr, OVERLAP: tl.constexpr,
+    # meta-parameters
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,  # queries and keys of a tile
+    WIDTHS: tl.constexpr, VALUE_WIDTHS: tl.constexpr,  # columns of a key and of a value, in powers of two
+    RULES: tl.constexpr, FROM_END: tl.constexpr,  # `scores.Rules`; whether the window is aligned at its end
+    CHECKS: tl.constexpr,  # `plan.Checks`
+    TYPE: tl.constexpr, PRECISION: tl.constexpr,  # of the accumulators; of fp32 products
+    BOOST: tl.constexpr,  # weights are rounded to the dtype of the values after a multiplication by 2^BOOST
+    SPLITS: tl.constexpr,  # programs that share the keys of a head
+    DROPS: tl.constexpr, RAGGED: tl.constexpr, VISITS: tl.constexpr,  # are there dropout, starts, visits?
+    DESCRIPTORS: tl.constexpr,  # query, key and value are tensor descriptors
+    SPECIALIZED: tl.constexpr,  # the compiler gives some warps the loads and others the products
+    WIDE: tl.constexpr, OVERLAP: tl.constexpr,  # offsets need 64 bits; the merging of splits overlaps
 ):  # fmt: skip
-    """One tile of queries of one head, or of one query of several heads that share their keys."""
+    """Attention of one tile of queries: of one head, or of `packed` heads that share their keys."""
     overlap.begin(OVERLAP)
     tiles = tl.cdiv(queries * packed, BLOCK_M)
     number = tl.program_id(0)
@@ -96,7 +100,7 @@ def attention_kernel(
     bounds = scores.part_of(bounds, split, SPLITS)
     place = (sequence, head_of, query_of, sequence * heads + head_of)
     rules = (keys, scale, (left, right, shift), extras, mask_extra, seed, probability)
-    # Tiles of which all is seen need no mask. Those before and behind do.
+    # Whole tiles, in which every query sees every key, need no mask. Those before and after them do.
     for phase in tl.static_range(3):
         if (
             phase == 1 or (phase == 0 and RULES.ends_left and not VISITS)
@@ -114,7 +118,7 @@ def attention_kernel(
                     PRECISION, BOOST, DROPS, DESCRIPTORS,
                 )  # fmt: skip
     maximum, total = state
-    # A query that sees nothing has no weights, and 0 for its output.
+    # A query that sees no key has a total of 0, and its output is 0.
     share = tl.where(total == 0.0, 0.0, 1.0 / total)
     if DROPS:
         share *= 1 / (1 - probability)
@@ -136,19 +140,21 @@ def attention_kernel(
 
 @triton.jit
 def attend(
-    # the softmax's state and the weighted sums of values; the tile of queries; operands of keys and values;
-    # the first key; (batch, heads, queries, head among all); what `scores.scored` is given, and dropout
+    # state of the online softmax and weighted sums of values; the tile of queries; operands of keys and
+    # values; the tile's first key; (batch, heads, queries, heads numbered over all batches); arguments of
+    # `scores.scored` and of dropout
     state, sums, held, key, value, start, place, rules,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, WIDTHS: tl.constexpr, VALUE_WIDTHS: tl.constexpr,
     RULES: tl.constexpr, MASKED: tl.constexpr, CHECKS: tl.constexpr, TYPE: tl.constexpr,
     PRECISION: tl.constexpr, BOOST: tl.constexpr, DROPS: tl.constexpr, DESCRIPTORS: tl.constexpr,
 ):  # fmt: skip
-    """State and sums once a tile of keys was seen too."""
+    """Return state and sums after one more tile of keys."""
     batch, head, row, number = place
     keys, scale, window, extras, mask_extra, seed, probability = rules
     tiles = gemm.load_parts(key, start, BLOCK_N, WIDTHS, MASKED and CHECKS.keys, CHECKS.size, DESCRIPTORS)
-    # In shared memory, rows of fewer than 128 bytes have a layout of their own. Values of another layout than
-    # keys are loaded while the keys are needed, so as not to take their place: see `gemm.multiply`.
+    # In shared memory, rows of fewer than 128 bytes have another layout. If values and keys have different
+    # layouts, values are loaded while the keys are still needed, or they would get the keys' memory: see
+    # `gemm.multiply`.
     BYTES: tl.constexpr = tiles[0].dtype.primitive_bitwidth // 8
     LAST: tl.constexpr = min(WIDTHS[len(WIDTHS) - 1], VALUE_WIDTHS[len(VALUE_WIDTHS) - 1])
     IS_EARLY: tl.constexpr = LAST * BYTES < 128 and WIDTHS != VALUE_WIDTHS
@@ -180,18 +186,19 @@ def attend(
 
 @triton.jit
 def extent(starts, number):
-    """Where a sequence begins, and how long it is."""
+    """Return the first row of a sequence, and its length."""
     first = tl.load(starts + number)
     return first, tl.load(starts + number + 1) - first
 
 
 @triton.jit
 def visits_of(visits, batch, head, tile):
-    """The bounds of a tile's visits, as of `scores.tiles_of_window`, and where their numbers are listed.
+    """Return the bounds of a tile's visits, as `scores.tiles_of_window` does, and the pointer of their list.
 
     Args:
-        visits: (numbers [batch, heads, tiles, 2 + others]: of each tile how many others it sees as a whole,
-            how many in part, and which, in this order; strides of batch, head and tile).
+        visits: (pointer; strides of batch, head and tile) of int32 [batch, heads, tiles, 2 + others]: for
+            each tile the number of tiles that it sees whole, the number that it sees in part, and the numbers
+            of the former and then of the latter.
     """
     row = visits[0] + batch * visits[1] + head * visits[2] + tile * visits[3]
     whole = tl.load(row)
@@ -200,7 +207,7 @@ def visits_of(visits, batch, head, tile):
 
 @triton.jit
 def load_rows(pointer, places, stride, valid, size, WIDTHS: tl.constexpr):
-    """Rows that begin at `places`, in parts of WIDTHS columns; 0 where not `valid`. Both [rows, 1]."""
+    """Load rows that begin at `places`, in parts of WIDTHS columns; 0 where not `valid` (both [rows, 1])."""
     parts = ()
     col = 0
     for i in tl.static_range(len(WIDTHS)):
@@ -214,13 +221,13 @@ def load_rows(pointer, places, stride, valid, size, WIDTHS: tl.constexpr):
 def visits_kernel(
     # int32 [batch, heads, tiles, 2 + others], see `visits_of`; its strides; sizes
     visits, strides, heads, tiles, queries, keys,
-    # the window; what the mask is given; first queries and keys of sequences
+    # the window; the mask's argument; first queries and keys of sequences
     left, right, shift, mask_extra, starts,
-    # meta-parameters: a tile's queries and keys; as of `attention_kernel`; whether keys stay and queries pass
+    # meta-parameters: as in `attention_kernel`; whether to list tiles of queries for each tile of keys
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, RULES: tl.constexpr, FROM_END: tl.constexpr,
     RAGGED: tl.constexpr, OF_KEYS: tl.constexpr,
 ):  # fmt: skip
-    """Which tiles of keys one tile of queries sees; or which tiles of queries see one of keys."""
+    """List the tiles of keys that one tile of queries sees; or the tiles of queries that see one of keys."""
     number = tl.program_id(0)
     tile, number = number % tiles, number // tiles
     head, batch = number % heads, number // heads
@@ -235,17 +242,17 @@ def visits_kernel(
         bounds = scores.tiles_of_window(
             first, last, queries, right, left, -shift, BLOCK_M, RULES.ends_right, RULES.ends_left
         )  # fmt: skip
-        is_one = first < keys
+        is_tile = first < keys
     else:
         first, last = tile * BLOCK_M, min(tile * BLOCK_M + BLOCK_M, queries) - 1
         bounds = scores.tiles_of_window(
             first, last, keys, left, right, shift, BLOCK_N, RULES.ends_left, RULES.ends_right
         )
-        is_one = first < queries
+        is_tile = first < queries
     row = visits + batch * strides[0] + head * strides[1] + tile * strides[2]
     found = 0
-    for part in tl.static_range(2):  # those of which all is seen, then those of which some is
-        for other in range(bounds[0], tl.where(is_one, bounds[3], bounds[0])):
+    for part in tl.static_range(2):  # tiles that are seen whole, then tiles that are seen in part
+        for other in range(bounds[0], tl.where(is_tile, bounds[3], bounds[0])):
             query_tile, key_tile = tile, other
             if OF_KEYS:
                 query_tile, key_tile = other, tile
@@ -254,22 +261,22 @@ def visits_kernel(
             seen = scores.sees(query, key, keys, left, right, shift, RULES.ends_left, RULES.ends_right)
             seen = seen & scores.of_mask(batch, head, query, key, mask_extra, MASK[0])
             seen = seen & (query < queries)
-            # What hangs over of the tile that stays has no say.
+            # Rows of this program's tile beyond the end do not count.
             if OF_KEYS:
                 beyond = key >= keys
             else:
                 beyond = query >= queries
             some = tl.max(tl.max(seen.to(tl.int32), 1), 0)
             whole = tl.min(tl.min((seen | beyond).to(tl.int32), 1), 0)
-            is_it = whole == 1
+            is_listed = whole == 1
             if part == 1:
-                is_it = (some == 1) & (whole == 0)
-            tl.store(row + 2 + found, other, mask=is_it)
-            found += is_it.to(tl.int32)
+                is_listed = (some == 1) & (whole == 0)
+            tl.store(row + 2 + found, other, mask=is_listed)
+            found += is_listed.to(tl.int32)
         if part == 0:
-            whole_ones = found
-    tl.store(row, whole_ones)
-    tl.store(row + 1, found - whole_ones)
+            whole_tiles = found
+    tl.store(row, whole_tiles)
+    tl.store(row + 1, found - whole_tiles)
 
 
 @triton.jit
@@ -278,9 +285,9 @@ def merge_kernel(
     part_strides, part_sums_strides, output_strides, sums_strides,
     SPLITS: tl.constexpr, COLS: tl.constexpr, WIDE: tl.constexpr, OVERLAP: tl.constexpr,
 ):  # fmt: skip
-    """One row of the output from those of each split.
+    """Merge one row of the output from the splits.
 
-    A log-sum-exp is a state of the online softmax, whose total is 1.
+    A log-sum-exp is a state of the online softmax with a total of 1.
     """
     overlap.begin(OVERLAP)
     number = tl.program_id(0)
@@ -310,15 +317,15 @@ def merge_kernel(
 
 @triton.jit(do_not_specialize=("rows",))
 def clear_slack_kernel(
-    # of [1, heads, rows, columns] each: pointers, columns, strides of head, row and column; log-sum-exps,
+    # tensors [1, heads, rows, columns]: pointers, columns, strides of head, row and column; log-sum-exps,
     # [1, heads, rows], and their stride of a head
     targets, columns, strides, log_sums, sums_stride,
-    # where sequences begin, int32 [sequences + 1]; sizes
+    # first rows of the sequences and the end of the last one, int32 [sequences + 1]; sizes
     starts, sequences, rows,
     # meta-parameters: a tile's rows, and its columns for each target; whether there are log-sum-exps
     ROWS: tl.constexpr, COLS: tl.constexpr, HAS_SUMS: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """Store 0 in rows before the first sequence and behind the last, and -inf for their log-sum-exps."""
+    """Store 0 in rows before the first sequence and after the last, and -inf as their log-sum-exps."""
     tiles = tl.cdiv(rows, ROWS)
     number = tl.program_id(0)
     tile, head = number % tiles, number // tiles

@@ -1,4 +1,4 @@
-"""What of attention is decided before anything is launched: support, tiles, splits, work."""
+"""Plan of attention's forward pass: which tensors are supported, tiles, splits and work."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from workbench.launch import Work
 
 SUPPORTED = (torch.float16, torch.bfloat16, torch.float32, torch.float64, *FP8)
 
-# The columns of a head, in parts of powers of two.
+# The numbers of columns of a head, each in parts that are powers of two.
 PARTS = ((16,), (32,), (64,), (128,), (128, 64), (256,))
 
 MOST_COLUMNS = 256
 
-# Queries of all heads that share keys become rows of one tile where there are no more of them.
+# If the heads that share keys have no more queries than this in all, the queries become rows of one tile.
 MOST_PACKED_ROWS = 64
 MOST_SPLITS = 64
 
 
 class Tiling(NamedTuple):
-    """How a kernel goes over its tiles.
+    """Tile, warps and stages of a kernel.
 
     Attributes:
         tile: queries and keys, powers of two of 16 or more.
-        descriptors: load by tensor descriptors (on Hopper, TMA), where :func:`described` has them, and none
-            where sequences lie one after another: forward all tensors, backward those that have one.
+        descriptors: load by tensor descriptors (on Hopper, TMA) where :func:`described` makes them: forward
+            if all tensors have one, backward each tensor that has one; never if sequences are concatenated.
     """
 
     tile: tuple[int, int]
@@ -46,16 +46,16 @@ class Tiling(NamedTuple):
 
 
 class Options(TypedDict, total=False):
-    """How the forward pass works: keyword arguments of `attention.launch`.
+    """Configuration of the forward pass: keyword arguments of `attention.launch`.
 
     Attributes:
-        descriptors: load by tensor descriptors (on Hopper, TMA), where :func:`described` has them and rows
-            are those of one head.
+        descriptors: load by tensor descriptors (on Hopper, TMA), if :func:`described` makes them and a tile
+            has rows of one head.
         specialized: let the compiler give some warps the loads and others the products, where it can.
-        hopper: run the kernel for Hopper, in this way; it takes what :func:`why_not_hopper` has no word
-            against, and none of the other options.
+        hopper: run the kernel for Hopper with this configuration. It takes the tensors for which
+            :func:`why_not_hopper` is empty, and none of the other options.
         tile: queries and keys of a tile, powers of two of 16 or more. None: see :func:`default_tile`.
-        splits: how many programs share the keys of a head. None: see :func:`default_splits`.
+        splits: the number of programs that share the keys of a head. None: see :func:`default_splits`.
         num_warps, num_stages: None for those of :func:`default_tile`.
     """
 
@@ -70,7 +70,7 @@ class Options(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Configuration:
-    """A choice of all :class:`Options`, which says what they mean."""
+    """Values of all :class:`Options`, which explains them."""
 
     descriptors: bool = False
     specialized: bool = False
@@ -83,17 +83,17 @@ class Configuration:
 
 @dataclass(frozen=True)
 class Plan:
-    """How the portable kernel works on a problem.
+    """Plan of the portable kernel for a problem.
 
     Attributes:
-        extents: sequences, and the lengths of the longest ones.
+        extents: the number of sequences, and the lengths of the longest ones.
         tile: queries and keys of a tile.
-        packed: of the heads that share keys, how many are in the rows of a tile.
-        splits: how many programs share the keys of a head.
-        programs: of one split.
+        packed: how many of the heads that share keys are rows of one tile.
+        splits: the number of programs that share the keys of a head.
+        programs: the number of programs of one split.
         num_warps, num_stages: of a program.
-        descriptors: load by tensor descriptors, where there can be some.
-        specialized: give some warps the loads.
+        descriptors: whether to load by tensor descriptors, if all tensors can have one.
+        specialized: whether the compiler gives some warps the loads.
     """
 
     extents: Extents
@@ -108,11 +108,11 @@ class Plan:
 
 
 class Checks(NamedTuple):
-    """Which bounds a tile can exceed, and loads and stores therefore check.
+    """Bounds that a tile can exceed, so that its loads are masked.
 
     Attributes:
-        queries, keys: the last tile of queries, or of keys, can reach beyond the last row.
-        size, value_size: the parts of a key's columns, or of a value's, can be wider than these.
+        queries, keys: a tile of queries, or of keys, can reach beyond the last one.
+        size, value_size: the parts of a head's columns are wider than a key, or than a value.
     """
 
     queries: bool
@@ -124,7 +124,7 @@ class Checks(NamedTuple):
 def plan_of(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scoring: Scoring, config: Configuration
 ) -> Plan:
-    """Return how the portable kernel works on these, with the defaults in the place of what is left open."""
+    """Return the plan of the portable kernel, with defaults for the options that are None."""
     heads, key_heads = query.shape[1], key.shape[1]
     *default, warps, stages = default_tile(query.dtype, max(query.shape[3], value.shape[3]))
     block_m, block_n = default if config.tile is None else check_tile(config.tile)
@@ -147,11 +147,11 @@ def plan_of(
 def shared_meta(
     scoring: Scoring, size: int, value_size: int, tile: tuple[int, int], rows: int, keys: int
 ) -> dict[str, Any]:
-    """Return the meta-parameters of tiles and scores, which kernels of both directions have.
+    """Return the meta-parameters of tiles and scores, which the forward and backward kernels share.
 
     Args:
         size, value_size: columns of a key and of a value.
-        rows: of a sequence, which tiles of queries go over. keys: of a sequence.
+        rows: rows of a sequence that are divided into tiles of queries. keys: keys of a sequence.
     """
     block_m, block_n = tile
     widths, value_widths = parts_of(size), parts_of(value_size)
@@ -170,7 +170,7 @@ def shared_meta(
 def is_supported(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scoring: Scoring = PLAIN
 ) -> str:
-    """Why the template cannot take these, in words; empty when it can."""
+    """Return why the template cannot take these tensors; empty if it can."""
     for name, tensor in (("query", query), ("key", key), ("value", value)):
         if not isinstance(tensor, torch.Tensor):
             return f"{name} is a {type(tensor).__name__}, not a tensor"
@@ -191,17 +191,17 @@ def is_supported(
     if max(size, value.shape[3]) > MOST_COLUMNS:
         return f"heads have {max(size, value.shape[3])} columns, more than {MOST_COLUMNS}"
     if scoring.starts is not None and batch != 1:
-        return f"with starts, sequences lie one after another in a batch of 1, not of {batch}"
+        return f"with starts, sequences are concatenated in a batch of 1, not of {batch}"
     return "" if scoring.starts is None else _fault_of_starts(scoring.starts, query.device)
 
 
 def _fault_of_starts(starts: Starts, device: torch.device) -> str:
-    """What is wrong with them, as far as it is known without waiting for the device; empty if nothing."""
+    """Return what is wrong with `starts`, as far as the host knows without the device; empty if nothing."""
     for name, tensor in (("queries", starts.queries), ("keys", starts.keys)):
         if not isinstance(tensor, torch.Tensor) or tensor.dtype != torch.int32 or tensor.device != device:
-            return f"starts.{name} is no int32 tensor on {device}"
+            return f"starts.{name} is not an int32 tensor on {device}"
         if tensor.dim() != 1 or not tensor.numel() or not tensor.is_contiguous():
-            return f"starts.{name} is {tuple(tensor.shape)}, not one row of numbers"
+            return f"starts.{name} is {tuple(tensor.shape)}, not contiguous in one dimension"
     for name, most in (("queries", starts.most_queries), ("keys", starts.most_keys)):
         if not isinstance(most, int) or most < 0:
             return f"starts.most_{name} is {most!r}, not a length"
@@ -213,16 +213,16 @@ def _fault_of_starts(starts: Starts, device: torch.device) -> str:
 def why_not_hopper(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scoring: Scoring = PLAIN
 ) -> str:
-    """Why the kernel for Hopper cannot take these, which the portable one takes; empty when it can."""
+    """Return why the kernel for Hopper cannot take tensors that the portable one can; empty if it can."""
     size, value_size = query.shape[3], value.shape[3]
     if query.dtype not in (torch.float16, torch.bfloat16):
-        return f"it takes fp16 and bf16, not {query.dtype}"
+        return f"the kernel takes fp16 and bf16, not {query.dtype}"
     if scoring.hooks or scoring.mask or scoring.dropout or scoring.starts:
-        return "it knows no hooks, masks, dropout or starts"
+        return "the kernel has no hooks, masks, dropout or starts"
     if scoring.window.left is not None or scoring.factor(size) <= 0:
-        return "it knows no windows with an end on the left, and no scale that is not positive"
+        return "the kernel has no windows that end on the left, and takes positive scales only"
     if parts_of(size) not in ((64,), (128,), (256,)) or parts_of(size) != parts_of(value_size):
-        return f"it knows no heads of {size} and {value_size} columns"
+        return f"the kernel has no heads of {size} and {value_size} columns"
     tensors = {"query": query, "key": key, "value": value}
     for name, tensor in tensors.items():
         if described(tensor, 64, parts_of(size)) is None:
@@ -231,14 +231,14 @@ def why_not_hopper(
 
 
 def described(tensor: torch.Tensor, rows: int, widths: tuple[int, ...]) -> TensorDescriptor | None:
-    """A descriptor in blocks of so many rows and all columns; None where the hardware takes none.
+    """Return a descriptor in blocks of `rows` rows and all columns; None if the hardware cannot have one.
 
-    It takes tensors that have elements, whose columns lie one after another, and whose other steps, and whose
-    first element, lie at multiples of 16 bytes.
+    It can if the tensor has elements, its columns are contiguous, and its address and its other strides are
+    multiples of 16 bytes.
 
     Args:
         tensor: (batch, heads, rows, columns).
-        widths: the parts that its columns fall into; a block has one.
+        widths: the parts of its columns, of which a block has one: with several there is no descriptor.
     """
     *outer, inner = tensor.stride()
     is_aligned = all(step > 0 and step * tensor.element_size() % ACCESS_BYTES == 0 for step in outer)
@@ -254,9 +254,10 @@ def work_of(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, output: torch.Tensor,
     log_sums: torch.Tensor, scoring: Scoring, products: int = 2,
 ) -> Work | None:  # fmt: skip
-    """FLOPs and least bytes; None where only the device knows how many pairs there are.
+    """Return FLOPs and least bytes; None if only the device knows how many pairs there are.
 
-    Of two products, forward, tensors are moved once; of five, backward, but for the log-sum-exps twice.
+    With two products (forward) each tensor is moved once; with five (backward) twice, except the
+    log-sum-exps.
     """
     if scoring.mask is not None or scoring.starts is not None:
         return None
@@ -271,18 +272,18 @@ def work_of(
 
 
 def output_dtype(dtype: torch.dtype) -> torch.dtype:
-    """That of the output: of fp8 bf16, else the same."""
+    """Return the dtype of the output: bf16 for fp8, else the same."""
     return torch.bfloat16 if dtype in FP8 else dtype
 
 
 def is_wide(*tensors: torch.Tensor) -> bool:
-    """Whether offsets of one need 64 bits."""
+    """Return whether the offsets of a tensor need 64 bits."""
     reaches = [sum((n - 1) * abs(s) for n, s in zip(t.shape, t.stride(), strict=True)) for t in tensors]
     return max(reaches) > MOST_OFFSETS_IN_32_BITS
 
 
 def check_tile(tile: tuple[int, int]) -> tuple[int, int]:
-    """`tile`, if it has a number of queries and of keys that products take."""
+    """Return `tile`; raise unless it has a number of queries and one of keys that products take."""
     sides = check_each("tile", tile, int, "Give queries and keys, such as (128, 64).")
     if len(sides) != 2 or any(side < 16 or side & (side - 1) for side in sides):
         raise InvalidArgumentError("tile", f"got {tuple(tile)}", "Give two powers of two, 16 or more.")
@@ -290,23 +291,23 @@ def check_tile(tile: tuple[int, int]) -> tuple[int, int]:
 
 
 def parts_of(columns: int) -> tuple[int, ...]:
-    """Columns in powers of two that products take, as few as have room for so many, of `MOST_COLUMNS`."""
+    """Return the first of `PARTS` with room for so many columns, at most `MOST_COLUMNS`."""
     return next(parts for parts in PARTS if sum(parts) >= columns)
 
 
 def default_tile(dtype: torch.dtype, size: int) -> tuple[int, int, int, int]:
-    """Queries, keys, warps and stages, that any GPU has room for. What is fast: `instances.attention`."""
+    """Return queries, keys, warps and stages that fit any GPU; fast ones are in `instances.attention`."""
     if dtype in (torch.float32, torch.float64):
         return (64, 32, 4, 2) if size <= 128 else (32, 32, 4, 2)
     return (64, 64, 4, 2) if size <= 128 else (64, 32, 4, 2)
 
 
 def default_splits(programs: int, tiles: int) -> int:
-    """How many programs share the keys of a head: two for each unit, if they have work."""
+    """Return how many programs share the keys of a head: two programs for each unit, if they have work."""
     units = planned().compute_units if planned().is_gpu else 1
     return max(1, min(2 * units // max(programs, 1), tiles // 2, MOST_SPLITS))
 
 
 def sum_dtypes(dtype: torch.dtype) -> tuple[Any, torch.dtype]:
-    """Return the type in which products of such numbers are added up, as Triton's and as torch's."""
+    """Return the dtype in which products are accumulated: Triton's and torch's."""
     return ACCUMULATORS.get(dtype, (tl.float32, torch.float32))

@@ -1,4 +1,4 @@
-"""What attention makes of scores, as data: scale, window, mask, hooks, dropout, starts of sequences."""
+"""The rules for scores as data: scale, window, mask, hooks, dropout, starts of sequences."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from workbench.errors import (
 )
 from workbench.kernels.tile.scores import Rules
 
-# How far windows reach and are shifted: numbers of keys are in 32 bits.
+# Limit of a window's reach and shift: numbers of keys are computed in 32 bits.
 MOST_REACH = 2**29
 
 
 class Window(NamedTuple):
-    """Which keys a query sees: those from query + shift - left to query + shift + right.
+    """The keys that a query sees: from query + shift - left to query + shift + right.
 
     Attributes:
-        left, right: from 0 to `MOST_REACH`; None where the window does not end on that side.
-        shift: of the diagonal; 0 aligns the first query with the first key. No more than `MOST_REACH` either
-            way.
+        left, right: from 0 to `MOST_REACH`; None if the window does not end on that side.
+        shift: of the diagonal, from -`MOST_REACH` to `MOST_REACH`; 0 aligns the first query with the first
+            key.
         from_end: align the last query with the last key instead, and shift from there.
     """
 
@@ -40,7 +40,7 @@ class Window(NamedTuple):
     from_end: bool = False
 
     def pairs(self, queries: int, keys: int) -> int:
-        """How many pairs of a query and a key that it sees there are."""
+        """Return the number of pairs of a query and a key that it sees."""
         if self.left is None and self.right is None:
             return queries * keys
         shift = self.shift + (keys - queries if self.from_end else 0)
@@ -55,14 +55,14 @@ CAUSAL = Window(right=0)
 
 
 class Hook(NamedTuple):
-    """What is done to scores, a function of the learner; see `tile.scores`.
+    """A jit function of the user that changes scores; see `tile.scores`.
 
     Attributes:
         function: `(scores, batch, head, query, key, extra) -> scores`.
-        extra: what it is given as its last argument: tensors and numbers.
-        gradient: `(gradient, scores, batch, head, query, key, extra) -> gradient`; None where there is none.
-        once: a gradient that is called once for each pair that is visited, so that it may write what it is
-            given; `gradient`, which is then called for each pair too, may not.
+        extra: its last argument: tensors and numbers.
+        gradient: `(gradient, scores, batch, head, query, key, extra) -> gradient`; None if there is none.
+        once: a gradient that is called exactly once for each visited pair, so that it may write to memory.
+            Then `gradient` is called for each pair too, and must not write.
     """
 
     function: Any
@@ -72,12 +72,12 @@ class Hook(NamedTuple):
 
 
 class Mask(NamedTuple):
-    """Which keys a query sees, besides the window: a function of the learner.
+    """A jit function of the user that hides keys from queries, besides the window.
 
     Attributes:
-        function: `(batch, head, query, key, extra) -> bool`.
-        extra: as of a :class:`Hook`.
-        of_batch, of_head: whether it depends on these; what does not is found out once for all.
+        function: `(batch, head, query, key, extra) -> whether the query sees the key`.
+        extra: as in :class:`Hook`.
+        of_batch, of_head: whether it depends on batch and head; if not, it is evaluated once for all of them.
     """
 
     function: Any
@@ -87,11 +87,11 @@ class Mask(NamedTuple):
 
 
 class Dropout(NamedTuple):
-    """Weights that are set to 0, at random; the others are divided by 1 - probability.
+    """Random zeros among the weights; the other weights are divided by 1 - probability.
 
     Attributes:
-        probability: of 0 or more, below 1.
-        seed: of 63 bits; the same one drops the same weights, whatever the tiles.
+        probability: of a zero; 0 or more, below 1.
+        seed: 63 bits; the same seed drops the same weights, whatever the tiles.
     """
 
     probability: float
@@ -99,12 +99,13 @@ class Dropout(NamedTuple):
 
 
 class Starts(NamedTuple):
-    """Sequences of various lengths, one after another in tensors of one batch.
+    """Starts of sequences of various lengths that are concatenated in tensors with a batch of 1.
 
     Attributes:
-        queries, keys: int32 [sequences + 1]: where each begins, and where the last one ends. Rows before the
-            first sequence and behind the last belong to none: their output and their gradients are 0.
-        most_queries, most_keys: the longest ones' lengths.
+        queries, keys: int32 [sequences + 1] (cu_seqlens): the first row of each sequence, and the end of the
+            last. Rows before the first sequence and after the last belong to none: their output and their
+            gradients are 0.
+        most_queries, most_keys: the lengths of the longest sequences.
     """
 
     queries: torch.Tensor
@@ -114,11 +115,11 @@ class Starts(NamedTuple):
 
 
 class Extents(NamedTuple):
-    """Sequences of a problem, and the lengths of the longest ones.
+    """The number of sequences of a problem, and the lengths of the longest ones.
 
     Attributes:
-        sequences: as many as the batch has; or as lie one after another.
-        queries, keys: of the longest.
+        sequences: the size of the batch, or the number of concatenated sequences.
+        queries, keys: of the longest sequences.
     """
 
     sequences: int
@@ -127,13 +128,13 @@ class Extents(NamedTuple):
 
 
 class Arguments(NamedTuple):
-    """Arguments of the kernels that say what is made of scores, in their order.
+    """The kernels' arguments for scores, in the kernels' order.
 
     Attributes:
-        scale: what products are multiplied by.
-        left, right, shift: of the window, 0 for an end that there is not.
-        extras: what each hook is given.
-        mask_extra: what the mask is given.
+        scale: the factor of the products.
+        left, right, shift: of the window; 0 for a side on which it does not end.
+        extras: the argument `extra` of each hook.
+        mask_extra: that of the mask.
         seed, probability: of dropout.
         starts: first queries and first keys of sequences, or nothing.
     """
@@ -151,14 +152,14 @@ class Arguments(NamedTuple):
 
 @dataclass(frozen=True)
 class Scoring:
-    """What is made of queries and keys, forward and backward.
+    """The rules by which scores and weights are made of queries and keys, forward and backward.
 
     Attributes:
-        scale: what products are multiplied by; None for 1 / sqrt(columns).
-        window: which keys a query sees. mask: which of these.
-        hooks: what is done to the scaled scores, in order, before they are masked.
+        scale: the factor of the products; None for 1 / sqrt(columns).
+        window: the keys that a query sees. mask: hides some of them; or None.
+        hooks: functions that change the scaled scores, in order, before they are masked.
         dropout: of weights; or None.
-        starts: where sequences begin that lie one after another; or None.
+        starts: of concatenated sequences; or None.
     """
 
     scale: float | None = None
@@ -212,23 +213,23 @@ class Scoring:
         return tuple(_tensors_in(self._held()))
 
     def with_tensors(self, tensors: Sequence[torch.Tensor]) -> Scoring:
-        """The same scoring with others in the places of :attr:`tensors`."""
+        """Return the same scoring with other tensors in the places of :attr:`tensors`."""
         hooks, mask, starts = _replaced(self._held(), iter(tensors))
         return replace(self, hooks=hooks, mask=mask, starts=starts)
 
     def _held(self) -> tuple[Any, ...]:
-        """What may hold tensors."""
+        """Return the attributes that may hold tensors."""
         return self.hooks, self.mask, self.starts
 
     def factor(self, columns: int) -> float:
-        """What products are multiplied by."""
+        """Return the factor of the products."""
         if self.scale is not None:
             return float(self.scale)
         return 1 / math.sqrt(columns) if columns else 1.0
 
     def rules(self, columns: int) -> Rules:
         """Return the constants of `tile.scores.scored`, for heads of so many columns."""
-        # What fp32 has no number for would be 0 there, and NaN times the -inf of what is masked.
+        # A scale that fp32 cannot hold would become 0, and 0 times the -inf of a masked score is NaN.
         is_later = not self.hooks and self.factor(columns) >= torch.finfo(torch.float32).tiny
         mask = () if self.mask is None else (self.mask.function,)
         hooks = tuple([hook.function for hook in self.hooks])
@@ -256,7 +257,7 @@ PLAIN = Scoring()
 
 
 def _tensors_in(value: object) -> Iterator[torch.Tensor]:
-    """All tensors in tuples of tuples, in order."""
+    """Yield all tensors in nested tuples, in order."""
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, tuple):
@@ -265,7 +266,7 @@ def _tensors_in(value: object) -> Iterator[torch.Tensor]:
 
 
 def _replaced(value: Any, tensors: Iterator[torch.Tensor]) -> Any:
-    """The same tuples with the next of `tensors` in the place of each tensor."""
+    """Return the same nested tuples with each tensor replaced by the next of `tensors`."""
     if isinstance(value, torch.Tensor):
         return next(tensors)
     if isinstance(value, tuple):

@@ -1,4 +1,4 @@
-"""Attention, state by state: one program goes over its tiles of keys, and writes down what it then has."""
+"""Attention state by state: one program loops over its tiles of keys and records its state after each."""
 
 import torch
 import triton
@@ -10,7 +10,7 @@ from workbench.kernels.attention.tiles import check_head, step_of
 from workbench.kernels.tile import gemm, reduce, scores
 from workbench.launch import Launch, Step
 
-# What the kernel shares with `attention.attention_kernel`.
+# Arguments that the kernel shares with `attention.attention_kernel`.
 _SIZES = ("group", "queries", "keys", "size", "value_size")
 _RULES = ("scale", "left", "right", "shift", "extras", "mask_extra", "seed", "probability", "visits")
 _META = (
@@ -21,29 +21,28 @@ _META = (
 
 @triton.jit
 def attention_states_kernel(
-    # pointers: of [batch, heads, rows, columns] each
+    # pointers: [batch, heads, rows, columns] each
     query, key, value,
     # pointers, an entry each visit: the tile's number and whether it is masked, [visits, 2]; scaled scores
     # and their weights, [visits, BLOCK_M, BLOCK_N]
     numbers, all_scores, all_weights,
-    # pointers, as these: what earlier sums are multiplied by, the maximum of the scaled scores, the total,
-    # and the total of weights that were never multiplied again, [4, visits, BLOCK_M]
+    # pointer, likewise: the factor of earlier sums, the maximum of the scaled scores, the total, and the
+    # total without any rescaling, [4, visits, BLOCK_M]
     all_states,
-    # pointers, likewise: the sums of values, and those of which nothing was multiplied again,
-    # [2, visits, BLOCK_M, value_size]
+    # pointer, likewise: the sums of values, and those without any rescaling, [2, visits, BLOCK_M, value_size]
     all_sums,
-    # sizes, as of `attention.attention_kernel`; visits at most; which tile of queries, of which head
+    # sizes, as in `attention.attention_kernel`; visits at most; the tile of queries, its batch and head
     group, queries, keys, size, value_size, most, tile, batch, head,
     # strides of batch, head, row and column
     query_strides, key_strides, value_strides,
-    # as of `attention.attention_kernel`
+    # as in `attention.attention_kernel`
     scale: "fp64", left, right, shift, extras, mask_extra, seed: "i64", probability: "fp32", visits,
     # meta-parameters, as there
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, WIDTHS: tl.constexpr, VALUE_WIDTHS: tl.constexpr,
     RULES: tl.constexpr, FROM_END: tl.constexpr, CHECKS: tl.constexpr, TYPE: tl.constexpr,
     PRECISION: tl.constexpr, VISITS: tl.constexpr,
 ):  # fmt: skip
-    """One program: that of one tile of queries. State and sums are those of `attention.attend`."""
+    """Run the program of one tile of queries; `attention.attend` makes its state and sums."""
     row = tile * BLOCK_M
     if FROM_END:
         shift += keys - queries
@@ -79,7 +78,7 @@ def attention_states_kernel(
                 number = tl.load(listed + visit)
             start = number * BLOCK_N
             MASKED: tl.constexpr = phase != 1 or (len(RULES.mask) > 0 and not VISITS)
-            # What `attend` has on its way, by the tile operators that it calls.
+            # Intermediate results of `attend`, by the tile operators that it calls.
             tiles = gemm.load_parts(k, start, BLOCK_N, WIDTHS, MASKED and CHECKS.keys, CHECKS.size)
             products = gemm.product_of_parts(held, tiles, BLOCK_M, BLOCK_N, TYPE, PRECISION)
             col = start + tl.arange(0, BLOCK_N)[None, :]
@@ -93,8 +92,8 @@ def attention_states_kernel(
             _, weights, rescale = reduce.online_softmax_update_in_base_2(
                 state, rated, factor * scores.LOG2_E, 0, EXACT
             )
-            # The tile's own part, with the maximum that is known then: what is summed where nothing that was
-            # summed before is multiplied again.
+            # The tile's own contribution, with the maximum so far. `kept_total` and `kept_sums` add these up
+            # without rescaling earlier ones.
             own, own_sums = attend(
                 (state[0], nothing), gemm.zeros_of_parts(BLOCK_M, VALUE_WIDTHS, TYPE), held, k, v, start,
                 place, rules, BLOCK_M, BLOCK_N, WIDTHS, VALUE_WIDTHS, RULES, MASKED, CHECKS, TYPE, PRECISION,
@@ -124,7 +123,7 @@ def attention_states_kernel(
 
 @triton.jit
 def add_parts(sums, others):
-    """Part by part."""
+    """Add two tuples of tiles, part by part."""
     added = ()
     for i in tl.static_range(len(sums)):
         added += (sums[i] + others[i],)
@@ -133,7 +132,7 @@ def add_parts(sums, others):
 
 @triton.jit
 def store_parts(pointer, row, size, parts, WIDTHS: tl.constexpr):
-    """Rows of a contiguous matrix of `size` columns."""
+    """Store tiles as rows of a contiguous matrix of `size` columns."""
     col = 0
     for i in tl.static_range(len(WIDTHS)):
         cols = col + tl.arange(0, WIDTHS[i])[None, :]
@@ -142,23 +141,24 @@ def store_parts(pointer, row, size, parts, WIDTHS: tl.constexpr):
 
 
 def launch(attention_launch: Launch, tile: int = 0, *, batch: int = 0, head: int = 0) -> Launch:
-    """What the program of one tile of queries has after each tile of keys that it visits.
+    """Record the state of the program of one tile of queries after each tile of keys that it visits.
 
     Its tiles, its state and its sums of values are those of the kernel itself: `attention.attend` makes them.
 
     Args:
-        attention_launch: of `attention.launch`; one program a tile of queries, no dropout, no fp8. What it
-            loads by descriptors is loaded by pointers here.
-        tile: which tile of queries. batch, head: of which head.
+        attention_launch: of `attention.launch`; one program a tile of queries, no dropout, no fp8. Tensors
+            that it loads by descriptors are loaded by pointers here.
+        tile: the number of the tile of queries. batch, head: its batch and head.
 
     Returns:
-        a launch with the outputs numbers, int32 [visits, 2]: the tile's and whether it is masked, or -1 where
-        there were fewer visits; scaled scores and weights, [visits, BLOCK_M, BLOCK_N]; states,
-        [4, visits, BLOCK_M]: the rescale, the maximum, the total, and the total without any rescale; sums of
-        values, [2, visits, BLOCK_M, value size], with and without the rescale.
+        a launch with the outputs numbers, int32 [visits, 2]: the tile's number and whether it is masked, or
+        -1 in the rest if there were fewer visits; scaled scores and weights, [visits, BLOCK_M, BLOCK_N];
+        states, [4, visits, BLOCK_M]: the rescale, the maximum, the total, and the total without any rescale;
+        sums of values, [2, visits, BLOCK_M, value size], with and without the rescale.
 
     Raises:
-        ArgumentTypeError, InvalidArgumentError: as `attention_tiles.launch`; it is another kind of attention,
+        ArgumentTypeError, InvalidArgumentError: as `attention_tiles.launch`; or the launch has dropout or
+            fp8,
         or there is no such tile.
     """
     step = step_of(attention_launch)

@@ -1,4 +1,4 @@
-"""Which tiles attention visits, and which pairs of a query and a key its mask lets through, written down."""
+"""Records of the tiles that attention visits, and of the pairs of a query and a key that are seen."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,17 +15,18 @@ from workbench.launch import Launch, Step
 
 @triton.jit
 def attention_tiles_kernel(
-    # pointers: of each tile of queries the bounds of its visits; of each query which keys it sees
+    # pointers: the bounds of each tile's visits, [tiles of queries, 4]; whether a query sees a key, [queries,
+    # keys]
     bounds_of, seen_by,
-    # sizes, and which head
+    # sizes; the batch and the head
     queries, keys, batch, head,
-    # as of `attention.attention_kernel`
+    # as in `attention.attention_kernel`
     left, right, shift, mask_extra, visits,
-    # meta-parameters: as there; COLS, a power of two of no fewer than all keys
+    # meta-parameters: as there; COLS, the keys rounded up to a power of two
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, COLS: tl.constexpr, RULES: tl.constexpr,
     FROM_END: tl.constexpr, VISITS: tl.constexpr,
 ):  # fmt: skip
-    """One tile of queries, by the tile operators that `attention.attention_kernel` asks."""
+    """Record one tile of queries, by the tile operators of `attention.attention_kernel`."""
     tile = tl.program_id(0)
     row = tile * BLOCK_M
     if FROM_END:
@@ -45,18 +46,18 @@ def attention_tiles_kernel(
     )
     MASK: tl.constexpr = RULES.mask
     if len(MASK) > 0:
-        # What the mask is asked of goes no farther than the last tile, as in attention.
+        # As in attention, the mask is never evaluated beyond the last tile of keys.
         end = tl.cdiv(keys, BLOCK_N) * BLOCK_N
         seen = seen & scores.of_mask(batch, head, query, tl.minimum(key, end - 1), mask_extra, MASK[0])
     tl.store(seen_by + query * keys + key, seen.to(tl.int8), mask=(query < queries) & (key < keys))
 
 
 def step_of(launch: Launch) -> Step:
-    """The step of `attention_kernel`.
+    """Return the step of `attention_kernel` in a launch.
 
     Raises:
-        ArgumentTypeError, InvalidArgumentError: `launch` is none of `attention.launch`, or one whose programs
-            share keys or have rows of several heads.
+        ArgumentTypeError, InvalidArgumentError: `launch` is not one of `attention.launch`; or its programs
+            share keys or have rows of several heads, or its sequences are concatenated.
     """
     fix = "Give attention.launch(query, key, value, scoring, splits=1), with queries and keys."
     check_type("launch", launch, Launch, fix)
@@ -68,15 +69,15 @@ def step_of(launch: Launch) -> Step:
         raise InvalidArgumentError("launch", f"its keys are shared by {given['SPLITS']} programs", fix)
     if given["packed"] > 1:
         given_rows = f"a tile has rows of {given['packed']} heads"
-        raise InvalidArgumentError("launch", given_rows, "Give a head of keys for each of queries.")
+        raise InvalidArgumentError("launch", given_rows, "Give a head of keys for each head of queries.")
     if given["RAGGED"]:
-        fix = "Give a sequence of its own, without starts."
-        raise InvalidArgumentError("launch", "its sequences lie one after another", fix)
+        fix = "Give one sequence, without starts."
+        raise InvalidArgumentError("launch", "its sequences are concatenated", fix)
     return found[0]
 
 
 def check_head(given: Mapping[str, Any], batch: int, head: int) -> None:
-    """Refuse a head that there is not; `given` are arguments of `attention_kernel`."""
+    """Raise unless batch and head exist; `given` are the arguments of `attention_kernel`."""
     for name, number, count in (
         ("batch", batch, given["query"].shape[0]),
         ("head", head, given["heads"]),
@@ -87,18 +88,18 @@ def check_head(given: Mapping[str, Any], batch: int, head: int) -> None:
 
 
 def launch(attention_launch: Launch, *, batch: int = 0, head: int = 0) -> Launch:
-    """Which tiles of keys the programs of one head visit, and which keys its queries see.
+    """Record the tiles of keys that the programs of one head visit, and the keys that its queries see.
 
-    It asks what the kernel asks, in the same words: `scores.tiles_of_window` or, where there is a mask, the
-    list of `attention.visits_launch`; `scores.sees` and the mask itself.
+    It calls the same tile operators as the kernel: `scores.tiles_of_window` (with a mask, the list of
+    `attention.visits_launch`), `scores.sees` and the mask.
 
     Args:
         attention_launch: of `attention.launch`; one program a tile of queries.
-        batch, head: which.
+        batch, head: of the queries.
 
     Returns:
         a launch with the outputs bounds, int32 [tiles of queries, 4], see `scores.tiles_of_window`; seen,
-        int8 [queries, keys]; and, where the bounds count places of a list, that: int32, see
+        int8 [queries, keys]; and, if the bounds count entries of a list of visits, the list: int32, see
         `attention.visits_of`.
 
     Raises:

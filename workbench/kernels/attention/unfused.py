@@ -1,6 +1,6 @@
 """Attention with its matrices in memory: a product, a softmax, a product, each a kernel of its own.
 
-What `attention.py` is compared with: S and P have as many elements as there are pairs of a query and a key.
+The baseline of fused attention: S and P have an element for each pair of a query and a key.
 """
 
 from collections.abc import Sequence
@@ -29,19 +29,19 @@ def launch(
     Scores are not scaled: multiply the query. S and P are of the tensors' dtype.
 
     FLOPs: 4 for each query, key and column, 5 for each score. Least bytes: query, key and value read once,
-    the output written once; S and P, which this writes and reads, are none that it must move.
+    the output written once. S and P, which the kernels write and read, do not count.
 
     Args:
         query: (batch, heads, queries, columns). key: (batch, key heads, keys, columns); key heads divide
             heads, and neighbors share one. value: (batch, key heads, keys, columns of the output).
-        tile, precision: of both products, as of `gemm.launch`. softmax_tile: as of `softmax.launch`.
+        tile, precision: of both products, as in `gemm.launch`. softmax_tile: as `tile` of `softmax.launch`.
 
     Returns:
         a launch of three steps, with the output and the workspaces (S, P), [batch, heads, queries, keys].
 
     Raises:
-        ArgumentTypeError: an argument is no tensor. TensorMismatchError: they do not fit, or are empty.
-        Others as `gemm.launch`.
+        ArgumentTypeError: an argument is not a tensor. TensorMismatchError: they do not fit, or are empty.
+        Others as in `gemm.launch`.
     """
     for name, tensor in (("query", query), ("key", key), ("value", value)):
         check_type(name, tensor, torch.Tensor, "Give a torch.Tensor.")

@@ -1,4 +1,4 @@
-"""Which of `instances.attention` a problem gets on the planned device; what nobody measured gets defaults."""
+"""Choice among `instances.attention` for a problem and a device; problems not measured get defaults."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def portable(
 
 
 def _packed(query: torch.Tensor, key: torch.Tensor, tiling: Tiling) -> Configuration:
-    """Return the tiling with the splits, and the stages, that so many keys want."""
+    """Return the tiling with splits and stages for this number of keys."""
     programs, tiles = query.shape[0] * key.shape[1], triton.cdiv(key.shape[2], tiling.tile[1])
     splits = even_splits(programs, tiles, device.planned().compute_units)
     is_deep = triton.cdiv(tiles, splits) >= DEEPER_FROM
@@ -62,23 +62,25 @@ def _packed(query: torch.Tensor, key: torch.Tensor, tiling: Tiling) -> Configura
 
 @lru_cache(maxsize=4096)
 def even_splits(programs: int, tiles: int, units: int) -> int:
-    """By how many programs the keys of a head are shared so that memory is busy to the end.
+    """Return the number of programs that share the keys of a head, so that memory is busy to the end.
 
-    Units take programs in rounds, one each, and have equal shares of the memory. Those of a last round that
-    is not full have more each, so that it takes less, until they are too few to draw all that memory gives.
-    The splits whose rounds take least, the fewest of those that tie.
+    In the model, units run programs in rounds, one each, and have equal shares of the memory bandwidth. In a
+    last round that is not full each unit has a larger share, so that the round takes less time, until the
+    units are too few to use the whole bandwidth. The result is the number of splits with the least time; of
+    several, the smallest.
 
     Args:
-        programs: without splits. tiles: of keys, that each of them goes over. units: of the device.
+        programs: the number of programs without splits. tiles: the tiles of keys that each of them visits.
+        units: the units of the device.
     """
 
-    def taken(splits: int) -> float:
+    def time_of(splits: int) -> float:
         rounds, rest = divmod(programs * splits, units)
         last = max(rest / units, DRAWING) if rest else 0.0
         each: int = triton.cdiv(tiles, splits)
         return (rounds + last) * (each + START_IN_TILES) + (MERGE_IN_TILES if splits > 1 else 0)
 
-    return min(range(1, max(1, min(tiles // 2, attention.MOST_SPLITS)) + 1), key=taken)
+    return min(range(1, max(1, min(tiles // 2, attention.MOST_SPLITS)) + 1), key=time_of)
 
 
 def backward(
@@ -102,7 +104,7 @@ def backward(
 
 
 def _with_room(tiling: Tiling, query: torch.Tensor, value: torch.Tensor, scoring: Scoring) -> Tiling:
-    """Take a stage less where tiles of a mask or bias lie in shared memory beside those of wide heads."""
+    """Return the tiling with a stage less if tiles of a mask or bias share shared memory with wide heads."""
     is_loading = any(isinstance(each, torch.Tensor) for hook in scoring.hooks for each in hook.extra)
     is_full = is_loading and _width(query, value) > 128
     return tiling._replace(num_stages=min(tiling.num_stages, 2)) if is_full else tiling
@@ -113,20 +115,20 @@ def _is_measured(query: torch.Tensor) -> bool:
 
 
 def _can_describe(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scoring: Scoring) -> bool:
-    """Whether there are tensor descriptors of all three."""
+    """Return whether all three tensors can have tensor descriptors."""
     parts = attention.parts_of(max(query.shape[3], value.shape[3]))
     found = [attention.described(tensor, ROWS.value, parts) for tensor in (query, key, value)]
     return None not in found and scoring.starts is None
 
 
 def _is_packed(query: torch.Tensor, key: torch.Tensor, scoring: Scoring) -> bool:
-    """Whether the rows of all heads that share a key fill one small tile."""
+    """Return whether the queries of all heads that share keys fit in one small tile."""
     group = query.shape[1] // max(key.shape[1], 1)
     return scoring.mask is None and scoring.starts is None and query.shape[2] * group <= PACKED_ROWS
 
 
 def _on_hopper(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scoring: Scoring) -> Way | None:
-    """The way of the kernel for Hopper; None where the portable one is faster, or the only one."""
+    """Return the configuration of the kernel for Hopper; None if it is slower or cannot take the problem."""
     if not _is_measured(query) or _is_packed(query, key, scoring) or not device.planned().runs_gluon:
         return None
     programs = query.shape[0] * query.shape[1] * triton.cdiv(query.shape[2], 2 * ROWS.value)

@@ -1,10 +1,10 @@
-"""Instances of attention: kernels, tiles, warps and stages, and from where on each is the fastest.
+"""Instances of attention: kernels, tiles, warps and stages, and the lengths from which each is the fastest.
 
 Measured on an H200 (Triton 3.6, fp16, 16,384 tokens, heads of 2,048 columns in all, with and without a causal
-mask; docs/notebook has what else was tried), with 512, 1,024, 4,096 and 16,384 keys: a threshold
-is one of these lengths, or lies somewhere between two of them. Gradients likewise, with 512, 1,024 and so on
-to 16,384 keys. bf16 gets what fp16 does. Elsewhere what `kernels.attention` takes by itself, which nobody has
-measured.
+mask; docs/notebook has what else was tried), with 512, 1,024, 4,096 and 16,384 keys: a threshold is one of
+these lengths, or lies between two of them. Gradients were measured likewise, with 512, 1,024 and so on to
+16,384 keys. bf16 gets the instances of fp16. All other problems get the defaults of `kernels.attention`,
+which were not measured.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from __future__ import annotations
 from workbench.kernels.attention import Tiling
 from workbench.kernels.attention.hopper import Way
 
-# Of the portable kernel by the columns of a head, rounded up: with tensor descriptors and, where there can be
-# none, without.
+# Tilings of the portable kernel by the columns of a head, rounded up: with tensor descriptors; and without,
+# for tensors that cannot have one.
 DESCRIBED = {
     64: Tiling((64, 128), 4, 2, descriptors=True),
     128: Tiling((64, 64), 4, 3, descriptors=True),
@@ -21,10 +21,10 @@ DESCRIBED = {
 }
 PLAINLY = {64: Tiling((64, 64), 4, 3), 128: Tiling((64, 64), 4, 3), 256: Tiling((128, 64), 8, 2)}
 
-# Where queries of several heads are rows of one tile, which waits for keys and values; with as many splits
-# as keep the memory busy. From so many tiles of keys for each split on, one more stage is faster (by 0.5 %
-# with 512 of them; with 128 and fewer slower by as much or more). Wider heads' tiles have as many bytes (not
-# measured).
+# Tilings if queries of several heads are rows of one tile, whose time is the loading of keys and values; with
+# enough splits to keep the memory busy. From DEEPER_FROM tiles of keys for each split on, one more stage is
+# faster (by 0.5 % with 512 of them; with 128 and fewer slower by as much or more). Tiles of wider heads have
+# as many bytes (not measured).
 PACKED_ROWS = 16
 PACKED = {
     64: Tiling((PACKED_ROWS, 128), 4, 3),
@@ -33,14 +33,15 @@ PACKED = {
 }
 DEEPER_FROM = 512
 
-# Of `even_splits`: the share of units that draws all that memory gives; what a program's start takes, and the
-# merging of splits, in tiles of keys. Fitted to an H200 (November 2026; fp16, 32 heads on 8, 128 columns; 18
-# problems of 1 to 40 sequences and 8,192 to 131,072 keys, 6 to 13 numbers of splits each): what is chosen is
-# within 1 % of the fastest, but for 40 sequences of 32,768 keys with 1.2 %, where two runs differ by more.
+# Parameters of `even_splits`: the share of the units that uses the whole memory bandwidth; the time of a
+# program's start, and of the merging of splits, in tiles of keys. Fitted to an H200 (November 2026; fp16, 32
+# heads on 8, 128 columns; 18 problems of 1 to 40 sequences and 8,192 to 131,072 keys, 6 to 13 numbers of
+# splits each): the choice is within 1 % of the fastest, except for 40 sequences of 32,768 keys (1.2 %, where
+# two runs differ by more).
 DRAWING, START_IN_TILES, MERGE_IN_TILES = 0.63, 0.25, 3
 
-# By columns, and whether there is a causal mask: from how many keys on the kernel for Hopper is faster than
-# the portable one, and in which way.
+# By columns, and whether there is a causal mask: the number of keys from which the kernel for Hopper is
+# faster than the portable one, and its configuration.
 ON_HOPPER: dict[tuple[int, bool], tuple[tuple[int, Way], ...]] = {
     (64, False): ((2048, Way(3, 128, 2, turns=True, persistent=True)),),
     (64, True): ((8192, Way(2, 128, 2, turns=False, persistent=False)),),
@@ -53,9 +54,9 @@ ON_HOPPER: dict[tuple[int, bool], tuple[tuple[int, Way], ...]] = {
     (256, True): ((1024, Way(2, 64, 2, turns=False, persistent=False)),),
 }
 
-# Of the gradients, for the kernel that keeps keys and for the one that keeps queries: by columns and whether
-# there is a causal mask, from how many keys on; the first that fits, by descriptors where there can be some.
-# The last of each is by pointers.
+# Tilings of the gradients, for the kernel that keeps keys and for the one that keeps queries, by columns and
+# whether there is a causal mask: the least number of keys, and the tiling. The first one that fits is chosen;
+# one with descriptors fits only tensors that can have them. The last of each is without.
 OF_KEYS: dict[tuple[int, bool], tuple[tuple[int, Tiling], ...]] = {
     (64, False): (
         (2048, Tiling((32, 128), 4, 3, descriptors=True)),
@@ -97,7 +98,7 @@ OF_QUERIES: dict[tuple[int, bool], tuple[tuple[int, Tiling], ...]] = {
     (256, True): ((0, Tiling((128, 32), 8, 3, descriptors=True)), (0, Tiling((128, 32), 8, 3))),
 }
 
-# What is listed of the portable kernel; splits of the keys where there are few queries.
+# Instances of the portable kernel; numbers of splits, for few queries; and instances of the gradients.
 PORTABLE = (
     Tiling((16, 64), 4, 3), Tiling((16, 128), 4, 3), Tiling((32, 64), 4, 3), Tiling((64, 64), 4, 3),
     Tiling((64, 128), 4, 2), Tiling((128, 64), 8, 2), Tiling((128, 128), 8, 2),

@@ -1,4 +1,4 @@
-"""The gradients of attention: kernels and their invoker."""
+"""Gradients of attention: the kernels and their invoker."""
 
 from workbench.kernels.attention.backward.invoker import Gradients, launch, new_gradients
 from workbench.kernels.attention.backward.kernels import (

@@ -1,4 +1,4 @@
-"""The invoker of attention's gradients: checks, then the steps of one design or the other."""
+"""Invoker of attention's gradients: checks, then the steps of one of the two designs."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ Gradients: TypeAlias = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
 
 class Operands(NamedTuple):
-    """What gradients are computed of.
+    """Tensors that gradients are computed from.
 
     Attributes:
         gradient, query, key, value, output: (batch, heads, rows, columns) each.
@@ -73,28 +73,29 @@ def launch(
     of_keys: Tiling | None = None,
     of_queries: Tiling | None = None,
 ) -> Launch:
-    """Gradients of query, key and value from that of the output.
+    """Compute the gradients of query, key and value from the gradient of the output.
 
-    FLOPs: 10 for each query, key that it sees, and column: five products. Least bytes: all that is given read
+    FLOPs: 10 for each query, key that it sees, and column: five products. Least bytes: all arguments read
     once, the gradients written once.
 
     Args:
-        gradient: of the output, of its shape; any strides.
-        query, key, value, scoring: as :func:`attention.launch` was given them; not fp8.
-        output, log_sums: what that one returned.
-        one_pass: add to the gradient of queries while going over those of keys; in an order, and so with a
-            last digit, that is another on every run.
-        precision: of fp32: "ieee" or "tf32", to which operands are cut, where cuBLAS rounds them.
-        gradients: where those of query, key and value go, each of its shape and dtype. None: see
-            :func:`new_gradients`.
-        of_keys, of_queries: tiles of the two kernels. None: see :func:`default_tilings`.
+        gradient: of the output, with its shape; any strides.
+        query, key, value, scoring: the arguments of :func:`attention.launch`; not fp8.
+        output, log_sums: its results.
+        one_pass: let the kernel of keys add to the gradient of queries too. The order of additions, and so
+            the last digit, differs from run to run.
+        precision: of fp32 products: "ieee" or "tf32", which truncates operands (cuBLAS rounds them).
+        gradients: memory for the gradients of query, key and value, each of its tensor's shape and dtype.
+            None: see :func:`new_gradients`.
+        of_keys, of_queries: tilings of the kernel that keeps keys and of the one that keeps queries. None:
+            see :func:`default_tilings`.
 
     Returns:
-        a launch with the outputs (of query, of key, of value).
+        a launch with three outputs, the gradients of query, key and value.
 
     Raises:
         TensorMismatchError: tensors do not fit. UnknownNameError: `precision`.
-        InvalidArgumentError: a hook has no gradient; a tile is none.
+        InvalidArgumentError: a hook has no gradient, or a tile is invalid.
     """
     given = Operands(gradient, query, key, value, output, log_sums)
     _check(given, scoring, precision)
@@ -107,25 +108,26 @@ def launch(
     if of_query.numel() + of_key.numel() + of_value.numel() == 0:
         return Launch((), gradients, work=work)
     if not query.shape[1]:
-        return Launch((), gradients, accumulators=(of_key, of_value), work=work)  # to which nothing is added
+        # Accumulators are zeroed, and no step adds to them.
+        return Launch((), gradients, accumulators=(of_key, of_value), work=work)
     defaults = default_tilings(query.dtype, max(query.shape[3], value.shape[3]))
-    making = _Making(given, gradients, scoring, precision)
+    builder = _Builder(given, gradients, scoring, precision)
     if log_sums.numel():
-        making.add_deltas()
-    sums = making.new_sums() if one_pass else of_query
-    making.add_keys(of_keys or defaults[0], sums, one_pass=one_pass)
+        builder.add_deltas()
+    sums = builder.new_sums() if one_pass else of_query
+    builder.add_keys(of_keys or defaults[0], sums, one_pass=one_pass)
     if one_pass:
-        making.add_rounding(sums)
+        builder.add_rounding(sums)
     else:
-        making.add_queries(of_queries or defaults[1])
+        builder.add_queries(of_queries or defaults[1])
     if scoring.starts is not None:
-        making.add_clearing(one_pass=one_pass)
-    steps = tuple([step for step in making.steps if step.programs])
-    return Launch(steps, gradients, (sums,) if one_pass else (), work, tuple(making.spaces))
+        builder.add_clearing(one_pass=one_pass)
+    steps = tuple([step for step in builder.steps if step.programs])
+    return Launch(steps, gradients, (sums,) if one_pass else (), work, tuple(builder.spaces))
 
 
 def _check(given: Operands, scoring: Scoring, precision: str) -> None:
-    """Refuse what no kernel takes."""
+    """Raise unless the kernels support these arguments."""
     check_type("scoring", scoring, Scoring, "Give a Scoring.")
     if reason := is_supported(*given, scoring):
         fix = "Give what attention.launch was given and returned, and a gradient as its output."
@@ -140,7 +142,7 @@ def _check(given: Operands, scoring: Scoring, precision: str) -> None:
 
 
 def _check_gradients(gradients: Gradients, given: Operands) -> None:
-    """Refuse gradients that do not fit the query, the key and the value."""
+    """Raise unless the gradients fit query, key and value."""
     fix = "Give one of query, one of key and one of value."
     if len(check_each("gradients", gradients, torch.Tensor, fix)) != 3:
         raise InvalidArgumentError("gradients", f"got {len(gradients)}", fix)
@@ -157,12 +159,12 @@ def _check_gradients(gradients: Gradients, given: Operands) -> None:
 
 
 @dataclass(frozen=True)
-class _Making:
-    """A launch in the making: each method adds a kernel, with what it needs before it.
+class _Builder:
+    """Builder of a launch: each `add_` method adds a kernel, and the steps that it needs before it.
 
     Attributes:
-        given, gradients, scoring, precision: as of :func:`launch`, checked.
-        steps: those that are added. spaces: workspaces, the first one for deltas.
+        given, gradients, scoring, precision: the checked arguments of :func:`launch`.
+        steps: the steps so far. spaces: the workspaces so far, of which the first is for deltas.
     """
 
     given: Operands
@@ -176,18 +178,18 @@ class _Making:
         self.spaces.append(torch.empty_like(self.given.log_sums))
 
     def new_sums(self) -> torch.Tensor:
-        """Return memory for the sums that are rounded to the gradient of queries."""
+        """Allocate the sums that are later rounded to the gradient of queries."""
         query = self.given.query
         return torch.empty(query.shape, dtype=sum_dtypes(query.dtype)[1], device=query.device)
 
     def add_deltas(self) -> None:
-        """Add delta = sum of dO * output."""
+        """Add the kernel of delta = sum(dO * output)."""
         given = self.given
         tensors = (given.output, given.gradient, self.spaces[0])
         self.steps.append(_step_by_rows(delta_kernel, tensors, {"TYPE": sum_dtypes(given.query.dtype)[0]}))
 
     def add_keys(self, tiling: Tiling, sums: torch.Tensor, *, one_pass: bool) -> None:
-        """Add the kernel that keeps keys; in one pass, it adds to `sums` of the gradient of queries."""
+        """Add the kernel that keeps keys; in one pass, it also adds the gradient of queries to `sums`."""
         extents, key_heads = self.scoring.extents(self.given.query, self.given.key), self.given.key.shape[1]
         _, of_key, of_value = self.gradients
         hooks = [hook.once or hook.gradient for hook in self.scoring.hooks]
@@ -205,23 +207,23 @@ class _Making:
         self.steps.append(Step(gradients_of_queries_kernel, (programs,), arguments, meta))
 
     def add_rounding(self, sums: torch.Tensor) -> None:
-        """Add what rounds `sums` to the gradient of queries."""
+        """Add the kernel that rounds `sums` to the gradient of queries."""
         scale = self.scoring.factor(self.given.query.shape[3])
         self.steps.append(_step_by_rows(round_kernel, (sums, self.gradients[0]), {"scale": scale}))
         self.spaces.append(sums)
 
     def add_clearing(self, *, one_pass: bool) -> None:
-        """Add what writes 0 to rows that no sequence covers."""
+        """Add the kernels that write 0 to rows outside all sequences."""
         starts, (of_query, of_key, of_value) = self.scoring.starts, self.gradients
         assert starts is not None
         self.steps.append(clear_slack_step(starts.keys, (of_key, of_value)))
-        if not one_pass:  # whose sums begin with 0
+        if not one_pass:  # the sums of one pass begin with 0
             self.steps.append(clear_slack_step(starts.queries, (of_query,)))
 
     def _call(
         self, tiling: Tiling, written: Sequence[torch.Tensor], hooks: Sequence[Any], *, of_keys: bool
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Return the arguments and meta-parameters of a kernel, and add what finds its visits."""
+        """Return a kernel's arguments and meta-parameters; with a mask, add the step that lists visits."""
         given, scoring = self.given, self.scoring
         query, key, value = given.query, given.key, given.value
         (heads, size), (key_heads, value_size) = query.shape[1::2], value.shape[1::2]
@@ -246,7 +248,7 @@ class _Making:
         return arguments, meta
 
     def _visits(self, tile: tuple[int, int], *, of_keys: bool) -> tuple[Any, ...]:
-        """Return what the kernel is given of a mask, and add what finds it."""
+        """Return the kernel's argument `visits`; with a mask, add the step that lists them."""
         scoring, query = self.scoring, self.given.query
         if scoring.mask is None:
             return ()
@@ -261,7 +263,7 @@ class _Making:
 
 
 def _sources(given: Operands, tiling: Tiling, *, is_ragged: bool) -> tuple[Any, ...]:
-    """Return query, key, value and gradient; those that can be, as descriptors in blocks of a tile."""
+    """Return query, key, value and gradient, where possible as descriptors in blocks of a tile."""
     tensors = (given.query, given.key, given.value, given.gradient)
     if not tiling.descriptors or is_ragged:
         return tensors
@@ -273,7 +275,7 @@ def _sources(given: Operands, tiling: Tiling, *, is_ragged: bool) -> tuple[Any, 
 
 
 def _step_by_rows(kernel: Any, tensors: tuple[torch.Tensor, ...], extra: Any) -> Step:
-    """A kernel whose programs have some whole rows of a head."""
+    """Return the step of a kernel whose programs have several whole rows of a head."""
     batch, heads, queries, size = tensors[0].shape
     cols = max(16, triton.next_power_of_2(size))
     rows = max(1, 4096 // cols)
@@ -285,7 +287,7 @@ def _step_by_rows(kernel: Any, tensors: tuple[torch.Tensor, ...], extra: Any) ->
 
 
 def new_gradients(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> Gradients:
-    """Memory for the gradients: they lie as what they are of; contiguous where its elements share memory."""
+    """Allocate the gradients with their tensors' strides; contiguous if a tensor's elements share memory."""
     of_query, of_key, of_value = (
         torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
         if may_share(tensor.shape, tensor.stride())

@@ -1,15 +1,16 @@
-"""The gradients of attention, without its matrices in memory: weights are computed again, tile by tile.
+"""Gradients of attention without its matrices in memory: weights are computed again, tile by tile.
 
-With S = scale * query @ key^T after hooks and masks, L its log-sum-exps, P = exp(S - L) and
-output = P @ value, the gradients of a scalar are, from dO, that of the output:
+Let S = scale * query @ key^T after hooks and masks, L its log-sum-exps, P = exp(S - L), output = P @ value,
+and dO the gradient of the output. Then:
 
     dV = P^T @ dO    dP = dO @ V^T    delta = sum of dO * output, of each row    dS = P * (dP - delta)
     dQ = scale * dS @ K               dK = scale * dS^T @ Q
 
-There are two designs. In the first a program keeps a tile of keys and goes over the queries that see it, for
-dV and dK; and another keeps a tile of queries and goes over the keys, for dQ: seven products of tiles, in two
-kernels, and the same sums in the same order on every run. In the second the programs of keys add to dQ too,
-with atomic adds: five products, but an order of additions that is another on every run.
+There are two designs. The first has two kernels and seven products of tiles: a program of one kernel keeps a
+tile of keys and loops over the queries that see it, for dV and dK; a program of the other keeps a tile of
+queries and loops over the keys, for dQ. Every run adds up the same numbers in the same order. In the second
+design the programs of keys also add to dQ, with atomic additions: five products, but the order of additions
+differs from run to run.
 """
 
 # No `from __future__ import annotations`: Triton reads "fp64" below as the annotation's value, not its text.
@@ -23,11 +24,11 @@ from workbench.kernels.tile import gemm, reduce, scores, transfer
 
 @triton.jit(do_not_specialize=("queries",))
 def delta_kernel(
-    # pointers: of [batch, heads, queries, columns]; deltas, [batch, heads, queries]
+    # pointers: [batch, heads, queries, columns]; deltas, [batch, heads, queries]
     output, gradient, deltas, heads, queries, size, output_strides, gradient_strides, deltas_strides,
     ROWS: tl.constexpr, COLS: tl.constexpr, TYPE: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """delta = sum of output * gradient, of each row."""
+    """delta = sum(output * gradient) of each row."""
     tiles = tl.cdiv(queries, ROWS)
     number = tl.program_id(0)
     tile, number = number % tiles, number // tiles
@@ -46,24 +47,24 @@ def delta_kernel(
 
 @triton.jit(do_not_specialize=("queries", "keys"))
 def gradients_of_keys_kernel(
-    # pointers, or tensor descriptors of the first four: of [batch, heads, rows, columns] each; log-sum-exps
-    # and deltas, [batch, heads, queries]
+    # pointers, or tensor descriptors of the first four: [batch, heads, rows, columns] each; log-sum-exps and
+    # deltas, [batch, heads, queries]
     query, key, value, gradient, log_sums, deltas, query_gradient, key_gradient, value_gradient,
-    # sizes, as of `attention.attention_kernel`
+    # sizes, as in `attention.attention_kernel`
     heads, group, queries, keys, size, value_size,
     # strides of batch, head, row and column
     query_strides, key_strides, value_strides, gradient_strides, sums_strides,
     query_gradient_strides, key_gradient_strides, value_gradient_strides,
-    # as of `attention.attention_kernel`
+    # as in `attention.attention_kernel`
     scale: "fp64", left, right, shift, extras, mask_extra, seed: "i64", probability: "fp32", starts, visits,
-    # meta-parameters: as there; what hooks' gradients are; whether dQ is added to, too; of the first four
-    # tensors, which are behind descriptors
+    # meta-parameters: as there; GRADIENTS: of the hooks; ADDS: whether to add to dQ too; DESCRIBED:
+    # `plan.DescribedOperands`
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, WIDTHS: tl.constexpr, VALUE_WIDTHS: tl.constexpr,
     RULES: tl.constexpr, GRADIENTS: tl.constexpr, FROM_END: tl.constexpr, CHECKS: tl.constexpr,
     TYPE: tl.constexpr, PRECISION: tl.constexpr, DROPS: tl.constexpr, RAGGED: tl.constexpr,
     VISITS: tl.constexpr, ADDS: tl.constexpr, DESCRIBED: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """dK and dV of one tile of keys of one head, by all queries that see them."""
+    """dK and dV of one tile of keys of one head, from all queries that see them."""
     tiles = tl.cdiv(keys, BLOCK_N)
     number = tl.program_id(0)
     tile, number = number % tiles, number // tiles
@@ -183,7 +184,7 @@ def gradients_of_queries_kernel(
     TYPE: tl.constexpr, PRECISION: tl.constexpr, DROPS: tl.constexpr, RAGGED: tl.constexpr,
     VISITS: tl.constexpr, DESCRIBED: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """dQ of one tile of queries of one head, by all keys that they see."""
+    """dQ of one tile of queries of one head, from all keys that they see."""
     tiles = tl.cdiv(queries, BLOCK_M)
     number = tl.program_id(0)
     tile, number = number % tiles, number // tiles
@@ -264,16 +265,17 @@ def gradients_of_queries_kernel(
 
 @triton.jit
 def gradients_of_scores(
-    # parts of the tile that is kept and of that which passes by: of queries and keys, of gradients and values
+    # parts of the tile that is kept and of the one that passes by: of queries and keys; of gradients and
+    # values
     held, passing, held_values, passing_values, log_sum, delta,
-    # (batch, head, head among all); numbers of queries and keys; as of `attention.attend`
+    # (batch, head, head numbered over all batches); numbers of queries and keys; as in `attention.attend`
     place, query, key, rules,
     ROWS: tl.constexpr, COLS: tl.constexpr, RULES: tl.constexpr, GRADIENTS: tl.constexpr,
     MASKED: tl.constexpr, TYPE: tl.constexpr, PRECISION: tl.constexpr, DROPS: tl.constexpr,
 ):  # fmt: skip
-    """Weights P and gradients dS of a tile of pairs, whose rows are queries or keys, as `held` has them.
+    """Return weights P and gradients dS of a tile of pairs, whose rows are those of `held`: queries or keys.
 
-    Of dS the scale is left to the end, and so is that of the weights where there is dropout.
+    The caller multiplies by the scale (of dS) and, with dropout, by 1 / (1 - probability) (of P) at the end.
     """
     batch, head, number = place
     keys, scale, window, extras, mask_extra, seed, probability = rules
@@ -287,7 +289,7 @@ def gradients_of_scores(
     EXACT: tl.constexpr = held[0].dtype.primitive_bitwidth >= 32
     if EXACT:
         weights = tl.exp2((rated * factor - log_sum) * scores.LOG2_E)
-    else:  # in one operation, whose rounding is less than that of weights in 16 bits
+    else:  # one multiply-add, whose rounding error is smaller than that of weights in 16 bits
         weights = tl.exp2(rated * (factor * scores.LOG2_E) - log_sum * scores.LOG2_E)
     gradient = gemm.product_of_parts(held_values, passing_values, ROWS, COLS, TYPE, PRECISION)
     dropped = weights
@@ -301,12 +303,13 @@ def gradients_of_scores(
 
 @triton.jit
 def load_sums(log_sums, deltas, row, queries, CHECK: tl.constexpr):
-    """Log-sum-exps and deltas.
+    """Load log-sum-exps and deltas of rows.
 
-    Infinity where there is no query, so that its weights are 0; 0 where it sees no key: -inf - -inf is NaN.
+    A row beyond the last query gets a log-sum-exp of infinity, so that its weights are 0. A query that sees
+    no key gets 0 instead of -inf, because -inf - -inf is NaN.
 
     Args:
-        CHECK: whether rows can lie behind the last query. Masks take registers, and make the loads narrower.
+        CHECK: whether rows can lie beyond the last query. Masks take registers and make the loads narrower.
     """
     if CHECK:
         log_sum = tl.load(log_sums + row, mask=row < queries, other=float("inf"))
@@ -318,7 +321,7 @@ def load_sums(log_sums, deltas, row, queries, CHECK: tl.constexpr):
 
 @triton.jit
 def store_parts(pointer, row, strides, rows, cols, parts, factor):
-    """factor * parts, as rows of a matrix from `row` on."""
+    """Store factor * parts as rows of a matrix, from `row` on."""
     col = 0
     for i in tl.static_range(len(parts)):
         row_of = row + tl.arange(0, parts[i].shape[0])[:, None]
@@ -330,7 +333,7 @@ def store_parts(pointer, row, strides, rows, cols, parts, factor):
 
 @triton.jit
 def add_parts(pointer, row, strides, rows, cols, parts):
-    """Add parts, in any order, to rows of a matrix from `row` on."""
+    """Add parts atomically, in no fixed order, to rows of a matrix from `row` on."""
     col = 0
     for i in tl.static_range(len(parts)):
         row_of = row + tl.arange(0, parts[i].shape[0])[:, None]
@@ -346,7 +349,7 @@ def round_kernel(
     sums, target, heads, queries, size, sums_strides, target_strides, scale: "fp64",
     ROWS: tl.constexpr, COLS: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """target = scale * sums, rounded; both of [batch, heads, queries, columns]."""
+    """target = scale * sums, rounded; both are [batch, heads, queries, columns]."""
     tiles = tl.cdiv(queries, ROWS)
     number = tl.program_id(0)
     tile, number = number % tiles, number // tiles

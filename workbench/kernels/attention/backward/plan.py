@@ -1,4 +1,4 @@
-"""What of the gradients of attention is decided before anything is launched: support, tiles."""
+"""Plan of attention's gradients: which tensors are supported, and default tilings."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from workbench.kernels.attention.plan import Tiling
 from workbench.kernels.attention.scoring import PLAIN, Scoring
 from workbench.kernels.gemm import FP8
 
-# Of shared memory, in bytes; what has less (consumer GPUs of NVIDIA, AMD's) gets smaller tiles.
+# Bytes of shared memory for large tiles. GPUs with less (consumer GPUs of NVIDIA, AMD's) get smaller tiles.
 ROOM_OF_LARGE_TILES = 128 << 10
 
 
 @dataclass(frozen=True)
 class Configuration:
-    """A choice of how gradients are computed: keyword arguments of `backward.launch`, which explains them."""
+    """Keyword arguments of `backward.launch`, which explains them."""
 
     one_pass: bool = False
     of_keys: Tiling | None = None
@@ -48,11 +48,11 @@ def is_supported(
     log_sums: torch.Tensor,
     scoring: Scoring = PLAIN,
 ) -> str:
-    """Why the templates cannot take these, in words; empty when they can."""
+    """Return why the templates cannot take these tensors; empty if they can."""
     if reason := forward.is_supported(query, key, value, scoring):
         return reason
     if query.dtype in FP8:
-        return f"query is {query.dtype}, of which there are no gradients"
+        return f"query is {query.dtype}, which has no gradients"
     of_output = (*query.shape[:3], value.shape[3])
     _, kept_as = forward.sum_dtypes(query.dtype)
     for name, tensor, shape, dtype in (
@@ -70,14 +70,14 @@ def is_supported(
         if tensor.layout != torch.strided or tensor.is_neg():
             return f"{name} is no plain strided tensor"
     if log_sums.dim() and log_sums.stride(2) != 1 and log_sums.shape[2] > 1:
-        return "log_sums do not lie one after another along queries"
+        return "log_sums are not contiguous along queries"
     return ""
 
 
 def default_tilings(dtype: torch.dtype, size: int) -> tuple[Tiling, Tiling]:
-    """For the kernel that keeps keys, and for that which keeps queries: tiles that this GPU has room for.
+    """Return tilings that fit the planned GPU: for the kernel that keeps keys, and for the one of queries.
 
-    What is fast on a device is known to `choosing.attention`.
+    `choosing.attention` chooses fast ones for a device.
     """
     if dtype in (torch.float32, torch.float64):
         return Tiling((32, 32)), Tiling((32, 32))
