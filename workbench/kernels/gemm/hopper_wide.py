@@ -466,7 +466,7 @@ def multiplied(sums, last, free, STAGES: gl.constexpr, PRODUCTS: gl.constexpr):
 
 @gluon.jit
 def of_columns(parts, BLOCK_M: gl.constexpr):
-    """Both blocks of columns from their parts: the inverse of the order in :func:`multiplied`."""
+    """The blocks of columns from their parts: the inverse of the order in :func:`multiplied`."""
     P: gl.constexpr = gl.NVMMADistributedLayout(
         version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, LEFT, 16]
     )
