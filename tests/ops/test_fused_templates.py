@@ -318,7 +318,7 @@ def test_what_only_chooses_has_a_gradient_of_0() -> None:
 
 
 def test_an_epilogue_before_rows_neither_casts_nor_permutes() -> None:
-    with pytest.raises(TensorMismatchError, match="rows come behind it"):
+    with pytest.raises(TensorMismatchError, match="rows follow it"):
         ops.matmul_softmax(A, B, epilogue=epilogues.cast(torch.float8_e5m2))
     with pytest.raises(TensorMismatchError, match="epilogue"):
         ops.matmul_argmax(A, B, epilogue=epilogues.add(A))

@@ -1,7 +1,8 @@
-"""Tensors of (n, channels, sizes...) as matrices, by channels or by groups of channels: descriptors alone.
+"""Descriptors that view tensors (n, channels, sizes...) as matrices, by channels or by groups of channels.
 
-Channels are seen as groups times the channels of one. Values of a channel, and of a group of an image, are
-such tensors too, with strides of 0. The number of images is a symbol, so that no text depends on it.
+Channels are viewed as groups times the channels of a group. Vectors with a value per channel, or per group of
+an image, are such tensors too, with strides of 0. The number of images is a symbol, so that no kernel's
+source depends on it.
 """
 
 from __future__ import annotations
@@ -21,18 +22,18 @@ from workbench.kernels.views import Described, View
 
 Lengths = tuple[int, ...]
 
-# Dimensions: images, groups, channels of a group, and from here on sizes.
+# Dimensions: images, groups, channels of a group; sizes begin at SIZES.
 IMAGE, GROUP, CHANNEL, SIZES = 0, 1, 2, 3
 
 
 @lru_cache(maxsize=1024)
 def matrix(lengths: Lengths, strides: Lengths, rows: Lengths, cols: Lengths) -> Descriptor:
-    """[rows, cols], each merged of some dimensions, outermost first.
+    """Return the descriptor [rows, cols] whose rows and columns are merged dimensions, outermost first.
 
     Args:
-        lengths: of (groups, channels of one, sizes...).
-        strides: of (n, groups, channels of one, sizes...); 0 where nothing depends on a dimension.
-        rows, cols: dimensions, from 0 for n; together all.
+        lengths: of (groups, channels of a group, sizes...).
+        strides: of (n, groups, channels of a group, sizes...); 0 for a dimension on which nothing depends.
+        rows, cols: numbers of dimensions, 0 for n; together they have all dimensions.
     """
     names = ("n", "group", "c", *(f"x{i}" for i in range(len(lengths) - 2)))
     base = naive((IMAGES, *lengths), strides, names=names)
@@ -41,12 +42,12 @@ def matrix(lengths: Lengths, strides: Lengths, rows: Lengths, cols: Lengths) -> 
 
 
 class Channels(NamedTuple):
-    """Tensors of one shape, seen by their channels.
+    """Tensors of one shape, viewed by their channels.
 
     Attributes:
-        images: how many.
-        lengths: of (groups, channels of one, sizes...); sizes are merged as far as all tensors allow.
-        strides: of each tensor, of (n, groups, channels of one, sizes...).
+        images: number of images.
+        lengths: of (groups, channels of a group, sizes...); sizes are merged as far as all tensors allow.
+        strides: for each tensor, those of (n, groups, channels of a group, sizes...).
     """
 
     images: int
@@ -55,10 +56,10 @@ class Channels(NamedTuple):
 
     @classmethod
     def of(cls, groups: int, *tensors: torch.Tensor) -> Channels:
-        """Of tensors of (n, channels, sizes...), whose sizes are taken in the order of the last one's memory.
+        """View tensors (n, channels, sizes...), with sizes in the order of the last tensor's memory.
 
         Args:
-            groups: into how many the channels fall, which it divides.
+            groups: number of groups; it divides the number of channels.
         """
         images, channels, *sizes = tensors[-1].shape
         merged, strides = collapse(sizes, [t.stride()[2:] for t in tensors])
@@ -79,16 +80,16 @@ class Channels(NamedTuple):
 
     @property
     def of_channels(self) -> Lengths:
-        """Strides of a vector of a value a channel."""
+        """Strides of a vector with one value per channel."""
         return (0, self.lengths[1], 1, *(0,) * (len(self.lengths) - 2))
 
     @property
     def of_groups(self) -> Lengths:
-        """Strides of a vector of a value for each group of each image."""
+        """Strides of a vector with one value per group of each image."""
         return (self.lengths[0], 1, 0, *(0,) * (len(self.lengths) - 2))
 
     def split(self, most: int, fewest: int) -> Channels:
-        """With the last size as two, if it is longer than `most`: by its longest divisor from `fewest` on."""
+        """Split the last size, if longer than `most`, in two by its largest divisor from `fewest` to `most`."""
         size = self.lengths[-1]
         found = [inner for inner in range(fewest, most + 1) if size % inner == 0]
         if size <= most or not found:
@@ -98,22 +99,22 @@ class Channels(NamedTuple):
         return self._replace(lengths=lengths, strides=strides)
 
     def in_order(self, dims: Sequence[int], tensor: int = 0) -> Lengths:
-        """Dimensions in the order of a tensor's memory, outermost first."""
+        """Return dimensions in the order of a tensor's memory, outermost first."""
         strides, lengths = self.strides[tensor], (self.images, *self.lengths)
         return tuple(sorted(dims, key=lambda d: (-strides[d] if lengths[d] > 1 else 0, d)))
 
     def pace(self, dims: Sequence[int], tensor: int = 0) -> int:
-        """The shortest step along one of some dimensions; 0 where they are of one element."""
+        """Return the smallest stride along some dimensions; 0 if all of them have one element."""
         lengths = (self.images, *self.lengths)
         return min((self.strides[tensor][d] for d in dims if lengths[d] > 1), default=0)
 
     def view(self, tensor: torch.Tensor, strides: Lengths, rows: Lengths, cols: Lengths) -> View:
-        """A tensor of these strides as rows and columns."""
+        """Return the view of a tensor with these strides as rows and columns."""
         return View(tensor, matrix(self.lengths, strides, rows, cols), {IMAGES_NAME: self.images})
 
 
 def described(view: View, channels: Channels, rows: Lengths, cols: Lengths) -> Described:
-    """A view with what is known of its neighbors in memory."""
+    """Return a view with the knowledge whether rows or columns are neighbors in memory."""
     by_row, by_col = channels.pace(rows), channels.pace(cols)
     count = math.prod((channels.images, *channels.lengths)[d] for d in rows)
     return Described(view, count == 1 or (bool(by_col) and (by_col <= by_row or not by_row)))

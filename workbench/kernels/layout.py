@@ -1,4 +1,4 @@
-"""How tensors lie in memory, described in as few dimensions as possible."""
+"""Layouts of tensors in memory, in as few dimensions as possible."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from workbench.kernels.tile import transfer
 
 MOST_OFFSETS_IN_32_BITS = 2**31 - 1
 
-# The widest access of a lane. A hint about divisibility beyond that changes nothing.
+# The widest access of a lane. Hints about larger divisors change nothing.
 ACCESS_BYTES = 16
 
-# The order in which channels_last has the dimensions in memory, innermost first, by the number of dimensions.
+# Order of dimensions in channels_last memory, innermost first, by the number of dimensions.
 _CHANNELS_LAST_ORDERS = {4: (1, 3, 2, 0), 5: (1, 4, 3, 2, 0)}
 _CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
 
@@ -45,9 +45,9 @@ def suggested_format(tensor: torch.Tensor) -> torch.memory_format:
 def format_of_batch_norm(input: torch.Tensor, *, is_gradient: bool = False) -> torch.memory_format:
     """Return the memory format of batch norm's result, or of its input's gradient, from its input.
 
-    On the CPU torch asks first whether the input is dense in a format, where strides of dimensions of one
-    element do not matter; :func:`suggested_format` reads these too, as torch does on a GPU. What is dense in
-    both formats has a contiguous result, and a gradient of the suggested one.
+    On the CPU, torch first asks whether the input is dense in a format, which ignores the strides of
+    dimensions of one element. :func:`suggested_format` reads these strides too, as torch does on a GPU. An
+    input that is dense in both formats has a contiguous result, and a gradient in the suggested format.
     """
     if not input.is_cuda:
         if input.is_contiguous():
@@ -61,17 +61,17 @@ def format_of_batch_norm(input: torch.Tensor, *, is_gradient: bool = False) -> t
 def collapse(
     shape: Sequence[int], strides: Sequence[Sequence[int]]
 ) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
-    """The fewest dimensions that describe the same elements, in the order of the last tensor's memory.
+    """Return the fewest dimensions that describe the same elements, in the order of the last tensor's memory.
 
-    Dimensions of one element are dropped. A dimension is merged into the next inner one where, for every
-    tensor, its stride is the inner length times the inner stride. (PyTorch's TensorIterator does the same.)
+    Dimensions of one element are dropped. A dimension is merged into the next inner one if, for every tensor,
+    its stride is the inner length times the inner stride. (PyTorch's TensorIterator does the same.)
 
     Args:
         shape: the length of each dimension, none of them 0.
-        strides: of each tensor, one stride a dimension.
+        strides: for each tensor, one stride per dimension.
 
     Returns:
-        the lengths, and for each tensor its strides, outermost first, at least one dimension.
+        The lengths, and for each tensor its strides, outermost first, with at least one dimension.
     """
     order = sorted(
         (i for i, length in enumerate(shape) if length > 1),
@@ -83,12 +83,12 @@ def collapse(
 
 
 class Rows(NamedTuple):
-    """A tensor as rows and columns.
+    """A tensor viewed as rows and columns.
 
     Attributes:
-        row_sizes, row_strides: of the dimensions that are the rows, outermost first, at least one.
-        col_sizes, col_strides: of the dimensions that are the columns.
-        distinct: elements that differ in memory: what is expanded counts once.
+        row_sizes, row_strides: of the dimensions that are rows, outermost first, at least one.
+        col_sizes, col_strides: of the dimensions that are columns, likewise.
+        distinct: number of distinct elements in memory; expanded elements count once.
     """
 
     row_sizes: tuple[int, ...]
@@ -99,40 +99,40 @@ class Rows(NamedTuple):
 
     @property
     def rows(self) -> int:
-        """How many rows."""
+        """Number of rows."""
         return math.prod(self.row_sizes)
 
     @property
     def cols(self) -> int:
-        """How many columns."""
+        """Number of columns."""
         return math.prod(self.col_sizes)
 
     @property
     def layout(self) -> tuple[tuple[int, ...], ...]:
-        """As the access function `transfer.strided` takes it."""
+        """Layout for the access function `transfer.strided`."""
         return self.row_sizes, self.row_strides, self.col_sizes, self.col_strides
 
     @property
     def are_cols_neighbors(self) -> bool:
-        """Whether columns, rather than rows, lie closest together in memory."""
+        """True if columns, rather than rows, are closest together in memory."""
         return self.rows == 1 or (self.cols > 1 and self.col_strides[-1] <= self.row_strides[-1])
 
     def divisors(self, itemsize: int) -> tuple[int, ...]:
-        """What divides each integer of `layout`, in order, as far as it widens an access."""
+        """Return a divisor of each integer of `layout`, in order, up to the elements of the widest access."""
         most = ACCESS_BYTES // itemsize
         return tuple(math.gcd(value, most) for part in self.layout for value in part)
 
     def access(self, rows: int, cols: int) -> tuple[Any, tuple[tuple[int, ...], ...]]:
-        """The access function, whatever the tile, and what it is given as its last argument."""
+        """Return the access function, for any tile, and its last argument."""
         del rows, cols
         return transfer.strided, self.layout
 
     def are_whole(self, rows: int, cols: int) -> bool:
-        """Whether no tile of so many rows and columns hangs over an end."""
+        """Return whether no tile of so many rows and columns hangs over an end."""
         return self.rows % rows == 0 and self.cols % cols == 0
 
     def is_wide(self, padded: int = 0) -> bool:
-        """Whether offsets, or counts up to `padded`, need 64 bits."""
+        """Return whether offsets, or counts up to `padded`, need 64 bits."""
         pairs = zip(self.row_sizes + self.col_sizes, self.row_strides + self.col_strides, strict=True)
         reach = sum((size - 1) * stride for size, stride in pairs)
         return max(reach, padded) > MOST_OFFSETS_IN_32_BITS
@@ -145,13 +145,13 @@ def rows_of(
     dims: frozenset[int],
     in_order: bool = True,
 ) -> tuple[Rows, ...]:
-    """See tensors of one shape, with elements, as rows and columns of the same sizes.
+    """View tensors of one shape, which have elements, as rows and columns of the same sizes.
 
     Args:
-        shape: of all.
+        shape: of all tensors.
         strides: of each tensor.
-        dims: the dimensions that are the columns, from 0; all others are the rows, in their order.
-        in_order: number a row's columns in the order of `dims`; else in the order of the last one's memory.
+        dims: the dimensions that are columns, from 0; all others are rows, in their order.
+        in_order: number columns in the order of `dims`; else in the order of the last tensor's memory.
     """
     kept = [d for d in range(len(shape)) if d not in dims]
     reduced = sorted(dims)
@@ -171,12 +171,12 @@ def rows_of(
 def merged(
     shape: Sequence[int], strides: Sequence[Sequence[int]], dims: Sequence[int], *, drop: bool = True
 ) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
-    """Sizes of `dims` and each tensor's strides, outermost first.
+    """Return the sizes of `dims` and each tensor's strides, outermost first.
 
-    Dimensions that follow one another in every tensor are merged.
+    Dimensions that follow one another in memory in every tensor are merged.
 
     Args:
-        drop: leave dimensions of one element out.
+        drop: whether to leave out dimensions of one element.
     """
     found: list[tuple[int, tuple[int, ...]]] = []
     for d in dims:
@@ -195,14 +195,15 @@ def merged(
 def _one_or_more(
     sizes: tuple[int, ...], strides: list[tuple[int, ...]]
 ) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
-    """At least one dimension: one element, with stride 0, from which the compiler sees that it is aligned."""
+    """Return at least one dimension: of one element with stride 0, which the compiler knows to be aligned."""
     return (sizes, strides) if sizes else ((1,), [(0,)] * len(strides))
 
 
 def may_share(shape: Sequence[int], strides: Sequence[int]) -> bool:
-    """Whether some stride of a tensor with elements does not step over all that the shorter ones reach.
+    """Return whether two elements of a tensor may share an address.
 
-    Then two elements may lie at one address; to find out for certain could cost more than the kernel.
+    They may if a stride does not step over everything that smaller strides reach. An exact answer could cost
+    more than the kernel.
     """
     reach = 0
     for step, length in sorted(zip(strides, shape, strict=True)):
@@ -214,6 +215,6 @@ def may_share(shape: Sequence[int], strides: Sequence[int]) -> bool:
 
 
 def distinct_elements(tensor: torch.Tensor) -> int:
-    """Elements that differ in memory: along a stride of 0 there is one, however often it is seen."""
+    """Return the number of distinct elements in memory: a dimension with stride 0 counts as one element."""
     sizes = zip(tensor.shape, tensor.stride(), strict=True)
     return math.prod(n for n, step in sizes if step or not n)

@@ -12,10 +12,10 @@ T = TypeVar("T")
 
 
 def from_options(kind: type[T], options: Mapping[str, Any]) -> T:
-    """Return the dataclass `kind` with these fields.
+    """Return an instance of the dataclass `kind` with these fields.
 
     Raises:
-        ArgumentTypeError: it has no field of such a name.
+        ArgumentTypeError: `kind` has no field of that name.
     """
     known = [field.name for field in fields(kind)]  # type: ignore[arg-type]  # mypy has no type for dataclasses
     for name in options:

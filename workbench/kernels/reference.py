@@ -1,4 +1,4 @@
-"""The plain torch meaning of every operator: what the kernels are judged against."""
+"""The meaning of every operator in plain torch, against which kernels are judged."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def add(input: torch.Tensor, other: torch.Tensor | float, *, alpha: float = 1) -
 
 
 def clone(input: torch.Tensor, *, memory_format: torch.memory_format = torch.preserve_format) -> torch.Tensor:
-    """The elements of input in memory of their own, lying there as `memory_format` says."""
+    """A copy of input in new memory, with the layout of `memory_format`."""
     return torch.clone(input, memory_format=memory_format)
 
 
@@ -40,7 +40,7 @@ def permute_copy(input: torch.Tensor, dims: Sequence[int]) -> torch.Tensor:
 def sum(
     input: torch.Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> torch.Tensor:
-    """The sum along dimensions, of all without `dim`; as all reductions here."""
+    """The sum along `dim`; without it, as in all reductions here, of all elements."""
     return torch.sum(input, dim, keepdim, dtype=dtype)
 
 
@@ -54,7 +54,7 @@ def mean(
 def prod(
     input: torch.Tensor, dim: int | None = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> torch.Tensor:
-    """The product."""
+    """The product of elements along `dim`."""
     return torch.prod(input, dtype=dtype) if dim is None else torch.prod(input, dim, keepdim, dtype=dtype)
 
 
@@ -77,34 +77,34 @@ def amin(input: torch.Tensor, dim: int | tuple[int, ...] = (), keepdim: bool = F
 
 
 def max(input: torch.Tensor, dim: int, keepdim: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
-    """The largest element and where it is first."""
+    """The largest element and its first index."""
     values, indices = torch.max(input, dim, keepdim)
     return values, indices
 
 
 def min(input: torch.Tensor, dim: int, keepdim: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
-    """The smallest element and where it is first."""
+    """The smallest element and its first index."""
     values, indices = torch.min(input, dim, keepdim)
     return values, indices
 
 
 def argmax(input: torch.Tensor, dim: int | None = None, keepdim: bool = False) -> torch.Tensor:
-    """Where the largest element is first, or a NaN."""
+    """The first index of the largest element, or of NaN."""
     return torch.argmax(input, dim, keepdim)
 
 
 def argmin(input: torch.Tensor, dim: int | None = None, keepdim: bool = False) -> torch.Tensor:
-    """Where the smallest element is first, or a NaN."""
+    """The first index of the smallest element, or of NaN."""
     return torch.argmin(input, dim, keepdim)
 
 
 def all(input: torch.Tensor, dim: int | None = None, keepdim: bool = False) -> torch.Tensor:
-    """Whether no element is 0."""
+    """True if no element is 0."""
     return torch.all(input) if dim is None else torch.all(input, dim, keepdim)
 
 
 def any(input: torch.Tensor, dim: int | None = None, keepdim: bool = False) -> torch.Tensor:
-    """Whether an element is not 0."""
+    """True if an element is not 0."""
     return torch.any(input) if dim is None else torch.any(input, dim, keepdim)
 
 
@@ -166,7 +166,7 @@ def group_norm(
     bias: torch.Tensor | None = None,
     eps: float = 1e-5,
 ) -> torch.Tensor:
-    """(x - mean) / sqrt(variance + eps) * weight + bias, of each group of channels of each image"""
+    """(x - mean) / sqrt(variance + eps) * weight + bias, for each group of channels of each image"""
     grouped = input.unflatten(1, (num_groups, -1))
     dims = tuple(range(2, grouped.dim()))
     variance, mean = torch.var_mean(grouped, dims, correction=0, keepdim=True)
@@ -183,7 +183,7 @@ def batch_norm(
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> torch.Tensor:
-    """(x - mean) / sqrt(variance + eps) * weight + bias, of each channel; nothing is updated"""
+    """(x - mean) / sqrt(variance + eps) * weight + bias, for each channel; nothing is updated"""
     dims, shape = (0, *range(2, input.dim())), (-1, *(1,) * (input.dim() - 2))
     if training or running_mean is None or running_var is None:
         variance, mean = torch.var_mean(input, dims, correction=0, keepdim=True)
@@ -193,7 +193,7 @@ def batch_norm(
 
 
 def _of_channels(x: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None) -> torch.Tensor:
-    """x * weight + bias, each None for none."""
+    """x * weight + bias, per channel; either may be None."""
     shape = (-1, *(1,) * (x.dim() - 2))
     scaled = x if weight is None else x * weight.view(shape)
     return scaled if bias is None else scaled + bias.view(shape)
@@ -234,7 +234,7 @@ def linear(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None 
 
 
 def grouped_mm(mat_a: torch.Tensor, mat_b: torch.Tensor, *, offs: torch.Tensor) -> torch.Tensor:
-    """The product of each part [offs[g - 1], offs[g]) of what is divided; 0 behind the last part."""
+    """The product of each part [offs[g - 1], offs[g]) of the divided axis; 0 behind the last part."""
     ends = offs.tolist()
     parts = [slice(begin, end) for begin, end in zip([0, *ends], ends, strict=False)]
     if mat_a.dim() == mat_b.dim() == 2:
@@ -250,27 +250,27 @@ def grouped_mm(mat_a: torch.Tensor, mat_b: torch.Tensor, *, offs: torch.Tensor) 
 
 
 class Chain(Protocol):
-    """What an epilogue is here: what it makes of a result, to which its own tensors broadcast."""
+    """The meaning of an epilogue, whose tensors broadcast to the result."""
 
     def meaning(self, product: torch.Tensor) -> torch.Tensor:
-        """Of matrices (..., m, n)."""
+        """Return the result for matrices (..., m, n)."""
 
     def meaning_of_images(self, images: torch.Tensor, groups: int) -> torch.Tensor:
-        """Of images (n, features, sizes...), whose features a convolution divides into groups."""
+        """Return the result for images (n, features, sizes...) of a convolution with so many groups."""
 
     def meaning_of_groups(self, product: torch.Tensor, axis: int, offs: torch.Tensor) -> torch.Tensor:
-        """Of grouped products, along whose `axis` `offs` divide one matrix; with 2 there is one for each."""
+        """Return the result for grouped products, divided by `offs` along `axis`; 2: a matrix per group."""
 
 
 def fused_matmul(input: torch.Tensor, other: torch.Tensor, *, epilogue: Chain) -> torch.Tensor:
-    """What an epilogue makes of `input @ other`."""
+    """epilogue(input @ other)"""
     return epilogue.meaning(torch.matmul(input, other))
 
 
 def fused_grouped_mm(
     mat_a: torch.Tensor, mat_b: torch.Tensor, *, offs: torch.Tensor, epilogue: Chain
 ) -> torch.Tensor:
-    """What an epilogue makes of :func:`grouped_mm`, whose last group ends where its output does."""
+    """The epilogue of :func:`grouped_mm`, whose last group ends at the end of the output."""
     product = grouped_mm(mat_a, mat_b, offs=offs)
     axis = 2 if mat_a.dim() == mat_b.dim() else mat_a.dim() - 2
     return epilogue.meaning_of_groups(product, axis, offs)
@@ -285,28 +285,28 @@ def fused_conv2d(
     epilogue: Chain,
     **options: Any,
 ) -> torch.Tensor:
-    """What an epilogue makes of :func:`conv2d`."""
+    """The epilogue of :func:`conv2d`."""
     return epilogue.meaning_of_images(convolve(input, weight, bias, groups=groups, **options), groups)
 
 
 def conv1d(
     input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None, **options: Any
 ) -> torch.Tensor:
-    """What :func:`convolve` says, with one spatial dimension."""
+    """:func:`convolve` with one spatial dimension."""
     return convolve(input, weight, bias, **options)
 
 
 def conv2d(
     input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None, **options: Any
 ) -> torch.Tensor:
-    """What :func:`convolve` says, with two spatial dimensions."""
+    """:func:`convolve` with two spatial dimensions."""
     return convolve(input, weight, bias, **options)
 
 
 def conv3d(
     input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None, **options: Any
 ) -> torch.Tensor:
-    """What :func:`convolve` says, with three spatial dimensions."""
+    """:func:`convolve` with three spatial dimensions."""
     return convolve(input, weight, bias, **options)
 
 
@@ -319,7 +319,7 @@ def convolve(
     dilation: int = 1,
     groups: int = 1,
 ) -> torch.Tensor:
-    """For each output pixel, the products of a window of the input and the weight, summed."""
+    """The sum, for each output pixel, of the products of the weight and a window of the input."""
     rank = input.dim() - 2
     x = torch.nn.functional.pad(input, (padding,) * (2 * rank))
     for dim, taps in enumerate(weight.shape[2:], 2):
@@ -338,7 +338,7 @@ def conv_transpose2d(
     stride: int = 1,
     padding: int = 0,
 ) -> torch.Tensor:
-    """Each input pixel times the weight, added to the output at `stride` times its place."""
+    """The sum of each input pixel times the weight, placed at `stride` times the pixel's place."""
     n, _, high, wide = input.shape
     _, features, taps, other_taps = weight.shape
     size = (n, features, (high - 1) * stride + taps, (wide - 1) * stride + other_taps)
@@ -361,7 +361,7 @@ def avg_pool2d(
 def max_pool2d(
     input: torch.Tensor, kernel_size: int, stride: int | None = None, padding: int = 0
 ) -> torch.Tensor:
-    """The largest element of each window; none of the padding is."""
+    """The largest element of each window, ignoring padding."""
     padded = functional.pad(input, (padding,) * 4, value=float("-inf"))
     return _windows(padded, kernel_size, stride).amax((-2, -1))
 
@@ -396,14 +396,14 @@ def flip(input: torch.Tensor, dims: Sequence[int]) -> torch.Tensor:
 def roll(
     input: torch.Tensor, shifts: int | tuple[int, ...], dims: int | tuple[int, ...] = ()
 ) -> torch.Tensor:
-    """output[(i + shift) % length] = input[i] along each of `dims`; without them, of the flat tensor."""
+    """output[(i + shift) % length] = input[i] along each of `dims`; without `dims`, of the flat tensor."""
     return torch.roll(input, shifts, dims)
 
 
 def pad(
     input: torch.Tensor, pad: Sequence[int], mode: str = "constant", value: float | None = None
 ) -> torch.Tensor:
-    """input with more at its ends, the last dimension's first: a value, or elements of its own."""
+    """input padded at its ends, the last dimension's first, with a value or with its own elements."""
     return functional.pad(input, [*pad], mode, value)
 
 
@@ -427,7 +427,7 @@ def scaled_dot_product_attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> torch.Tensor:
-    """softmax(scale * query @ key^T + attn_mask) @ value; without dropout, whose numbers are the kernel's."""
+    """softmax(scale * query @ key^T + attn_mask) @ value; without dropout, whose generator is the kernel's."""
     if dropout_p:
         raise InvalidArgumentError(
             "dropout_p", f"got {dropout_p}", "Judge dropout with a value of eye(keys)."
@@ -440,10 +440,10 @@ def scaled_dot_product_attention(
 def attention(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scoring: Any = None
 ) -> torch.Tensor:
-    """softmax of scale * query @ key^T, of the keys that each query sees by a window, @ value.
+    """softmax(scale * query @ key^T) @ value, over the keys in each query's window.
 
-    Of a `workbench.kernels.attention.Scoring` it reads scale and window. The functions of a learner, for
-    kernels to call, have no meaning in plain torch: neither hooks nor masks.
+    It reads scale and window of a `workbench.kernels.attention.Scoring`. Hooks and masks are jit functions of
+    a learner, which have no meaning in plain torch.
     """
     if scoring is None:
         return functional.scaled_dot_product_attention(query, key, value, enable_gqa=True)
@@ -518,7 +518,7 @@ def matmul_amin(input: torch.Tensor, other: torch.Tensor, keepdim: bool = False)
 
 
 def matmul_argmax(input: torch.Tensor, other: torch.Tensor, keepdim: bool = False) -> torch.Tensor:
-    """Where the largest element of each row of input @ other is first."""
+    """The first index of the largest element of each row of input @ other."""
     return argmax(input @ other, -1, keepdim)
 
 

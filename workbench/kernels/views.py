@@ -1,4 +1,4 @@
-"""Tensors seen through coordinate descriptors, as the matrices that the templates multiply and reduce."""
+"""Tensors viewed through coordinate descriptors, as matrices that templates multiply and reduce."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ from workbench.kernels.tile import gemm
 
 @dataclass(frozen=True)
 class View:
-    """A tensor as a matrix, or as a batch of matrices, that a descriptor describes.
+    """View of a tensor as a matrix, or as a batch of matrices, by a descriptor.
 
     Args:
-        tensor: offset 0 of the descriptor is its first element.
+        tensor: its first element has offset 0 in the descriptor.
         descriptor: of [rows, cols] or [batch, rows, cols].
         symbols: the value of each symbol in the descriptor, by name.
 
     Raises:
-        InvalidArgumentError: it has other than two or three dimensions, or a symbol has no value.
-        ArgumentTypeError: an argument is of another type.
-        TensorMismatchError: it reaches beyond the tensor's memory.
+        InvalidArgumentError: the descriptor does not have two or three dimensions, or a symbol has no value.
+        ArgumentTypeError: an argument has another type.
+        TensorMismatchError: the descriptor reaches beyond the tensor's memory.
     """
 
     tensor: torch.Tensor
@@ -81,17 +81,17 @@ class View:
 
     @property
     def strides(self) -> tuple[int, ...] | None:
-        """One a dimension, where the algebra finds that it is no more than strides from the first element."""
+        """Strides, if the algebra finds that the view has only strides from the first element; else None."""
         found = affine(self.descriptor)
         if found is None or evaluate(found.offset, self.symbols):
             return None
         strides = tuple(evaluate(stride, self.symbols) for stride in found.strides)
-        return strides if min(strides) >= 0 else None  # torch has no others
+        return strides if min(strides) >= 0 else None  # torch has no negative strides
 
 
 @dataclass(frozen=True)
 class Affine:
-    """offset + sum of index_i * strides[i], and everything is valid."""
+    """The places offset + sum of index_i * strides[i], all of which are valid."""
 
     offset: Number
     strides: tuple[Number, ...]
@@ -99,7 +99,7 @@ class Affine:
 
 @lru_cache(maxsize=1024)
 def affine(descriptor: Descriptor) -> Affine | None:
-    """The descriptor as strides, if it is no more than that."""
+    """Return the descriptor's offset and strides, if it has nothing else; else None."""
     asked = descriptor.symbolic_indices()
     values = descriptor.values(asked)
     if _checks_something(descriptor, values):
@@ -112,7 +112,7 @@ def _checks_something(descriptor: Descriptor, values: tuple[Any, ...]) -> bool:
 
 
 def _strides_in(offset: Number, asked: tuple[Number, ...]) -> Affine | None:
-    """Of each index, what the offset has as its factor; None where it is in anything else."""
+    """Return each index's factor in the offset; None if an index occurs in another term."""
     rest, strides = offset, []
     for index in asked:
         assert isinstance(index, Expression)
@@ -129,10 +129,10 @@ def _strides_in(offset: Number, asked: tuple[Number, ...]) -> Affine | None:
 
 @lru_cache(maxsize=1024)
 def of_a_batch(descriptor: Descriptor) -> tuple[Descriptor, Number]:
-    """A descriptor of [rows, cols], and how far it is from one of the batch to the next.
+    """Return a descriptor of [rows, cols], and the stride from one matrix of the batch to the next.
 
     Raises:
-        InvalidArgumentError: the matrices of the batch differ in more than where they begin.
+        InvalidArgumentError: the matrices of the batch differ in more than their offsets.
     """
     if len(descriptor.top) == 2:
         return descriptor, 0
@@ -153,18 +153,18 @@ def of_a_batch(descriptor: Descriptor) -> tuple[Descriptor, Number]:
 
 
 def access_of(descriptor: Descriptor, tile: tuple[int, int] | None = None) -> Access:
-    """The access function of a matrix whose ends the caller checks.
+    """Return the access function of a matrix whose ends the caller checks.
 
     Args:
         descriptor: [rows, cols].
-        tile: rows and columns of the tiles it is asked for; None where neither is less than `vector.MOST`.
+        tile: rows and columns of the tiles; None if neither is less than `vector.MOST`.
     """
     return lower(descriptor, checked=(False,) * len(descriptor.top), tile=tile, is_whole=True)
 
 
 @lru_cache(maxsize=1024)
 def loader_of(descriptor: Descriptor) -> Any:
-    """A loader (see :mod:`workbench.kernels.tile.gemm`) of the operand (pointer, sizes, params)."""
+    """Return a loader (see :mod:`workbench.kernels.tile.gemm`) of operands (pointer, sizes, params)."""
     access = access_of(descriptor)
     return jit_of_text(
         "load_view", _LOADER, {"access": access.function, "load_by_access": gemm.load_by_access}
@@ -176,18 +176,18 @@ def load_view(
     operand, row, col, ROWS: tl.constexpr, COLS: tl.constexpr,
     CHECK_ROWS: tl.constexpr, CHECK_COLS: tl.constexpr,
 ):
-    """The loader of a matrix that a coordinate descriptor describes."""
+    """Loader of a matrix with a coordinate descriptor."""
     return load_by_access(operand, row, col, ROWS, COLS, CHECK_ROWS, CHECK_COLS, access)
 '''
 
 
 @dataclass(frozen=True)
 class Described:
-    """A view of [rows, cols] for the templates that reduce: what :class:`layout.Rows` is of strided tensors.
+    """A view of [rows, cols] for templates that reduce, as :class:`layout.Rows` is for strided tensors.
 
     Args:
         view: of rows and columns.
-        are_cols_neighbors: whether columns, rather than rows, lie closest together in memory.
+        are_cols_neighbors: whether columns, rather than rows, are closest together in memory.
     """
 
     view: View
@@ -195,25 +195,25 @@ class Described:
 
     @cached_property
     def rows(self) -> int:
-        """How many rows."""
+        """Number of rows."""
         return self.view.lengths[0]
 
     @cached_property
     def cols(self) -> int:
-        """How many columns."""
+        """Number of columns."""
         return self.view.lengths[1]
 
     def access(self, rows: int, cols: int) -> tuple[Any, tuple[Any, ...]]:
-        """The access function for tiles of this shape, and what it is given as its last argument."""
+        """Return the access function for tiles of this shape, and its last argument."""
         return placed(self.view, (rows, cols))
 
     def divisors(self, itemsize: int) -> tuple[int, ...]:
-        """None: what divides its lengths and strides is in the text of `access`."""
+        """Return no divisors: those of lengths and strides are in the source of `access`."""
         del itemsize
         return ()
 
     def are_whole(self, rows: int, cols: int) -> bool:
-        """Whether no tile hangs over an end or into padding, whatever the symbols are."""
+        """Return whether no tile hangs over an end or into padding, for any values of the symbols."""
         descriptor = self.view.descriptor
         if _checks_something(descriptor, descriptor.values(descriptor.symbolic_indices())):
             return False
@@ -221,29 +221,29 @@ class Described:
         return all(divisor_of(length) % block == 0 for length, block in lengths)
 
     def is_wide(self, padded: int = 0) -> bool:
-        """Whether offsets, or counts up to `padded`, need 64 bits; tiles that hang over are counted in."""
+        """Return whether offsets, or counts up to `padded`, need 64 bits, including tiles that hang over."""
         reach = self.view.descriptor.bind(**self.view.symbols).reach
         return max(2 * max(abs(reach.low or 0), abs(reach.high or 0)), padded) > MOST_OFFSETS_IN_32_BITS
 
 
 def placed(view: View, tile: tuple[int, int], *, is_vector: bool = False) -> tuple[Any, tuple[Any, ...]]:
-    """A view's :func:`access_of_tile`, and what it is given as its last argument."""
+    """Return a view's :func:`access_of_tile`, and its last argument."""
     access = access_of_tile(view.descriptor, tile, is_vector=is_vector)
     return access.function, access.params(view.symbols, view.tensor.device)
 
 
 @lru_cache(maxsize=1024)
 def access_of_tile(descriptor: Descriptor, tile: tuple[int, int], *, is_vector: bool = False) -> Access:
-    """The access function of a matrix for templates that load what it says is valid, and nothing else.
+    """Return the access function of a matrix for templates that load exactly what it says is valid.
 
-    It checks padding, and those ends over which a tile can hang. Its offsets are of the whole tile's shape.
-    Those of a vector, a matrix without padding of which all rows, or all columns, are one, have one element
-    along that axis: it is loaded once for all.
+    It checks padding, and those ends over which a tile can hang. Its offsets have the whole tile's shape. For
+    a vector, a matrix without padding whose rows, or columns, are all the same, offsets have one element along
+    that axis, so that it is loaded once.
 
     Args:
         descriptor: [rows, cols].
-        tile: rows and columns, which begin at multiples of them.
-        is_vector: whether all rows, or all columns, may be one.
+        tile: rows and columns of tiles, which begin at multiples of these.
+        is_vector: whether all rows, or all columns, may be the same.
     """
     (offset,) = (descriptor.values(descriptor.symbolic_indices())[d] for d in descriptor.bottom)
     names = {found.name for found in symbols_of(offset) if isinstance(found, Index)}
@@ -256,7 +256,7 @@ def access_of_tile(descriptor: Descriptor, tile: tuple[int, int], *, is_vector: 
 
 @lru_cache(maxsize=1024)
 def access_of_each(functions: tuple[Any, ...]) -> Any:
-    """One access function for several matrices, told apart by what it is given."""
+    """Return one access function for several matrices; the length of its layout tells which one."""
     lines = [
         f"    {'if' if i == 0 else 'elif'} len(layout) == {i + 1}:\n"
         f"        return access_{i}(row, col, layout[0])\n"
@@ -279,12 +279,13 @@ def access_of_each(functions: tuple[Any, ...]) -> Any:
 def layouts_of_each(
     accesses: Sequence[tuple[Any, tuple[Any, ...]]],
 ) -> tuple[Any, tuple[tuple[Any, ...], ...]]:
-    """An access function for several matrices, and what it is given for each of them.
+    """Return one access function for several matrices, and its last argument for each of them.
 
     Args:
-        accesses: for each, its own function and what that is given.
+        accesses: for each matrix, its own access function and the last argument of that.
     """
     functions = tuple(dict.fromkeys(function for function, _ in accesses))
-    # Ones are constants, by which Triton 3.6 tells calls of a function apart; empty tuples it does not see.
+    # Layouts are told apart by a number of ones: they are constants, by which Triton 3.6 tells calls of a
+    # function apart, whereas it ignores empty tuples.
     layouts = tuple((params, *(1,) * functions.index(function)) for function, params in accesses)
     return access_of_each(functions), layouts

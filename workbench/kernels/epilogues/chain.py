@@ -31,7 +31,7 @@ Meaning = Callable[[torch.Tensor, Sequence[Any], Place], torch.Tensor]
 
 @dataclass(frozen=True, eq=False)
 class Functor:
-    """One link of a chain.
+    """A link of a chain.
 
     Attributes:
         name: for messages.
@@ -143,7 +143,7 @@ class Epilogue:
 
     @property
     def takes_turns(self) -> bool:
-        """Whether the ping-pong kernels, which are written in Gluon, can run the chain.
+        """True if the ping-pong kernels, which are written in Gluon, can run the chain.
 
         Gluon may not compile a functor from outside `tile.epilogue`, for example one that makes a tile; and
         dropout's generator takes more registers than a group of warps has there.
@@ -161,7 +161,7 @@ class Epilogue:
 
     @property
     def takes_long(self) -> bool:
-        """Whether the chain has fast_gelu, silu or sigmoid, which are slow, but less so in `gemm.hopper`."""
+        """True if the chain has fast_gelu, silu or sigmoid, which are slow, but less so in `gemm.hopper`."""
         return any(one.function in activations.LONG for one in self.functors)
 
     def added_by_wide_tiles(self, shape: tuple[int, ...]) -> tuple[torch.Tensor, ...]:

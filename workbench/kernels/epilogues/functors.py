@@ -63,12 +63,12 @@ def add_scaled(addend: torch.Tensor, alpha: float = 1.0, beta: float = 1.0) -> E
 
 
 def row_scale(vector: torch.Tensor) -> Epilogue:
-    """product * vector[row], with vector [m] or [batch, m]: the scales by which rows of A were quantized."""
+    """product * vector[row], with vector [m] or [batch, m]: the scales of A's quantized rows."""
     return _of(Functor("row_scale", epilogue.multiply, (_tensor("vector", vector, "rows"),), _multiply))
 
 
 def column_scale(vector: torch.Tensor) -> Epilogue:
-    """product * vector[column], shaped as for :func:`bias`: the scales of the quantized columns of B."""
+    """product * vector[column], shaped as for :func:`bias`: the scales of B's quantized columns."""
     return _of(Functor("column_scale", epilogue.multiply, (_tensor("vector", vector, "columns"),), _multiply))
 
 

@@ -16,13 +16,13 @@ from workbench.kernels.gemm.descriptors import descriptor_of
 from workbench.kernels.gemm.problem import batch_shape, powers_of_two
 from workbench.kernels.layout import ACCESS_BYTES
 
-# Columns that the smaller of two parts of a tile has at least. Of 32 beside 64, the ptxas of Triton 3.6 makes
-# what reads beyond its shared memory on an H200; without ptxas' optimizations it is right.
+# The fewest columns of the smaller of a tile's two parts. For parts of 64 and 32 columns, the ptxas of
+# Triton 3.6 makes code that reads beyond its shared memory on an H200; without its optimizations it does not.
 FEWEST_BESIDE = 64
 
 
 def checked_tile(tile: Sequence[int]) -> tuple[int, int, int]:
-    """The tile, if the kernels can make it.
+    """Return the tile if the kernels can make it.
 
     Raises:
         InvalidArgumentError, ArgumentTypeError: they cannot.
@@ -33,7 +33,7 @@ def checked_tile(tile: Sequence[int]) -> tuple[int, int, int]:
     for i, length in enumerate(tile):
         fewest = 16
         if i == 1 and isinstance(length, int) and length > 0 and length.bit_count() == 2:
-            length &= -length  # the smaller of its parts
+            length &= -length  # the smaller of the two parts
             fewest = FEWEST_BESIDE
         if check_power_of_two(f"tile[{i}]", length) < fewest:
             raise InvalidArgumentError(
@@ -47,14 +47,14 @@ def checked_tile(tile: Sequence[int]) -> tuple[int, int, int]:
 
 
 def check_cast(chain: Epilogue, dtype: torch.dtype) -> None:
-    """Raise where an epilogue casts to another dtype than the output's."""
+    """Raise if an epilogue casts to another dtype than the output's."""
     wanted = next((one.dtype for one in chain.functors if one.dtype is not None), dtype)
     if dtype != wanted:
         raise TensorMismatchError("output", f"{dtype}, cast to {wanted}", f"Give an output of {wanted}.")
 
 
 def check_epilogue(chain: Epilogue, dtype: torch.dtype) -> None:
-    """Raise where what an epilogue makes is not for an output of this dtype that lies as its matrix does."""
+    """Raise if an epilogue casts to another dtype than the output's, or permutes the output."""
     check_cast(chain, dtype)
     if chain.permuted is not None:
         raise InvalidArgumentError(
@@ -63,7 +63,7 @@ def check_epilogue(chain: Epilogue, dtype: torch.dtype) -> None:
 
 
 def why_not_ping_pong(a: torch.Tensor, b: torch.Tensor, tile: tuple[int, int, int] | None = None) -> str:
-    """Why the template "ping-pong" cannot take these operands, or that tile; empty when it can."""
+    """Return why the template "ping-pong" cannot take these operands or this tile; empty if it can."""
     if not {a.dtype, b.dtype} <= set(gemm_hopper.SUPPORTED):
         return f"it takes fp16 and bf16, not {a.dtype}"
     if math.prod(batch_shape(a, b)) != 1:
@@ -87,7 +87,7 @@ def why_not_ping_pong(a: torch.Tensor, b: torch.Tensor, tile: tuple[int, int, in
 
 
 def check_ping_pong(a: torch.Tensor, b: torch.Tensor, tile: tuple[int, int, int], num_stages: int) -> None:
-    """Raise where the template "ping-pong" does not take operands, tile or stages.
+    """Raise if the template "ping-pong" does not take operands, tile or stages.
 
     Raises:
         InvalidArgumentError, ArgumentTypeError: as above.

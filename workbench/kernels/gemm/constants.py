@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Checks(NamedTuple):
-    """Whether tiles can hang over the end of a product along m, n and k, so that loads need a mask."""
+    """Sides of a product along which tiles can hang over its end, so that loads need a mask."""
 
     m: bool
     n: bool
@@ -15,7 +15,7 @@ class Checks(NamedTuple):
 
 
 class Descriptors(NamedTuple):
-    """Whether A, B and the output are behind tensor descriptors."""
+    """Matrices of a product that are behind tensor descriptors."""
 
     a: bool
     b: bool

@@ -1,4 +1,4 @@
-"""Tensor descriptors of matrices, by which the hardware moves whole tiles (on Hopper, TMA)."""
+"""Tensor descriptors of matrices, with which the hardware moves whole tiles (TMA on Hopper)."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from workbench.kernels.tile import gemm
 
 
 class Described(NamedTuple):
-    """A matrix behind a tensor descriptor, or its transpose behind one."""
+    """Tensor descriptor of a matrix or of its transpose."""
 
     descriptor: TensorDescriptor
     is_transposed: bool
 
 
 def descriptor_of(matrix: torch.Tensor, block: tuple[int, int]) -> Described | None:
-    """A descriptor of a matrix, or of its transpose, in blocks; None where the hardware could not take one.
+    """Return a descriptor of a matrix or of its transpose, in blocks; None if the hardware cannot use one.
 
-    It wants elements, an address and row pitches that are multiples of 16 bytes, neighbors in a row, and
-    blocks whose rows have 16 bytes at least.
+    The matrix must have elements, an address and row pitches that are multiples of 16 bytes, and contiguous
+    rows; a block's rows must have 16 bytes at least.
 
     Args:
-        matrix: [rows, cols]; or a batch of one.
+        matrix: [rows, cols], or a batch of one such matrix.
         block: rows and columns of a block.
     """
     shape, strides = [*matrix.shape[-2:]], [*matrix.stride()[-2:]]
@@ -42,13 +42,13 @@ def descriptor_of(matrix: torch.Tensor, block: tuple[int, int]) -> Described | N
 
 
 def descriptors_of(matrix: torch.Tensor, blocks: Sequence[tuple[int, int]]) -> list[Described] | None:
-    """A descriptor of the matrix for each kind of block, or None if one of them cannot be."""
+    """Return a descriptor of the matrix for each shape of block; None if one of them is impossible."""
     found = [descriptor_of(matrix, block) for block in blocks]
     return [one for one in found if one is not None] if all(found) else None
 
 
 def loader_of(described: list[Described] | None) -> Any:
-    """What loads tiles of a matrix: of its descriptors, or of its pointer."""
+    """Return the loader for a matrix behind these descriptors, or behind a pointer if there are none."""
     if not described:
         return gemm.load_strided
     return gemm.load_descriptor_of_transpose if described[0].is_transposed else gemm.load_descriptor

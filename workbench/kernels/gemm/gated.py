@@ -1,7 +1,7 @@
-"""Dual products: two products of one matrix A, of which one gates the other: SwiGLU, GEGLU and their like.
+"""Gated products: two products of one matrix A, of which one gates the other, as in SwiGLU and GEGLU.
 
-A program makes the same tile of both, from the same tiles of A, which it loads once; neither product is ever
-in memory. (Shazeer, "GLU variants improve transformer", 2020.)
+A program computes the same tile of both products and loads each tile of A once for both. Neither product is
+written to memory. (Shazeer, "GLU variants improve transformer", 2020.)
 """
 
 # No `from __future__ import annotations`: Triton reads the annotations below.
@@ -22,25 +22,24 @@ from workbench.kernels.tile import activations, order, transfer
 from workbench.kernels.tile import gemm as tile_gemm
 from workbench.launch import Launch, Step, Work
 
-# What the gate's product goes through.
+# Activations of the gate's product.
 ACTIVATIONS = activations.ACTIVATIONS
 
 
 @triton.jit(do_not_specialize=["m", "n", "k"])
 def gemm_gated_kernel(
-    # pointers, or of A and the two weights tensor descriptors
+    # pointers; tensor descriptors for A and the two weights if DESCRIPTORS says so
     a, gate, up, output,
     # sizes: of each product; of the batch's dimensions
     m, n, k, batch_sizes,
-    # strides of row and column, and of the batch's dimensions: of A, the weights and the output
+    # strides of A, the weights and the output: of rows and columns, and of the batch's dimensions
     matrices,
-    # meta-parameters: the tile; how tiles are numbered; what the gate's product goes through; how
-    # products are accumulated
+    # meta-parameters: the tile; the launch order; the gate's activation; type and precision of the products
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     ORDER: tl.constexpr, GROUP: tl.constexpr, ACTIVATION: tl.constexpr,
     ACCUMULATOR: tl.constexpr, PRECISION: tl.constexpr,
-    # how A and the weights are loaded, and which are descriptors; whether tiles can hang over along m, n and
-    # k; what divides sizes and strides; whether offsets need 64 bits
+    # loaders of A and the weights; which of them are descriptors; which sides need checks; divisors of sizes
+    # and strides; whether offsets need 64 bits
     LOAD_A: tl.constexpr, LOAD_B: tl.constexpr, DESCRIPTORS: tl.constexpr, CHECKS: tl.constexpr,
     DIVISORS: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
@@ -51,7 +50,7 @@ def gemm_gated_kernel(
     if WIDE:
         depth = tl.cast(depth, tl.int64)
     first = products.operand_of(gate, (depth, cols), matrices, batch, batch_sizes, DIVISORS, 1, DESCRIPTORS.b)
-    # The mainloop's parts lie side by side; the second weight begins a tile before it does.
+    # The mainloop takes its parts as columns side by side: the second weight is shifted by a tile.
     second = products.operand_of(
         up, (depth, cols + BLOCK_N), matrices, batch, batch_sizes, DIVISORS, 2, DESCRIPTORS.b
     )
@@ -67,7 +66,7 @@ def gemm_gated_kernel(
 
 @triton.jit
 def beside(operand, BACK: tl.constexpr, IS_DESCRIPTOR: tl.constexpr):
-    """The operand of a matrix that lies BACK columns to the right of where it is."""
+    """The operand of a matrix, shifted: column c + BACK of the operand is column c of the matrix."""
     if IS_DESCRIPTOR:
         return operand[0], BACK
     else:
@@ -79,7 +78,7 @@ def load_descriptor_beside(
     operand, row, col, ROWS: tl.constexpr, COLS: tl.constexpr,
     CHECK_ROWS: tl.constexpr, CHECK_COLS: tl.constexpr,
 ):  # fmt: skip
-    """The loader of a descriptor's matrix, as :func:`beside` has it."""
+    """Loader of a matrix behind a descriptor, shifted by :func:`beside`."""
     return tile_gemm.load_descriptor(operand, row, col - operand[1], ROWS, COLS, CHECK_ROWS, CHECK_COLS)
 
 
@@ -88,7 +87,7 @@ def load_transpose_beside(
     operand, row, col, ROWS: tl.constexpr, COLS: tl.constexpr,
     CHECK_ROWS: tl.constexpr, CHECK_COLS: tl.constexpr,
 ):  # fmt: skip
-    """As :func:`load_descriptor_beside`, of a descriptor of the transpose."""
+    """Loader of a matrix whose transpose is behind a descriptor, shifted by :func:`beside`."""
     return tile_gemm.load_descriptor_of_transpose(
         operand, row, col - operand[1], ROWS, COLS, CHECK_ROWS, CHECK_COLS
     )
@@ -102,7 +101,7 @@ _BESIDE = {
 
 
 def is_supported(a: torch.Tensor, gate: torch.Tensor, up: torch.Tensor) -> str:
-    """Why the template cannot take these operands, in words; empty when it can."""
+    """Return why the template cannot take these operands; empty if it can."""
     if reason := products.why_not(a=a, gate=gate, up=up):
         return reason
     if gate.shape != up.shape:
@@ -122,20 +121,20 @@ def launch(
 ) -> Launch:
     """output = activation(a @ gate) * (a @ up); "silu" makes it SwiGLU, "gelu" GEGLU.
 
-    Products are accumulated in fp32, of fp64 in fp64; only their combination is rounded.
+    Products are accumulated in fp32 (fp64 in fp64); only the result is rounded.
 
-    FLOPs: 4 m n k for each of a batch, and 2 an element of the output, an activation counted as one. Least
-    bytes: operands read once, the output written once.
+    FLOPs: 4 m n k for each matrix of the batch, and 2 for each element of the output, one of them for the
+    activation. Least bytes: operands read once, the output written once.
 
     Args:
-        a: [..., m, k]. gate, up: [..., k, n]. Of one dtype in `products.SUPPORTED`, any strides; batches
-            broadcast.
+        a: [..., m, k]. gate, up: [..., k, n]. All of one dtype in `products.SUPPORTED`, with any strides;
+            batches broadcast.
         activation: a name in `ACTIVATIONS`.
-        output: [..., m, n] of any of these dtypes and any strides in which no two elements share memory; None
-            for a new tensor of the operands' dtype.
+        output: [..., m, n] of any of these dtypes, with any strides by which no two elements share memory;
+            None for a new tensor of the operands' dtype.
         precision: of fp32 operands, "tf32" or "ieee".
-        options: as :class:`products.Options` has them; by default a tile of 64, 64 and 32 (m, n and k: a
-            program makes n columns of both products), the order "grouped" and three stages.
+        options: see :class:`products.Options`. By default the tile is 64, 64 and 32 (m, n and k; a program
+            computes n columns of both products), the launch order "grouped", with three stages.
 
     Raises:
         TensorMismatchError: tensors do not fit; the message says which. UnknownNameError: `activation`,
@@ -172,7 +171,7 @@ def _step(
     schedule: Schedule,
     meta: dict[str, Any],
 ) -> Step:
-    """Return the only step of products with elements; `meta` is of options that every template has."""
+    """Return the only step of a launch with elements; `meta` has the meta-parameters of all templates."""
     block_m, block_n, block_k = tile
     problem = gemm.problem_of(a, gate, output, up)
     of_a, of_gate, of_output, of_up = problem.matrices

@@ -1,8 +1,8 @@
-"""Grouped matrix products: many products of uneven sizes in one launch, as experts of a mixture need them.
+"""Grouped matrix products: many products of uneven sizes in one launch, as a mixture of experts needs them.
 
-One of m, n and k is divided into groups, one behind the other, by offsets that stay where the kernel runs:
-nobody on the CPU knows how many tiles there are. So each program finds out for itself which group its tile
-belongs to, and there are as many programs as there could be tiles, or fewer, which take tile by tile.
+One of m, n and k is divided into consecutive groups by offsets that stay on the device, so the CPU does not
+know how many tiles there are. Each program finds out to which group its tile belongs. There are as many
+programs as there can be tiles, or fewer, which take tile by tile.
 """
 
 import math
@@ -39,29 +39,28 @@ SUPPORTED = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 @triton.jit
 def grouped_gemm_kernel(
-    # pointers: of A, B and the output; of where each group ends; the epilogue's own arguments
+    # pointers: of A, B, the output and the offsets, the ends of groups; the epilogue's arguments
     a_pointer, b_pointer, output_pointer, offsets_pointer, extra,
-    # sizes (m, n, k), of all groups together where they are divided; groups
+    # sizes (m, n, k), with the total of all groups for the divided one; number of groups
     sizes, groups,
-    # strides in elements: of A, B and the output, from group to group, of rows and of columns; of the offsets
+    # strides in elements: of A, B and the output, each of groups, rows and columns; of the offsets
     strides, offsets_stride,
-    # meta-parameters: the tile; rows of tiles that go together; a power of two above the number of groups
+    # meta-parameters: the tile; rows of tiles in a group of the launch order; a power of two above `groups`
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, TOGETHER: tl.constexpr,
     GROUPS: tl.constexpr,
-    # which of m, n and k is divided; what products become, are added up in, and how fp32 is multiplied
+    # which of m, n and k is divided; the epilogue; type and precision of the products
     AXIS: tl.constexpr, EPILOGUE: tl.constexpr, ACCUMULATOR: tl.constexpr, PRECISION: tl.constexpr,
-    # whether tiles can hang over along m, n and k; what divides sizes and strides; whether offsets need 64
-    # bits
+    # which sides need checks; divisors of sizes and strides; whether offsets need 64 bits
     CHECKS: tl.constexpr, DIVISORS: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """output of each group = EPILOGUE(A of the group @ B of the group); 0 behind the last one.
+    """output of each group = EPILOGUE(A of the group @ B of the group); 0 behind the last group.
 
-    Tiles are numbered group by group. Which group a tile belongs to is the number of groups that end before.
+    Tiles are numbered group by group. A tile's group is the number of groups whose tiles end before it.
     """
     each = tl.arange(0, GROUPS)
     begin, end = bounds(each, groups, offsets_pointer, offsets_stride, sizes[AXIS], WIDE)
     rows, cols = tiles_of(end - begin, sizes, AXIS, BLOCK_M, BLOCK_N)
-    # What lies behind the last group is one more, whose product is 0; along k it would add nothing.
+    # What lies behind the last group counts as one more group, with output 0; along k it would add nothing.
     last = groups - 1 if AXIS == 2 else groups
     ends = tl.cumsum(tl.where(each <= last, rows * cols, 0).to(tl.int32), 0)
     for number in tl.range(tl.program_id(0), tl.max(ends, 0), tl.num_programs(0)):
@@ -76,9 +75,9 @@ def grouped_gemm_kernel(
 
 @triton.jit
 def bounds(group, groups, offsets_pointer, offsets_stride, total, WIDE: tl.constexpr):
-    """Where a group begins and ends; number `groups` is what lies behind all of them.
+    """Begin and end of a group; group number `groups` is what lies behind all others.
 
-    Whatever the offsets are, this is within [0, total], and no group ends before it begins.
+    For any offsets they are within [0, total], and no group ends before it begins.
 
     Args:
         group: its number, or a tile of numbers.
@@ -96,7 +95,7 @@ def bounds(group, groups, offsets_pointer, offsets_stride, total, WIDE: tl.const
 
 @triton.jit
 def tiles_of(length, sizes, AXIS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
-    """Rows and columns of tiles of a group that has `length` of what is divided."""
+    """Numbers of rows and columns of tiles in a group with `length` elements along the divided axis."""
     m = length if AXIS == 0 else sizes[0]
     n = length if AXIS == 1 else sizes[1]
     return tl.cdiv(m, BLOCK_M), tl.cdiv(n, BLOCK_N)
@@ -104,13 +103,13 @@ def tiles_of(length, sizes, AXIS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: 
 
 @triton.jit
 def one_tile(
-    # its number within the group; the group's; and as in grouped_gemm_kernel
+    # number of the tile within its group; number of the group; the rest as in grouped_gemm_kernel
     number, group, a, b, output, offsets_pointer, extra, sizes, groups, strides, offsets_stride,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, TOGETHER: tl.constexpr,
     AXIS: tl.constexpr, EPILOGUE: tl.constexpr, ACCUMULATOR: tl.constexpr, PRECISION: tl.constexpr,
     CHECKS: tl.constexpr, DIVISORS: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """One tile of a group's product."""
+    """Compute one tile of a group's product and store it."""
     OF_SIZES: tl.constexpr = DIVISORS.sizes
     OF_A: tl.constexpr = DIVISORS.a
     OF_B: tl.constexpr = DIVISORS.b
@@ -148,7 +147,7 @@ def one_tile(
             row, col, 0, tl.cdiv(k, BLOCK_K), k, BLOCK_M, (BLOCK_N,), BLOCK_K, gemm.load_strided,
             gemm.load_strided, CHECKS.m, CHECKS.n, CHECKS.k, ACCUMULATOR, PRECISION,
         )  # fmt: skip
-        # Its rows and columns in the whole output.
+        # Rows and columns of the tile within the whole output.
         rows_there = of_rows + (begin if AXIS == 0 else 0)
         cols_there = of_cols + (begin if AXIS == 1 else 0)
         tile = epilogue.applied(
@@ -160,17 +159,17 @@ def one_tile(
     transfer.store(output, offsets, tile, (of_rows < m) & (of_cols < n))
 
 
-# Rows of tiles that go together, so that what runs at one time shares tiles of B (`order.grouped`).
+# Rows of tiles in a group of `order.grouped`: programs that run at one time share tiles of B.
 TOGETHER = 8
 
-# Every program keeps a number for each group, in registers.
+# Every program keeps one number per group in registers.
 MOST_GROUPS = 4096
 
 # The longest side of a tile of the output, by bytes of an element; bytes of a tile's row along K.
 LONGEST_SIDE = {2: 128, 4: 64, 8: 64}
 TILE_ROW_BYTES = 128
 
-# What a warp has of a tile of the output, in the operands' dtype.
+# Bytes of the output's tile per warp, in the operands' dtype.
 BYTES_OF_A_WARP = 2048
 
 
@@ -188,8 +187,8 @@ class Problem(NamedTuple):
 
     Attributes:
         axis: which of m, n and k is divided: 0, 1 or 2.
-        groups: how many.
-        sizes: m, n and k, of all groups together where they are divided.
+        groups: number of groups.
+        sizes: m, n and k, with the total of all groups for the divided one.
         shape: of the output.
     """
 
@@ -200,7 +199,7 @@ class Problem(NamedTuple):
 
 
 def problem_of(a: torch.Tensor, b: torch.Tensor, offs: torch.Tensor) -> Problem:
-    """The problem of operands that :func:`is_supported` has no objection to."""
+    """Return the problem of operands that :func:`is_supported` accepts."""
     sizes = (a.shape[-2], b.shape[-1], a.shape[-1])
     axis = {(2, 3): 0, (3, 2): 1, (2, 2): 2}[a.dim(), b.dim()]
     groups = offs.shape[0]
@@ -208,7 +207,7 @@ def problem_of(a: torch.Tensor, b: torch.Tensor, offs: torch.Tensor) -> Problem:
 
 
 def new_output(problem: Problem, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """Where an operator's result goes: rows begin at multiples of 16 bytes, as those of torch's own do."""
+    """Return a new output whose rows begin at multiples of 16 bytes, as torch's grouped_mm allocates it."""
     shape, itemsize = problem.shape, dtype.itemsize
     pitch = max(triton.cdiv(shape[-1] * itemsize, ACCESS_BYTES), 1) * ACCESS_BYTES // itemsize
     strides = (*(shape[-2] * pitch for _ in shape[:-2]), pitch, 1)
@@ -216,7 +215,7 @@ def new_output(problem: Problem, dtype: torch.dtype, device: torch.device) -> to
 
 
 def is_supported(a: torch.Tensor, b: torch.Tensor, offs: torch.Tensor) -> str:
-    """Why the template cannot take these operands, in words; empty when it can."""
+    """Return why the template cannot take these operands; empty if it can."""
     for name, tensor in (("a", a), ("b", b)):
         if tensor.dtype not in SUPPORTED:
             return f"{name} is {tensor.dtype}; supported: {', '.join(str(d)[6:] for d in SUPPORTED)}"
@@ -258,7 +257,7 @@ def launch(
     num_warps: int | None = None,
     num_stages: int = 3,
 ) -> Launch:
-    """The product of each group g, which is the part [offs[g - 1], offs[g]) of what is divided.
+    """Return the launch of the product of each group g, the part [offs[g - 1], offs[g]) of the divided axis.
 
     ==============  ==============  ==============  ====================================
     a               b               output
@@ -268,30 +267,30 @@ def launch(
     [m, total_k]    [total_k, n]    [groups, m, n]  output[g] = a[:, part] @ b[part]
     ==============  ==============  ==============  ====================================
 
-    The first is a mixture of experts, each with its matrix b[g]; the others are its gradients. The first
-    part begins at 0, and any may be empty: a product of nothing along k is 0. What lies behind the last
-    offset belongs to no group: there the output is 0 (torch leaves there what the memory held), and of a and
-    b nothing is read. No offset may be less than the one before, or more than there is to divide; offsets
-    stay on the device, so nobody checks that, but nothing outside of the tensors is ever touched.
+    The first case is a mixture of experts, each with its matrix b[g]; the others are its gradients. The first
+    part begins at 0. Any part may be empty; a product with nothing along k is 0. What lies behind the last
+    offset belongs to no group: the output is 0 there (torch leaves it uninitialized), and a and b are not
+    read. Offsets must not decrease, nor exceed the length of the divided axis. They stay on the device, so
+    this is not checked, but memory outside the tensors is never accessed.
 
-    Products are accumulated in fp32, of fp64 in fp64, each by one program, always in the same order.
+    Products are accumulated in fp32 (fp64 in fp64), each by one program, always in the same order.
 
     FLOPs: 2 m n k of all groups together, and those of the epilogue. Least bytes: operands and the epilogue's
-    tensors read once, the output written once. Both as where groups leave nothing over and none is empty,
-    which is not known here.
+    tensors read once, the output written once. Both assume that the groups cover everything and none is
+    empty, since the offsets are not known here.
 
     Args:
-        a, b: as above, of one dtype in `SUPPORTED`, any strides.
-        offs: int32 [groups], where a and b are.
-        output: as above, of any floating dtype, of an epilogue's result also int8 or int32, and of any
-            strides in which no two elements share memory; None for a new tensor of the operands' dtype, or
-            of what the epilogue casts to.
-        epilogue: a chain of functors (`epilogues`) of each group's product, whose tensors broadcast to
-            [groups, m, n], rows and columns as the output has them: (groups, n) is a bias for each group;
-            None for none.
+        a, b: as above, of one dtype in `SUPPORTED`, with any strides.
+        offs: int32 [groups], on the device of a and b.
+        output: as above, of any floating dtype (with an epilogue also int8 or int32), with any strides by
+            which no two elements share memory; None for a new tensor of the operands' dtype, or of the dtype
+            that the epilogue casts to.
+        epilogue: a chain of functors (`epilogues`) for each group's product, whose tensors broadcast to
+            [groups, m, n] with the output's rows and columns: (groups, n) is a bias for each group. None for
+            none.
         tile: m, n and k of a tile, powers of two of 16 or more; None for :func:`default_tile`.
         precision: of fp32 operands, "tf32" or "ieee".
-        programs: how many take tile by tile; None for one for each tile that there could be.
+        programs: number of programs, which take tile by tile; None for one for each possible tile.
         num_warps: None for :func:`default_warps`. num_stages: of the loop.
 
     Raises:
@@ -301,7 +300,7 @@ def launch(
     for name, tensor in (("a", a), ("b", b), ("offs", offs)):
         check_type(name, tensor, torch.Tensor, "Give a torch.Tensor.")
     if reason := is_supported(a, b, offs):
-        raise TensorMismatchError("a, b, offs", reason, "Give operands as the table of this function has.")
+        raise TensorMismatchError("a, b, offs", reason, "Give shapes in the table of gemm.grouped.launch.")
     check_name("precision", precision, PRECISIONS)
     problem = problem_of(a, b, offs)
     chain = Epilogue() if epilogue is None else epilogue
@@ -348,7 +347,7 @@ def launch(
 
 
 def default_tile(problem: Problem, itemsize: int) -> tuple[int, int, int]:
-    """m, n and k of a tile that an average group fills, none longer than `LONGEST_SIDE`. Not measured yet."""
+    """Return m, n and k of a tile that an average group fills, up to `LONGEST_SIDE`. Not measured yet."""
     sizes = [*problem.sizes]
     sizes[problem.axis] = triton.cdiv(sizes[problem.axis], max(problem.groups, 1))
     rows, cols = (min(max(triton.next_power_of_2(size), 16), LONGEST_SIDE[itemsize]) for size in sizes[:2])
@@ -356,18 +355,18 @@ def default_tile(problem: Problem, itemsize: int) -> tuple[int, int, int]:
 
 
 def default_warps(tile: tuple[int, int, int], itemsize: int) -> int:
-    """4 to 8; with :func:`default_tile` none spills on Hopper unless row pitches are odd. Not measured."""
+    """Return 4 to 8 warps. With :func:`default_tile` none spills on Hopper, unless row pitches are odd."""
     return min(max(tile[0] * tile[1] * itemsize // BYTES_OF_A_WARP, 4), 8)
 
 
 def most_tiles(problem: Problem, tile: tuple[int, int, int]) -> int:
-    """Tiles that there are at most, wherever the groups end."""
+    """Return the most tiles that there can be for any offsets."""
     counts: list[int] = [
         triton.cdiv(size, length) for size, length in zip(problem.sizes[:2], tile[:2], strict=True)
     ]
     if problem.axis == 2:
         return problem.groups * math.prod(counts)
-    # The last tile of each group, and of what lies behind them all, has one row or column at least.
+    # The last tile of each group, and of the rest behind the last group, has at least one row or column.
     total, length = problem.sizes[problem.axis], tile[problem.axis]
     counts[problem.axis] = min((total + (problem.groups + 1) * (length - 1)) // length, total)
     return math.prod(counts)
@@ -415,7 +414,7 @@ def _divisors(
 
 
 def _is_wide(problem: Problem, strides: Sequence[Sequence[int]], tile: tuple[int, int, int]) -> bool:
-    """Whether an offset, or a padded length, needs 64 bits."""
+    """Return whether an offset, or a padded length, needs 64 bits."""
     m, n, k = (size + length for size, length in zip(problem.sizes, tile, strict=True))
     reach = max(m, n, k)
     for (rows, cols), steps in zip(((m, k), (k, n), (m, n)), strides, strict=True):

@@ -1,19 +1,19 @@
-"""The matrix product in Gluon, for Hopper: two groups of warps, of which one multiplies while one finishes.
+"""The matrix product in Gluon, for Hopper: one group of warps multiplies while another finishes its tile.
 
-In a kernel of Triton's language all warps of a program multiply, and then all of them finish their tile:
-while an epilogue loads its tensors, computes and stores, the tensor cores have nothing to do, and a second
-program on the same unit, which began at the same time, finishes at the same time too. Here a program has two
-groups of four warps, with a tile each. While one multiplies, the other one finishes; then they change places
-(CUTLASS's ping-pong schedule). One more warp starts the copies (TMA) of the tiles of A and B that both need,
-in turns, and is told by barriers in shared memory when a buffer is free. Another one brings the epilogue's
-first tensors, part by part, so that they are there when a product is.
+In Triton's language all warps of a program multiply, and then all finish their tile. While an epilogue loads
+its tensors, computes and stores, the tensor cores are idle; and a second program on the same multiprocessor,
+which began at the same time, finishes at the same time too. Here a program has two groups of four warps, with
+one tile each. While one group multiplies, the other finishes; then they change places (CUTLASS's ping-pong
+schedule). One more warp starts the copies (TMA) of the blocks of A and B for both groups, in turns; barriers
+in shared memory tell it when a buffer is free. Another warp prefetches the first tensors of the epilogue,
+part by part, so that they are there when a product is.
 
-Programs that have more tiles, and of neighbors in a row, do better by `gemm_hopper_pairs`. Where one has two,
-nothing would hide how the second one is finished. So the group that has it, and nothing to do while the first
-is multiplied, begins its sums with what is added first, finishes a half of its tile between the last products
-of the other half, and hands half of each to the other group.
+If a program has more than two tiles, and these have neighbors in a row, `hopper_pairs` is faster. If it has
+two, nothing would hide the finish of the second. The group of the second tile is idle while the first is
+multiplied. So it begins its sums with the tensors that are added first, finishes one half of its tile between
+the last products of the other half, and hands a part of each half to the other group.
 
-Programs are persistent: there are as many as compute units, and each takes tile by tile. The functors of an
+Programs are persistent: there are as many as multiprocessors, and each takes tile by tile. The functors of an
 epilogue are those of `tile.epilogue`, which Gluon compiles as they are.
 """
 
@@ -40,51 +40,53 @@ from workbench.kernels.tile import epilogue, transfer
 
 SUPPORTED = (torch.float16, torch.bfloat16)
 
-# Of each of the two groups that multiply.
+# Warps of each of the two groups that multiply.
 WARPS = 4
 
-# A matrix instruction's rows, of which a tile has a multiple, and its columns, at least and at most; elements
-# of a tile, which a group keeps in registers.
+# Rows of a matrix instruction, of which a tile has a multiple; its fewest and most columns; the most elements
+# of a tile, whose sums a group keeps in registers.
 ROWS, FEWEST_COLS, MOST_COLS = gl.constexpr(64), 32, 256
 MOST_ELEMENTS = 128 * 128
 
-# A buffer is free once the step behind its own has begun, which needs another one.
+# A buffer is free once the next step has begun, which needs another buffer.
 FEWEST_STAGES = 2
 
-# A part of a tile, as much as is finished at a time, has a matrix instruction's rows, and at most as many
-# columns as are a line of memory.
+# A tile is finished part by part. A part has the rows of a matrix instruction, and at most as many columns as
+# a line of memory.
 PART_COLS = gl.constexpr(64)
 
-# What an epilogue needs is asked for behind so many times the buffers of A and B, which are needed first;
-# what sums begin with is needed sooner.
+# The epilogue's tensors are requested after the copies of so many times all buffers of A and B, which are
+# needed first; tensors with which sums begin are needed sooner.
 WAITING, WAITING_TO_BEGIN = gl.constexpr(2), gl.constexpr(1)
 
-# Steps along K that are copied before there are groups of warps: there is a buffer for each. (H200, two
-# addends and gelu over the bare product, 2048^3: 1.067 without, 1.056 with two or three, 1.065 with more.)
+# Steps along K that are copied before the groups of warps start: there is a buffer for each. (Time with two
+# addends and gelu over that of the bare product, 2048^3 on an H200: 1.067 without, 1.056 with two or three,
+# 1.065 with more.)
 EARLY = gl.constexpr(2)
 
-# Tiles, and steps along K, behind which hides what is read: the fewest of them, and the most of sums that are
-# added to before their end.
+# Tiles, and the fewest steps along K, that hide the loads of the epilogue's tensors; the most steps of sums
+# to which these are added before the last products.
 LARGE_TILE = 128, 128
 FEWEST_LONG_STEPS, MOST_ADDED_STEPS = 16, 512
 
-# Where programs have two such tiles, the second one begins as the sum of what is added to it, and ends by
-# halves: of the lower one's last steps, TAIL, so many are started before the upper one's right part is handed
-# to the other group, and before each half of its left part is stored. A part that is handed over, in fp32,
-# takes the place of a block of A, of so many elements along K. (H200, two addends and gelu, 2048^3: times are
-# in docs/notebook. With more tiles, or fewer steps, beginning so takes as long or longer.)
+# If programs have two such tiles, the second one begins as the sum of its addends and ends by halves. STARTED
+# says how many of the lower half's last TAIL steps have been started before the upper half's right part is
+# handed to the other group, and before each half of its left part is stored. A part that is handed over, in
+# fp32, takes the place of a block of A with BLOCK_K_OF_HALVES elements along K. (Times for two addends and
+# gelu, 2048^3 on an H200, are in docs/notebook. With more tiles, or fewer steps, this is as fast or slower.)
 STARTED = 1, 2, 4
 TAIL = gl.constexpr(STARTED[-1])
 BLOCK_K_OF_HALVES = 64
 
-# Where all tensors of a product fit the L2 cache, at most this, what an epilogue reads leaves it before what
-# every row or column of tiles reads. Where they do not, that is slower. (Raced on H100s: 2048^3 1.064 ->
-# 1.046 of the bare product, 2048 x 3072 x 768 1.39 -> 1.24; but 4096 x 4096 x 512, of 109 MB, 1.39 -> 1.46.)
+# If all tensors of a product fit the L2 cache, in at most so many bytes, the epilogue's tensors leave it
+# before A and B, which every row or column of tiles reads. If they do not fit, that is slower. (Time over
+# that of the bare product, on H100s: 2048^3 1.064 -> 1.046, 2048 x 3072 x 768 1.39 -> 1.24; but 4096 x 4096 x
+# 512, of 109 MB, 1.39 -> 1.46.)
 L2_BYTES = 50 * 2**20
 HINT = gl.constexpr(compat.EVICT_FIRST)
 
-# What an epilogue's operand is, besides `epilogue.TENSOR` and so on: the first or the second of the tensors
-# whose tiles are brought to shared memory.
+# Another kind of operand, besides `epilogue.TENSOR` and so on: BROUGHT + i is tensor i of those whose parts
+# are prefetched to shared memory.
 BROUGHT = gl.constexpr(8)
 MOST_BROUGHT = 2
 
@@ -98,24 +100,24 @@ class Divisors(NamedTuple):
 
 @gluon.jit(do_not_specialize=["m", "n", "k", "tiles"])
 def gemm_ping_pong_kernel(
-    # descriptors of A and B, or of what is transposed of them; of the epilogue's tensors that are brought, or
-    # None; a pointer; the epilogue's own arguments
+    # descriptors of A and B or of their transposes; of prefetched tensors of the epilogue, or None; a pointer
+    # to the output; the epilogue's arguments
     a, b, first, second, output, extra,
-    # sizes of the product; strides of the output, or what else PLACE takes; how many tiles there are
+    # sizes of the product; parameters of PLACE, such as the output's strides; number of tiles
     m, n, k, layout, tiles,
-    # meta-parameters: the tile; buffers of A and of B; tensors that are brought, buffers of their parts, and
-    # whether, of a program's tiles, which are two at most, the second one begins as their sum; whether they
-    # leave the L2 cache first; how tiles are numbered; what the product becomes, and where its elements lie;
-    # whether the descriptors have A's and B's transpose; what divides the sizes and the strides of the
-    # output; whether offsets need 64 bits; whether anything is multiplied: if not, all else is done, as if A
-    # were 0
+    # meta-parameters: the tile; STAGES buffers of A and of B; BESIDE prefetched tensors, SLOTS buffers of
+    # their parts; BEGIN: whether a program has at most two tiles, and the second begins as the prefetched
+    # tensors' sum; whether these leave the L2 cache first; the launch order; the epilogue; access function of
+    # the output; whether the descriptors have the transposes of A and B; divisors of the sizes and of the
+    # output's strides; whether offsets need 64 bits; PRODUCTS: false to skip the multiplications and do all
+    # else, as if A were 0
     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, STAGES: gl.constexpr,
     BESIDE: gl.constexpr, SLOTS: gl.constexpr, BEGIN: gl.constexpr, EVICT_FIRST: gl.constexpr,
     ORDER: gl.constexpr, GROUP: gl.constexpr, EPILOGUE: gl.constexpr, PLACE: gl.constexpr,
     A_TRANSPOSED: gl.constexpr, B_TRANSPOSED: gl.constexpr, DIVISORS: gl.constexpr, WIDE: gl.constexpr,
     PRODUCTS: gl.constexpr,
 ):  # fmt: skip
-    """output = EPILOGUE(A @ B), tile by tile, as many as a program gets."""
+    """output = EPILOGUE(A @ B), by persistent programs that take tile by tile."""
     A: gl.constexpr = a.block_type.shape
     B: gl.constexpr = b.block_type.shape
     of_a = gl.allocate_shared_memory(a.dtype, [STAGES, A[0], A[1]], a.layout)
@@ -189,31 +191,31 @@ def gemm_ping_pong_kernel(
 
 @gluon.constexpr_function
 def number_of_columns(block_n: int) -> int:
-    """Of parts, in a row of a tile."""
+    """Return the number of parts in a row of a tile."""
     found: int = max(block_n // PART_COLS.value, 1)
     return found
 
 
 @gluon.constexpr_function
 def log2(number: int) -> int:
-    """Of a power of two."""
+    """Return the binary logarithm of a power of two."""
     return number.bit_length() - 1
 
 
 @gluon.constexpr_function
 def barriers_of_parts(parts: int, slots: int) -> int:
-    """Of each group: one for each part, so that none waits for two rounds of one at a time.
+    """Return a group's number of barriers for parts: one each, so that no wait spans two rounds.
 
-    Of one buffer the next part is only brought when this one has been read, so there one barrier is enough.
+    With a single buffer, the next part is copied only after this one has been read, so one barrier is enough.
     """
     return 1 if slots == 1 else parts
 
 
 @gluon.jit
 def barriers(NUMBERS: gl.constexpr, COUNTS: gl.constexpr):
-    """Barriers in shared memory: so many of each kind, each of which opens when so many have arrived.
+    """Barriers in shared memory: NUMBERS of each kind, each of which opens after COUNTS arrivals.
 
-    Of all kinds the first is made, then the second: before another one of the same kind, all warps wait.
+    The first barrier of all kinds is made, then the second: all warps wait before another of the same kind.
     """
     made = ()
     for kind in gl.static_range(len(NUMBERS)):
@@ -229,7 +231,7 @@ def barriers(NUMBERS: gl.constexpr, COUNTS: gl.constexpr):
 
 @gluon.constexpr_function
 def largest(numbers: tuple[int, ...]) -> int:
-    """Of some numbers."""
+    """Return the largest of some numbers."""
     return max(numbers)
 
 
@@ -260,7 +262,7 @@ def copy(
     BLOCK_K: gl.constexpr, STAGES: gl.constexpr, BEGIN: gl.constexpr, ORDER: gl.constexpr,
     GROUP: gl.constexpr, A_TRANSPOSED: gl.constexpr, B_TRANSPOSED: gl.constexpr,
 ):  # fmt: skip
-    """The warp that copies what :func:`begin_copies` has not, once its buffers are free."""
+    """The warp that copies the remaining blocks of A and B, after :func:`begin_copies`, into free buffers."""
     WAIT: gl.constexpr = (WAITING_TO_BEGIN if BEGIN else WAITING) * STAGES
     steps = gl.cdiv(sizes[2], BLOCK_K)
     done = gl.minimum(EARLY, steps)
@@ -286,7 +288,7 @@ def copy(
 def copy_step(
     a, b, of_a, of_b, full, at, place, start, A_TRANSPOSED: gl.constexpr, B_TRANSPOSED: gl.constexpr
 ):
-    """Along K, a block of A and one of B, to buffers that are free."""
+    """Copy the blocks of A and B for one step along K to free buffers."""
     row, col = place
     mbarrier.expect(full.index(at), a.block_type.nbytes + b.block_type.nbytes)
     if A_TRANSPOSED:
@@ -305,7 +307,7 @@ def bring(
     SLOTS: gl.constexpr, BEGIN: gl.constexpr, EVICT_FIRST: gl.constexpr, ORDER: gl.constexpr,
     GROUP: gl.constexpr,
 ):  # fmt: skip
-    """The warp that copies the epilogue's tensors, part by part, each once a buffer is free."""
+    """The warp that prefetches the epilogue's tensors, part by part, each when a buffer is free."""
     COLUMNS: gl.constexpr = number_of_columns(BLOCK_N)
     PARTS: gl.constexpr = BLOCK_M // ROWS * COLUMNS
     EACH: gl.constexpr = barriers_of_parts(PARTS, SLOTS)
@@ -329,7 +331,7 @@ def bring(
 
 @gluon.jit
 def copy_part(source, place, barrier, buffer, EVICT_FIRST: gl.constexpr):
-    """Copy a part of a tensor of an epilogue; EVICT_FIRST: it is to leave the L2 cache before A and B do."""
+    """Copy a part of an epilogue's tensor. EVICT_FIRST: it shall leave the L2 cache before A and B."""
     if EVICT_FIRST:
         gl.inline_asm_elementwise(HINT, "=r,r", [0], gl.int32, is_pure=False, pack=1)
     tma.async_copy_global_to_shared(source, place, barrier, buffer)
@@ -337,7 +339,7 @@ def copy_part(source, place, barrier, buffer, EVICT_FIRST: gl.constexpr):
 
 @gluon.jit
 def when_brought(nth, number_of_tiles, BEGIN: gl.constexpr):
-    """In which turn a program's nth tile has its parts brought: a second one that begins with them, first."""
+    """The turn in which the nth tile's parts are prefetched; a second tile that begins with them is first."""
     when = nth
     if BEGIN:
         if (nth < 2) & (number_of_tiles > 1):
@@ -355,8 +357,8 @@ def multiply_and_finish(
 ):  # fmt: skip
     """A group of warps, with every second tile of its program.
 
-    Which buffers are its own follows from how many tiles there were before. A barrier tells even rounds from
-    odd ones and no more, so a group looks at them only when it is its turn.
+    The number of earlier tiles tells a group which buffers are its own. A barrier only tells even rounds from
+    odd ones, so a group waits for barriers only when it is its turn.
     """
     S: gl.constexpr = gl.NVMMADistributedLayout(
         version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, BLOCK_N, 16]
@@ -417,7 +419,7 @@ def multiply(
     sums, nth, steps, LEFT: gl.constexpr, of_a, of_b, full, free, turn, WHO: gl.constexpr,
     STAGES: gl.constexpr, A_TRANSPOSED: gl.constexpr, B_TRANSPOSED: gl.constexpr, PRODUCTS: gl.constexpr,
 ):  # fmt: skip
-    """sums + A @ B of the program's nth tile, of all steps but the last LEFT, when it is the group's turn."""
+    """sums + A @ B of the program's nth tile, without the last LEFT steps, when it is the group's turn."""
     done = nth * steps
     mbarrier.wait(turn.index(WHO), nth // 2 & 1)
     for step in range(steps - LEFT):
@@ -446,11 +448,11 @@ def multiply_and_finish_halves(
     PLACE: gl.constexpr, A_TRANSPOSED: gl.constexpr, B_TRANSPOSED: gl.constexpr, DIVISORS: gl.constexpr,
     WIDE: gl.constexpr, PRODUCTS: gl.constexpr,
 ):  # fmt: skip
-    """The last TAIL steps of the last tile, and what the epilogue makes of it: first of its upper half.
+    """Multiply the last TAIL steps of the last tile, and finish it: first its upper half, then the lower.
 
-    The tensor cores' queue takes few products, and a warp that starts more waits: so those of the lower half
-    are started few at a time, between what is stored of the upper one. No buffer is given back. The right
-    part of each half is handed to the other group, which has nothing to do.
+    The tensor cores' queue takes few products, and a warp that starts more has to wait. So the products of
+    the lower half are started a few at a time, between stores of the upper half. No buffer is given back. The
+    right part of each half is handed to the other group, which is idle.
     """
     BLOCK_N: gl.constexpr = sums.shape[1]
     S: gl.constexpr = gl.NVMMADistributedLayout(
@@ -492,9 +494,9 @@ def multiply_and_finish_halves(
 
 @gluon.jit
 def hand_over(part, room, barrier):
-    """A part of a tile's sums, to the other group of warps, which waits for the barrier: one for each part.
+    """Hand a part of a tile's sums to the other group of warps, which waits for the part's barrier.
 
-    Each warp of this group has waited for its own products alone, so all wait for one another first.
+    Each warp has waited only for its own products, so first all warps of this group wait for one another.
     """
     S: gl.constexpr = gl.NVMMADistributedLayout(
         version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, PART_COLS, 16]
@@ -507,9 +509,9 @@ def hand_over(part, room, barrier):
 
 @gluon.jit
 def handed(of_a, half, end, STAGES: gl.constexpr):
-    """Room for a part of the sums of one half, which one group hands to the other: a buffer of A.
+    """Room for the part of one half's sums that one group hands to the other: a buffer of A.
 
-    While the upper one's part is, the last TAIL blocks are still multiplied; then none is.
+    While the upper half's part is there, the last TAIL blocks are still needed; at the lower's, none is.
     """
     LAYOUT: gl.constexpr = gl.SwizzledSharedLayout(8, 1, 8, [1, 0])
     return of_a.index((end - TAIL - 1 + half) % STAGES)._reinterpret(gl.float32, [ROWS, PART_COLS], LAYOUT)
@@ -517,7 +519,7 @@ def handed(of_a, half, end, STAGES: gl.constexpr):
 
 @gluon.constexpr_function
 def started(when: int) -> int:
-    """How many of the lower half's last steps are, before that is done of the upper half."""
+    """Return how many of the lower half's last steps are started before action `when` on the upper half."""
     return STARTED[when] if when >= 0 else 0
 
 
@@ -525,7 +527,7 @@ def started(when: int) -> int:
 def multiply_half(
     sums, at, HALF: gl.constexpr, of_a, of_b, A_TRANSPOSED: gl.constexpr, B_TRANSPOSED: gl.constexpr
 ):
-    """sums + A @ B of buffer `at`, of the first 64 rows of A or of the others, which is not waited for."""
+    """Start sums + A @ B of buffer `at`, for the upper or the lower 64 rows of A, without waiting for it."""
     y = of_b.index(at)
     if B_TRANSPOSED:
         y = y.permute((1, 0))
@@ -538,7 +540,7 @@ def multiply_half(
 
 @gluon.jit
 def in_parts(tile, ROWS_OF_PARTS: gl.constexpr, COLUMNS: gl.constexpr):
-    """A tile's parts, row by row: the same registers."""
+    """Parts of a tile, row by row, in the same registers."""
     found = (tile,)
     for _ in gl.static_range(log2(ROWS_OF_PARTS)):
         halves = ()
@@ -557,7 +559,7 @@ def in_parts(tile, ROWS_OF_PARTS: gl.constexpr, COLUMNS: gl.constexpr):
 
 @gluon.jit
 def of_parts(parts, ROWS_OF_PARTS: gl.constexpr, COLUMNS: gl.constexpr):
-    """The tile of which :func:`in_parts` makes these."""
+    """The tile from its parts: the inverse of :func:`in_parts`."""
     found = parts
     for _ in gl.static_range(log2(COLUMNS)):
         wholes = ()
@@ -579,7 +581,7 @@ def sum_of_brought(
     brought, nth, when, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BESIDE: gl.constexpr,
     SLOTS: gl.constexpr,
 ):  # fmt: skip
-    """In fp32, of the tensors that were brought for a program's nth tile."""
+    """Sum, in fp32, of the tensors that were prefetched for a program's nth tile."""
     COLUMNS: gl.constexpr = number_of_columns(BLOCK_N)
     PARTS: gl.constexpr = BLOCK_M // ROWS * COLUMNS
     parts = ()
@@ -598,7 +600,7 @@ def of_brought(
     brought, nth, when, PART: gl.constexpr, WIDTH: gl.constexpr, PARTS: gl.constexpr, BESIDE: gl.constexpr,
     SLOTS: gl.constexpr,
 ):  # fmt: skip
-    """A part of the tensors that were brought for a program's nth tile, in turn `when`."""
+    """A part of the tensors that were prefetched for a program's nth tile, in turn `when`."""
     S: gl.constexpr = gl.NVMMADistributedLayout(
         version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, WIDTH, 16]
     )
@@ -616,8 +618,8 @@ def of_brought(
 
 @gluon.jit
 def give_back(brought, when, PART: gl.constexpr, PARTS: gl.constexpr, SLOTS: gl.constexpr):
-    """The buffer of a part that has been read, to TMA."""
-    fence_async_shared()  # it has been read, before TMA writes there again
+    """Give the buffer of a part that has been read back to TMA."""
+    fence_async_shared()  # orders the reads before TMA writes there again
     tl.debug_barrier()  # by all warps
     mbarrier.arrive(brought[2].index((when * PARTS + PART) % SLOTS), count=1)
 
@@ -628,13 +630,14 @@ def finish(
     SLOTS: gl.constexpr, BEGUN: gl.constexpr, EPILOGUE: gl.constexpr, PLACE: gl.constexpr,
     DIVISORS: gl.constexpr, WIDE: gl.constexpr,
 ):  # fmt: skip
-    """Store what the epilogue makes of a tile; part by part, for which registers last, where there is one.
+    """Apply the epilogue to a tile and store it; with an epilogue part by part, which saves registers.
 
-    What a part needs that was brought is read before the part before it is finished.
+    The prefetched tensors of a part are read before the previous part is finished.
 
     Args:
-        row, col: the tile's first ones. nth: which of the program's it is. when: in which turn it is brought.
-        BESIDE: tensors that are brought to be added now. BEGUN: as :func:`of_functor` takes it.
+        row, col: the tile's first row and column. nth: the tile's number in its program. when: the turn in
+            which its tensors are prefetched.
+        BESIDE: number of prefetched tensors that are added here. BEGUN: see :func:`of_functor`.
     """
     BLOCK_M: gl.constexpr = sums.shape[0]
     BLOCK_N: gl.constexpr = sums.shape[1]
@@ -665,10 +668,10 @@ def store(
     part, row, col, brought, sizes, output, extra, layout, BEGUN: gl.constexpr,
     EPILOGUE: gl.constexpr, PLACE: gl.constexpr, DIVISORS: gl.constexpr, WIDE: gl.constexpr,
 ):  # fmt: skip
-    """Store what the epilogue makes of a tile, or of a part of one.
+    """Apply the epilogue to a tile, or to a part of one, and store the result.
 
-    What is loaded and stored has 16 bytes to a lane, in rows; products lie otherwise, as the matrix units
-    leave them. Tensors of the output's shape are brought to the products, as narrow as they are.
+    Loads and stores have a layout with 16 bytes of a row per lane. Products have the layout of the matrix
+    units. Tensors of the output's shape are converted to the products' layout before they are widened.
     """
     HEIGHT: gl.constexpr = part.shape[0]
     WIDTH: gl.constexpr = part.shape[1]
@@ -698,9 +701,9 @@ def store(
 
 @gluon.constexpr_function
 def rows_of_warps(height: int, width: int) -> Any:
-    """A layout of eight elements of a row to a lane, in which warps have the rows that they have of products.
+    """Return a layout with eight elements of a row per lane; warps have the same rows as in products.
 
-    So what goes from one to the other stays within a warp.
+    So a conversion between both layouts stays within a warp.
     """
     registers = [[0, 1], [0, 2], [0, 4], [8, 0]]
     registers += [[0, 32 << i] for i in range((width // 32).bit_length() - 1)]
@@ -711,7 +714,7 @@ def rows_of_warps(height: int, width: int) -> Any:
 
 @gluon.jit
 def places(row, col, HEIGHT: gl.constexpr, WIDTH: gl.constexpr, LAYOUT: gl.constexpr):
-    """The numbers of a tile's rows, [HEIGHT, 1], and columns, [1, WIDTH]."""
+    """Indices of a tile's rows, [HEIGHT, 1], and columns, [1, WIDTH]."""
     rows = row + gl.arange(0, HEIGHT, gl.SliceLayout(1, LAYOUT))[:, None]
     cols = col + gl.arange(0, WIDTH, gl.SliceLayout(0, LAYOUT))[None, :]
     return rows, cols
@@ -721,11 +724,12 @@ def places(row, col, HEIGHT: gl.constexpr, WIDTH: gl.constexpr, LAYOUT: gl.const
 def of_functor(
     tile, where, extra, BEGUN: gl.constexpr, S: gl.constexpr, EPILOGUE: gl.constexpr, NUMBER: gl.constexpr
 ):
-    """:func:`epilogue.of_functor` of a tile that lies as S says.
+    """:func:`epilogue.of_functor`, for a tile with layout S.
 
     Args:
-        where: rows and columns as memory is read, as the tile lies, and how many there are; what was brought.
-        BEGUN: whether what was brought, which is what the chain adds first, was added to the tile before.
+        where: (rows, columns) in the layout of loads, (rows, columns) in the tile's layout, (m, n), and the
+            prefetched parts.
+        BEGUN: whether the prefetched tensors, which the chain adds first, have been added to the tile before.
     """
     FUNCTOR: gl.constexpr = epilogue.functor_of(EPILOGUE, NUMBER)
     FUNCTION: gl.constexpr = FUNCTOR.function
@@ -742,7 +746,7 @@ def of_functor(
 
 @gluon.constexpr_function
 def is_brought(functor: epilogue.FunctorConstants) -> bool:
-    """Return whether a functor's first operand is a tensor that is brought."""
+    """Return whether a functor's first operand is a prefetched tensor."""
     return len(functor.operands) > 0 and functor.operands[0].kind >= BROUGHT.value
 
 
@@ -784,7 +788,7 @@ def operand(
 
 @gluon.jit
 def reciprocal(x):
-    """1 / x, of x from 1 up to infinity: one instruction, where a division looks how large x is."""
+    """1 / x for x from 1 to infinity, in one instruction; a division would also check how large x is."""
     return gl.inline_asm_elementwise("rcp.approx.ftz.f32 $0, $1;", "=f,f", [x], gl.float32, True, 1)
 
 
@@ -821,25 +825,25 @@ ON_HOPPER = {
 
 
 def on_hopper(functors: tuple[epilogue.FunctorConstants, ...]) -> tuple[epilogue.FunctorConstants, ...]:
-    """A chain's constants, with the functions that have less to do here."""
+    """Return a chain's constants with the faster functions for Hopper."""
     return tuple([one._replace(function=ON_HOPPER.get(one.function, one.function)) for one in functors])
 
 
 def described(base: torch.Tensor, shape: Any, strides: Any, block: Sequence[int]) -> TensorDescriptor:
-    """A descriptor of a matrix in memory, with the layout of its blocks in shared memory."""
+    """Return a descriptor of a matrix in memory, with the layout of its blocks in shared memory."""
     dtype = gl.float16 if base.dtype == torch.float16 else gl.bfloat16
     layout = gl.NVMMASharedLayout.get_default_for([*block], dtype)
     return TensorDescriptor(base, [*shape], [*strides], [*block], layout)
 
 
 class Ahead(NamedTuple):
-    """What is brought ahead of a chain.
+    """The tensors of a chain that are prefetched.
 
     Attributes:
-        functors: the chain's constants, in which what is brought is marked.
-        tensors: descriptors of it.
-        is_first: whether it may be added before all of the product is: it is what the chain adds first, in
-            fp16, whose sums are finite and not so large that much is lost of what is added to them.
+        functors: the chain's constants, in which prefetched operands have the kind BROUGHT and so on.
+        tensors: descriptors of the prefetched tensors.
+        is_first: whether these may be added before all products are: the chain adds them first, and they are
+            fp16, whose sums are finite, and not so large that products added to them lose many digits.
     """
 
     functors: tuple[epilogue.FunctorConstants, ...]
@@ -854,14 +858,14 @@ def bring_ahead(
     part: tuple[int, int],
     most: int,
 ) -> Ahead:
-    """Which of a chain's tensors are brought to shared memory before they are needed.
+    """Choose the tensors of a chain that are prefetched to shared memory.
 
-    The first ones, of one dtype of 16 bits, that have all of the output's rows and columns, and lie as TMA
-    takes them.
+    These are the first ones of one 16-bit dtype that have all of the output's rows and columns and a layout
+    that TMA takes.
 
     Args:
-        functors, extras: as `epilogues.lowered` gives them.
-        shape: of the output. part: of a tile, as much as is brought at a time. most: tensors.
+        functors, extras: the result of `epilogues.lowered`.
+        shape: of the output. part: rows and columns that are copied at a time. most: the most tensors.
     """
     rows, cols = shape
     found: list[TensorDescriptor] = []

@@ -1,14 +1,14 @@
 """The matrix product in Gluon, for Hopper: two groups of warps with neighboring tiles share blocks of A.
 
-As in `gemm_hopper`, programs have two groups of four warps, a tile for each, and a warp that copies. There a
-group multiplies alone while the other one finishes, so each needs blocks of A and of B at its own time, and
-tiles of 128 x 128 then need all that a unit can take. Here the groups have neighboring tiles of one row, and
-multiply the same block of A, each by its own block of B: three blocks where there were four.
+As in `hopper`, programs have two groups of four warps, a tile for each, and a warp that copies. There one
+group multiplies alone while the other finishes, so each needs blocks of A and of B at its own time, and tiles
+of 128 x 128 need all that a multiprocessor can load. Here the groups have neighboring tiles of one row, and
+multiply the same block of A, each by its own block of B: three blocks instead of four.
 
-They would finish at the same time, so one of them is SKEW steps behind the other along K: it skips the first
-ones, and takes them at the end. While a group finishes, the other one multiplies what the first has not to.
-What a chain adds first is added to the sums half-way, part by part, while the other group multiplies: then
-less is left to finish.
+They would finish at the same time. So one group is SKEW steps behind the other along K: it skips the first
+steps, and takes them at the end. While one group finishes, the other multiplies steps that the first does not
+need at that time. The tensors that a chain adds first are added to the sums half-way, part by part, while the
+other group multiplies: then less is left to finish.
 """
 
 from __future__ import annotations
@@ -37,32 +37,32 @@ from workbench.kernels.gemm.hopper import (
 # Fewer buffers, each for a block of A and two of B, were not tried.
 FEWEST_STAGES = 4
 
-# As many tiles as a program gets by pairs, over what it would get one by one: with more of them, which have
-# nothing to multiply or come when other programs have ended, more is lost than sharing gains.
+# The most tiles of a program in pairs, over its tiles one by one. More additional tiles, during which nothing
+# is multiplied or other programs have ended, lose more than sharing gains.
 MOST_TILES = 1.05
 
-# How many steps the second group is behind the first, in which the one or the other finishes. (H200, two
-# addends and gelu: 5, 7, 9 and 12 take the same within 0.5 %; times are in docs/notebook.)
+# Steps by which the second group is behind the first, during which one of them finishes. (Two addends and
+# gelu on an H200: 5, 7, 9 and 12 take the same time within 0.5 %; times are in docs/notebook.)
 SKEW = gl.constexpr(7)
 
 
 @gluon.jit(do_not_specialize=["m", "n", "k", "pairs"])
 def gemm_pairs_kernel(
-    # descriptors of A and B, or of what is transposed of them; of what is added first, or None; a pointer;
-    # the epilogue's own arguments
+    # descriptors of A and B or of their transposes; of the tensors that are added first, or None; a pointer
+    # to the output; the epilogue's arguments
     a, b, first, second, output, extra,
-    # sizes of the product; strides of the output, or what else PLACE takes; how many pairs of tiles there are
+    # sizes of the product; parameters of PLACE, such as the output's strides; number of pairs of tiles
     m, n, k, layout, pairs,
-    # meta-parameters: the tile; buffers of A, and of pairs of blocks of B; tensors that are added first; how
-    # pairs are numbered; what the product becomes, and where its elements lie; whether the descriptors have
-    # A's and B's transpose; what divides the sizes and the strides of the output; whether offsets need 64
-    # bits; whether anything is multiplied: if not, all else is done, as if A were 0
+    # meta-parameters: the tile; STAGES buffers of A and of pairs of blocks of B; BESIDE tensors that are
+    # added first; the launch order of pairs; the epilogue; access function of the output; whether the
+    # descriptors have the transposes of A and B; divisors of the sizes and of the output's strides; whether
+    # offsets need 64 bits; PRODUCTS: false to skip the multiplications and do all else, as if A were 0
     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, STAGES: gl.constexpr,
     BESIDE: gl.constexpr, ORDER: gl.constexpr, GROUP: gl.constexpr, EPILOGUE: gl.constexpr,
     PLACE: gl.constexpr, A_TRANSPOSED: gl.constexpr, B_TRANSPOSED: gl.constexpr, DIVISORS: gl.constexpr,
     WIDE: gl.constexpr, PRODUCTS: gl.constexpr,
 ):  # fmt: skip
-    """output = EPILOGUE(A @ B), by pairs of tiles that lie side by side, as many as a program gets."""
+    """output = EPILOGUE(A @ B), by persistent programs that take pairs of tiles that lie side by side."""
     A: gl.constexpr = a.block_type.shape
     B: gl.constexpr = b.block_type.shape
     of_a = gl.allocate_shared_memory(a.dtype, [STAGES, A[0], A[1]], a.layout)
@@ -124,7 +124,7 @@ def gemm_pairs_kernel(
 
 @gluon.jit
 def number_of_pairs(sizes):
-    """Of this program."""
+    """Number of pairs of this program."""
     return gl.cdiv(sizes[3] - gl.program_id(0), gl.num_programs(0))
 
 
@@ -133,7 +133,7 @@ def place_of(
     nth, WHO: gl.constexpr, sizes, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, ORDER: gl.constexpr,
     GROUP: gl.constexpr,
 ):  # fmt: skip
-    """The first row and the first column of a group's tile, of a program's nth pair."""
+    """The first row and the first column of a group's tile in a program's nth pair."""
     pair = gl.program_id(0) + nth * gl.num_programs(0)
     row, col = ORDER(pair, gl.cdiv(sizes[0], BLOCK_M), gl.cdiv(sizes[1], 2 * BLOCK_N), GROUP)
     return row * BLOCK_M, (2 * col + WHO) * BLOCK_N
@@ -145,7 +145,7 @@ def copy(
     BLOCK_K: gl.constexpr, STAGES: gl.constexpr, ORDER: gl.constexpr, GROUP: gl.constexpr,
     A_TRANSPOSED: gl.constexpr, B_TRANSPOSED: gl.constexpr,
 ):  # fmt: skip
-    """The warp that copies: along K, blocks for the first group alone, for both, and for the second alone."""
+    """The warp that copies blocks along K: for the first group alone, for both, then for the second alone."""
     steps = gl.cdiv(sizes[2], BLOCK_K)
     done = 0
     for nth in range(number_of_pairs(sizes)):
@@ -178,7 +178,7 @@ def copy_step(
     a, b, of_a, of_b, full, free, done, place, start, LEFT: gl.constexpr, RIGHT: gl.constexpr,
     STAGES: gl.constexpr, BLOCK_N: gl.constexpr, A_TRANSPOSED: gl.constexpr, B_TRANSPOSED: gl.constexpr,
 ):  # fmt: skip
-    """A block of A, and one of B for each group that is to have one, once their buffers are free."""
+    """Copy a block of A, and one of B for each group that needs one, once their buffers are free."""
     BLOCKS: gl.constexpr = 2 if LEFT and RIGHT else 1
     row, col = place
     at = done % STAGES
@@ -203,7 +203,7 @@ def bring(
     first, second, brought, sizes, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BESIDE: gl.constexpr,
     ORDER: gl.constexpr, GROUP: gl.constexpr,
 ):  # fmt: skip
-    """The warp that copies what is added first, part by part, in turns for both groups."""
+    """The warp that copies the tensors that are added first, part by part, in turns for both groups."""
     COLUMNS: gl.constexpr = number_of_columns(BLOCK_N)
     PARTS: gl.constexpr = BLOCK_M // ROWS * COLUMNS
     tiles_of, there, is_free, may_begin = brought
@@ -253,8 +253,8 @@ def multiply(
 ):  # fmt: skip
     """sums + A @ B of the group's tile of the program's nth pair.
 
-    Which buffers are its own follows from how many pairs there were before. A barrier tells even rounds from
-    odd ones and no more, so a group that was not there for some rounds looks again when it is its turn.
+    The number of earlier pairs tells a group which buffers are its own. A barrier only tells even rounds from
+    odd ones, so a group that was absent for some rounds waits for it again when it is its turn.
     """
     PARTS: gl.constexpr = sums.shape[0] // ROWS * number_of_columns(sums.shape[1])
     SEGMENTS: gl.constexpr = PARTS + 1 if BESIDE > 0 else 1
@@ -293,14 +293,14 @@ def multiply(
 
 @gluon.jit
 def when_added(PART: gl.constexpr, WHO: gl.constexpr, steps):
-    """Before which step a part is added: as evenly as the one that brings them can follow, in turns."""
+    """The step before which a part is added: evenly spaced, so that the copying warp can keep up."""
     apart = gl.maximum(steps * 5 // 32, 2)
     return gl.maximum(steps * 5 // 16, SKEW) + PART * apart + WHO * (apart // 2 - SKEW)
 
 
 @gluon.jit
 def give_free(free, done, step, steps, WHO: gl.constexpr, STAGES: gl.constexpr):
-    """The buffers of a step: for both groups, where the other one does not read them."""
+    """Give back the buffers of a step; also for the other group, if that does not read them."""
     at = free.index((done + step) % STAGES)
     alone = step < SKEW
     if WHO == 1:
@@ -315,7 +315,7 @@ def give_free(free, done, step, steps, WHO: gl.constexpr, STAGES: gl.constexpr):
 def with_part(
     sums, brought, nth, PART: gl.constexpr, PARTS: gl.constexpr, WHO: gl.constexpr, BESIDE: gl.constexpr
 ):
-    """sums, and what was brought of one of its parts."""
+    """sums + the copied tensors, in one part of the tile."""
     COLUMNS: gl.constexpr = number_of_columns(sums.shape[1])
     S: gl.constexpr = gl.NVMMADistributedLayout(
         version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, sums.shape[1] // COLUMNS, 16]
@@ -325,11 +325,12 @@ def with_part(
     part = tiles_of.index(0).load(S).to(gl.float32)
     if BESIDE > 1:
         part += tiles_of.index(1).load(S).to(gl.float32)
-    fence_async_shared()  # it has been read, before TMA writes there again
+    fence_async_shared()  # orders the reads before TMA writes there again
     tl.debug_barrier()  # by all warps
     mbarrier.arrive(is_free.index(0), count=1)
     tile = ()
     for i in gl.static_range(PARTS):
-        # The others get 0: where only some change, ptxas keeps those elsewhere, and waits for each product.
+        # Add 0 to the other parts: if only some change, ptxas keeps those elsewhere, and waits for each
+        # product.
         tile += (part if i == PART else gl.zeros(part.shape, gl.float32, S),)  # type: ignore[assignment]
     return sums + gl.convert_layout(of_parts(tile, sums.shape[0] // ROWS, COLUMNS), sums.type.layout)

@@ -1,15 +1,15 @@
-"""The matrix product in Gluon, for Hopper: tiles of 128 x 192, which take less to bring.
+"""The matrix product in Gluon, for Hopper: tiles of 128 x 192, which need fewer copies per sum.
 
-As in `gemm_hopper`, one group of warps multiplies while the other one finishes. Of K elements a tile of 128 x
-128 needs 256 rows and columns for 16,384 sums, one of 128 x 192 needs 320 for 24,576: for each sum a sixth
-less. It takes 192 of a lane's registers for its sums, and is two blocks of columns, 128 and 64, since those
-of Triton are powers of two.
+As in `hopper`, one group of warps multiplies while the other finishes. For each element along K, a tile of
+128 x 128 needs 256 elements of A and B for 16,384 sums, and one of 128 x 192 needs 320 for 24,576: a sixth
+less for each sum. Its sums take 192 registers of a lane. It is two blocks of columns, 128 and 64, since
+blocks of Triton have powers of two.
 
-Where a chain's tensors are brought, a program has two tiles at most: the first group has the first, and the
-second group, where there is one, the second. If it may, that begins as the sum of what is added to it, which
-is brought while the first is multiplied. Where nothing is brought, the groups take turns with as many tiles
-as there are. As nothing is multiplied while a program's last tile is finished, the first group, which has
-nothing else to do by then, finishes a third of it.
+If a chain's tensors are prefetched, a program has at most two tiles: the first group has the first tile, and
+the second group the second tile, if there is one. The second tile may begin as the sum of its addends, which
+are prefetched while the first is multiplied. If nothing is prefetched, the groups take turns with any number
+of tiles. Nothing is multiplied while a program's last tile is finished, so the first group, which is idle by
+then, finishes a third of it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from workbench.kernels.gemm.hopper import (
     store,
 )
 
-# The one tile there is, its two blocks of columns, and its parts, which are numbered column by column.
+# The only tile of this kernel, its two blocks of columns, and its parts, which are numbered column by column.
 TILE = 128, 192, 64
 LEFT, RIGHT = gl.constexpr(128), gl.constexpr(64)
 PARTS = gl.constexpr(6)
@@ -47,33 +47,35 @@ PARTS = gl.constexpr(6)
 BLOCKS = gl.constexpr(3)
 MARK = gl.constexpr(compat.ONE_BLOCK)
 
-# Tiles that a program has at most where parts are brought, and steps along K at least: one more than EARLY,
-# behind which parts are brought, and than are handed over in the buffers of a tile's last steps.
+# The most tiles of a program if parts are prefetched. The fewest steps along K: one more than EARLY, after
+# which parts are prefetched, and one more than the buffers of the tile's last steps in which parts are handed
+# over.
 MOST_TILES, FEWEST_STEPS = 2, 3
 
-# Stages, beside which two buffers of parts have room.
+# The fewest stages; the most with which two buffers of parts fit in shared memory.
 FEWEST_STAGES, MOST_STAGES_BESIDE = 3, 4
 
-# Buffers of parts, and parts of the second tile that the first group finishes, the last ones. (H100s,
-# 2048 x 3072 x 768, two addends and gelu: three buffers take a thirtieth more, one part or three a fiftieth.)
+# Buffers of parts, and the number of the second tile's last parts that the first group finishes. (Two addends
+# and gelu, 2048 x 3072 x 768 on H100s: with three buffers a thirtieth slower, with one part or three a
+# fiftieth.)
 SLOTS, HANDED = gl.constexpr(2), gl.constexpr(2)
 
 
 @gluon.jit(do_not_specialize=["m", "n", "k", "tiles"])
 def gemm_wide_kernel(
-    # descriptors of A and of both blocks of B, or of what is transposed of them; of the epilogue's tensors
-    # that are brought, or None; a pointer; the epilogue's own arguments
+    # descriptors of A and of both blocks of B, or of their transposes; of prefetched tensors of the epilogue,
+    # or None; a pointer to the output; the epilogue's arguments
     a, left, right, first, second, output, extra,
-    # sizes of the product; strides of the output, or what else PLACE takes; how many tiles there are
+    # sizes of the product; parameters of PLACE, such as the output's strides; number of tiles
     m, n, k, layout, tiles,
-    # meta-parameters: the tile; buffers of A and of B; tensors that are brought, whether the second tile
-    # begins as their sum, and whether they leave the L2 cache first; the rest as in `gemm_hopper`
+    # meta-parameters: the tile; STAGES buffers of A and of B; BESIDE prefetched tensors; BEGIN: whether the
+    # second tile begins as their sum; whether they leave the L2 cache first; the rest as in `hopper`
     BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr, STAGES: gl.constexpr,
     BESIDE: gl.constexpr, BEGIN: gl.constexpr, EVICT_FIRST: gl.constexpr, ORDER: gl.constexpr,
     GROUP: gl.constexpr, EPILOGUE: gl.constexpr, PLACE: gl.constexpr, A_TRANSPOSED: gl.constexpr,
     B_TRANSPOSED: gl.constexpr, DIVISORS: gl.constexpr, WIDE: gl.constexpr, PRODUCTS: gl.constexpr,
 ):  # fmt: skip
-    """output = EPILOGUE(A @ B), tile by tile, as many as a program gets."""
+    """output = EPILOGUE(A @ B), by persistent programs that take tile by tile."""
     A: gl.constexpr = a.block_type.shape
     R: gl.constexpr = right.block_type.shape
     of_a = gl.allocate_shared_memory(a.dtype, [STAGES, A[0], A[1]], a.layout)
@@ -144,7 +146,7 @@ def gemm_wide_kernel(
 
 @gluon.jit
 def number_of_tiles(sizes):
-    """Of this program."""
+    """Number of tiles of this program."""
     return gl.cdiv(sizes[3] - gl.program_id(0), gl.num_programs(0))
 
 
@@ -152,7 +154,7 @@ def number_of_tiles(sizes):
 def place_of_nth(
     nth, sizes, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, ORDER: gl.constexpr, GROUP: gl.constexpr
 ):
-    """The first row and the first column of this program's nth tile, from 0."""
+    """The first row and the first column of this program's nth tile, counted from 0."""
     return place_of(gl.program_id(0) + nth * gl.num_programs(0), sizes, BLOCK_M, BLOCK_N, ORDER, GROUP)
 
 
@@ -174,7 +176,7 @@ def copy(
     BLOCK_K: gl.constexpr, STAGES: gl.constexpr, ORDER: gl.constexpr, GROUP: gl.constexpr,
     A_TRANSPOSED: gl.constexpr, B_TRANSPOSED: gl.constexpr,
 ):  # fmt: skip
-    """The warp that copies what :func:`begin_copies` has not, once the buffers are free."""
+    """The warp that copies the remaining blocks of A and B, after :func:`begin_copies`, into free buffers."""
     steps = gl.cdiv(sizes[2], BLOCK_K)
     done = gl.to_tensor(EARLY)
     for number in range(gl.program_id(0), sizes[3], gl.num_programs(0)):
@@ -188,7 +190,7 @@ def copy(
             copy_step(a, left, right, of_a, of_b, full, at, place, step * BLOCK_K, A_TRANSPOSED, B_TRANSPOSED)
             done += 1
             if len(brought) > 0:
-                if done == gl.minimum(STAGES, steps):  # which are needed first
+                if done == gl.minimum(STAGES, steps):  # A and B are needed first
                     mbarrier.arrive(brought[3].index(0), count=1)
 
 
@@ -196,7 +198,7 @@ def copy(
 def copy_step(
     a, left, right, of_a, of_b, full, at, place, start, A_TRANSPOSED: gl.constexpr, B_TRANSPOSED: gl.constexpr
 ):
-    """Along K, a block of A and two of B, to buffers that are free."""
+    """Copy a block of A and two of B for one step along K to free buffers."""
     row, col = place
     whole = full.index(at)
     mbarrier.expect(whole, a.block_type.nbytes + left.block_type.nbytes + right.block_type.nbytes)
@@ -222,7 +224,7 @@ def left_of(of_b, at, B_TRANSPOSED: gl.constexpr):
 
 @gluon.jit
 def right_of(of_b, at):
-    """The buffer of the right block, right behind it."""
+    """The buffer of the right block of B, directly behind the left one."""
     return of_b.index(BLOCKS * at + BLOCKS - 1)
 
 
@@ -231,7 +233,7 @@ def bring(
     first, second, brought, sizes, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BESIDE: gl.constexpr,
     BEGIN: gl.constexpr, EVICT_FIRST: gl.constexpr, ORDER: gl.constexpr, GROUP: gl.constexpr,
 ):  # fmt: skip
-    """The warp that copies the epilogue's tensors: of the second tile, where it begins with them, first."""
+    """The warp that prefetches the epilogue's tensors, those of a second tile that begins with them first."""
     mbarrier.wait(brought[3].index(0), 0)
     others = number_of_tiles(sizes) - 1
     if BEGIN:
@@ -255,7 +257,7 @@ def bring_tile(
     first, second, brought, sizes, NTH: gl.constexpr, before, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr,
     BESIDE: gl.constexpr, EVICT_FIRST: gl.constexpr, ORDER: gl.constexpr, GROUP: gl.constexpr,
 ):  # fmt: skip
-    """All parts of one tile, each once a buffer is free; `before`: how many tiles were brought."""
+    """Copy all parts of a tile, each when a buffer is free; `before`: tiles that were copied earlier."""
     tiles_of, there, is_free, _ = brought
     row, col = place_of_nth(NTH, sizes, BLOCK_M, BLOCK_N, ORDER, GROUP)
     for part in gl.static_range(PARTS):
@@ -271,21 +273,21 @@ def bring_tile(
 
 @gluon.constexpr_function
 def row_of_part(part: int) -> int:
-    """Its first row in a tile."""
+    """Return the first row of a part in its tile."""
     rows: int = ROWS.value
     return part % 2 * rows
 
 
 @gluon.constexpr_function
 def col_of_part(part: int) -> int:
-    """Its first column in a tile."""
+    """Return the first column of a part in its tile."""
     cols: int = PART_COLS.value
     return part // 2 * cols
 
 
 @gluon.jit
 def taken(brought, NTH: gl.constexpr, PART: gl.constexpr, BESIDE: gl.constexpr):
-    """A part of what was brought for a program's first tile (0) or second, whose buffer is then free."""
+    """A prefetched part for a program's first tile (NTH = 0) or second (1); its buffer is given back."""
     S: gl.constexpr = gl.NVMMADistributedLayout(
         version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, PART_COLS, 16]
     )
@@ -295,7 +297,7 @@ def taken(brought, NTH: gl.constexpr, PART: gl.constexpr, BESIDE: gl.constexpr):
     found = ()
     for i in gl.static_range(BESIDE):
         found += (tiles_of.index(SLOT * BESIDE + i).load(S),)  # type: ignore[assignment]
-    fence_async_shared()  # it has been read, before TMA writes there again
+    fence_async_shared()  # orders the reads before TMA writes there again
     tl.debug_barrier()  # by all warps
     mbarrier.arrive(is_free.index(SLOT), count=1)
     return found
@@ -309,7 +311,7 @@ def make_first(
     PLACE: gl.constexpr, A_TRANSPOSED: gl.constexpr, B_TRANSPOSED: gl.constexpr, DIVISORS: gl.constexpr,
     WIDE: gl.constexpr, PRODUCTS: gl.constexpr,
 ):  # fmt: skip
-    """The group of warps that has a program's first tile, and what is handed to it of the second."""
+    """The group of warps with a program's first tile; it also finishes what is handed to it of the second."""
     steps = gl.cdiv(sizes[2], BLOCK_K)
     sums = multiply(
         zeros(BLOCK_M, LEFT), zeros(BLOCK_M, RIGHT), 0, steps, of_a, of_b, full, free, STAGES, A_TRANSPOSED,
@@ -336,7 +338,7 @@ def make_second(
     PLACE: gl.constexpr, A_TRANSPOSED: gl.constexpr, B_TRANSPOSED: gl.constexpr, DIVISORS: gl.constexpr,
     WIDE: gl.constexpr, PRODUCTS: gl.constexpr,
 ):  # fmt: skip
-    """The group of warps that has a program's second tile, if there is one."""
+    """The group of warps with a program's second tile, if there is one."""
     steps = gl.cdiv(sizes[2], BLOCK_K)
     for _ in range(1, number_of_tiles(sizes)):
         if BEGIN:
@@ -377,9 +379,9 @@ def take_turns(
     GROUP: gl.constexpr, EPILOGUE: gl.constexpr, PLACE: gl.constexpr, A_TRANSPOSED: gl.constexpr,
     B_TRANSPOSED: gl.constexpr, DIVISORS: gl.constexpr, WIDE: gl.constexpr, PRODUCTS: gl.constexpr,
 ):  # fmt: skip
-    """A group of warps where nothing is brought: with every second tile, the second group with the last one.
+    """A group of warps without prefetched tensors: it has every second tile, the second group the last one.
 
-    Of which the first group, which has nothing else to do by then, finishes a third.
+    The first group, which is idle by then, finishes a third of the last tile.
     """
     steps = gl.cdiv(sizes[2], BLOCK_K)
     number = number_of_tiles(sizes)
@@ -411,7 +413,7 @@ def take_turns(
 
 @gluon.jit
 def zeros(BLOCK_M: gl.constexpr, COLS: gl.constexpr):
-    """The sums of a block of columns, before anything is added."""
+    """Zeros for the sums of a block of columns."""
     LAYOUT: gl.constexpr = gl.NVMMADistributedLayout(
         version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, COLS, 16]
     )
@@ -423,13 +425,13 @@ def multiply(
     p, q, done, steps, of_a, of_b, full, free, STAGES: gl.constexpr, A_TRANSPOSED: gl.constexpr,
     B_TRANSPOSED: gl.constexpr, PRODUCTS: gl.constexpr,
 ):  # fmt: skip
-    """The sums of both blocks of columns, to which A @ B is added, the last step's not yet.
+    """Add A @ B to the sums of both blocks of columns; the last step's products may still be running.
 
-    A step's products are of 192 columns, by the mark. While products of 64 run, which read as much of shared
-    memory as it gives, nobody else reads there.
+    MARK makes products of 192 columns of a step's two. Products of 64 columns take the whole bandwidth of
+    shared memory, so nothing else could read there while they run.
 
     Args:
-        done: steps of the program before these.
+        done: earlier steps of the program.
     """
     for step in range(steps):
         at, half = (done + step) % STAGES, (done + step) // STAGES & 1
@@ -452,7 +454,7 @@ def multiply(
 
 @gluon.jit
 def multiplied(sums, last, free, STAGES: gl.constexpr, PRODUCTS: gl.constexpr):
-    """The tile's parts, once the last step's products are added too."""
+    """Parts of the tile, after the last step's products have ended."""
     p, q = sums
     if PRODUCTS:
         p, q = warpgroup_mma_wait(0, deps=[p, q])
@@ -464,7 +466,7 @@ def multiplied(sums, last, free, STAGES: gl.constexpr, PRODUCTS: gl.constexpr):
 
 @gluon.jit
 def of_columns(parts, BLOCK_M: gl.constexpr):
-    """Both blocks of columns of which :func:`multiplied` makes these parts."""
+    """The blocks of columns from their parts: the inverse of the order in :func:`multiplied`."""
     P: gl.constexpr = gl.NVMMADistributedLayout(
         version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, LEFT, 16]
     )
@@ -481,9 +483,9 @@ def finish(
     parts, row, col, NTH: gl.constexpr, brought, sizes, output, extra, layout, BESIDE: gl.constexpr,
     EPILOGUE: gl.constexpr, PLACE: gl.constexpr, DIVISORS: gl.constexpr, WIDE: gl.constexpr,
 ):  # fmt: skip
-    """Store what the epilogue makes of a tile for which parts are brought, part by part.
+    """Apply the epilogue to a tile with prefetched tensors and store it, part by part.
 
-    What a part needs of them is read, and its buffer given back, before the one before is finished.
+    A part's tensors are read, and their buffer is given back, before the previous part is finished.
     """
     ahead = taken(brought, NTH, 0, BESIDE)
     for i in gl.static_range(PARTS):
@@ -498,7 +500,7 @@ def finish(
 
 @gluon.jit
 def hand_over(parts, of_a, barrier, last, STAGES: gl.constexpr):
-    """The last parts of a tile's sums, to the other group; `last`: the program's last step."""
+    """Hand the last parts of a tile's sums to the other group; `last`: the program's last step."""
     S: gl.constexpr = gl.NVMMADistributedLayout(
         version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, PART_COLS, 16]
     )
@@ -513,7 +515,7 @@ def finish_handed(
     of_a, barrier, last, row, col, sizes, output, extra, layout, STAGES: gl.constexpr, EPILOGUE: gl.constexpr,
     PLACE: gl.constexpr, DIVISORS: gl.constexpr, WIDE: gl.constexpr,
 ):  # fmt: skip
-    """Store what the epilogue makes of the parts that :func:`hand_over` gives, whose sums are whole."""
+    """Apply the epilogue to the parts that :func:`hand_over` gives, and store them."""
     S: gl.constexpr = gl.NVMMADistributedLayout(
         version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, PART_COLS, 16]
     )
@@ -527,9 +529,9 @@ def finish_handed(
 
 @gluon.jit
 def handed(of_a, PART: gl.constexpr, last, STAGES: gl.constexpr):
-    """Room for a part of the sums, which one group hands to the other: where A was of one of the last steps.
+    """Room for a part of the sums that one group hands to the other: A's buffer of one of the last steps.
 
-    They are of the tile that is handed over, so the group that has it has waited for their products.
+    These steps belong to the tile whose parts are handed over, so its group has waited for their products.
     """
     LAYOUT: gl.constexpr = gl.SwizzledSharedLayout(8, 1, 8, [1, 0])
     at = (last - (PARTS - 1 - PART)) % STAGES

@@ -62,31 +62,31 @@ def launch(
     device: str | None = None,
     **options: Unpack[Options],
 ) -> Launch:
-    """output = a @ b, or alpha * (a @ b) + beta * addend; and what an epilogue makes of that.
+    """output = epilogue(a @ b), or epilogue(alpha * (a @ b) + beta * addend).
 
-    Products are accumulated in fp32, of fp64 in fp64, of int8 in int32, which is what the epilogue computes
-    in, of whole numbers that it makes floats in fp32; once, of the whole sum, whoever adds it up. (With the
-    template "ping-pong" what a chain adds first may be added to tiles of fp16 before their end: the same
-    numbers are added up, in another order.)
+    Products are accumulated in fp32 (fp64 in fp64, int8 in int32). The epilogue computes in the same type, or
+    in fp32 if it makes floats of integers. It is applied once, to the whole sum, also with splits. (With the
+    template "ping-pong", the first addends of a chain may be added to tiles of fp16 before their last
+    products: the same numbers are added, in another order.)
 
     FLOPs: 2 m n k for each product, and those of the epilogue. Least bytes: operands read once, the output
     written once, the epilogue's tensors read once.
 
     Args:
-        a, b: [..., m, k] and [..., k, n] of one dtype in `SUPPORTED` (of two for fp8), any strides; batches
-            broadcast.
-        output: [..., m, n] of any floating dtype (of int8, int8 or int32; with an epilogue any of them) and
-            any strides in which no two elements share memory; None for a new tensor of :func:`result_dtype`,
-            or of what the epilogue makes of that. Where the epilogue permutes, of its shape.
-        addend: what `beta` multiplies, of the output's shape after broadcasting; None for the product alone.
-        alpha, beta: numbers, where there is an addend.
+        a, b: [..., m, k] and [..., k, n] of one dtype in `SUPPORTED` (for fp8, of one or two), with any
+            strides; batches broadcast.
+        output: [..., m, n] of any floating dtype (for int8 operands int8 or int32; with an epilogue any of
+            these), with any strides by which no two elements share memory. If the epilogue permutes, it has
+            the permuted shape. None for a new tensor of :func:`result_dtype`, or of the dtype that the
+            epilogue makes of it.
+        addend: the tensor that `beta` multiplies, which broadcasts to the output; None for the product alone.
+        alpha, beta: numbers, with an addend.
         epilogue: a chain of functors (`epilogues`), whose tensors broadcast to the product; None for none.
         precision: of fp32 operands, a name in `PRECISIONS`.
         compute_units: of the device to plan for; None for as many as it has.
-        device: the device to plan for, a name in `targets.TARGETS`, such as "sm_90"; None for that of
+        device: the device to plan for, a name in `targets.TARGETS` such as "sm_90"; None for that of
             `device.planning_for`, or this one. Tensors stay where they are.
-        options: template, tile, warps and the like, as :class:`~workbench.kernels.gemm.options.Options` has
-            them.
+        options: template, tile, warps and so on; see :class:`~workbench.kernels.gemm.options.Options`.
 
     Raises:
         TensorMismatchError: tensors do not fit; the message says which. UnknownNameError: `launch_order`,
@@ -100,7 +100,7 @@ def launch(
 
 
 def _built(request: Request) -> Launch:
-    """Return the launch of a checked request, with the steps before its product, or the rows behind it."""
+    """Return the launch of a checked request, with steps that pack operands and steps for `rest`."""
     if request.output.numel() == 0:
         return Launch((), (request.output,), work=request.work)
     if request.schedule.pack:
@@ -125,7 +125,7 @@ def _built(request: Request) -> Launch:
 
 
 def _packed_first(request: Request) -> Launch:
-    """Return the launch that copies A or B to where the kernels like it, as far as they do not lie so."""
+    """Return the launch that first copies A or B to the layout that the kernels prefer, if needed."""
     a, b, schedule = request.a, request.b, request.schedule
     copies = copies_of(a, b, schedule.pack) if a.shape[-1] else {}
     request = replace(request, schedule=replace(schedule, pack=False))
@@ -140,16 +140,16 @@ def _packed_first(request: Request) -> Launch:
 
 
 def _with_rest(request: Request) -> Launch:
-    """Return the launch of some rows, and of those behind them by another tile.
+    """Return the launch of some rows, and of the rows after them with another tile.
 
     Raises:
-        InvalidArgumentError: there are none behind them.
+        InvalidArgumentError: there are no rows after them.
     """
     schedule, (_, end), height = request.schedule, request.rows, request.shape[-2]
     rest = {} if schedule.rest is None else schedule.rest
     if end == height:
         rejected = f"got {dict(rest)}, and rows {schedule.rows}"
-        raise InvalidArgumentError("rest", rejected, "Leave rows of a matrix for it, or give None.")
+        raise InvalidArgumentError("rest", rejected, "Give rows that end before the last row, or rest=None.")
     alone = replace(schedule, rest=None)
     above = _built(replace(request, schedule=alone))
     below = replace(request, rows=(end, height), schedule=replace(alone, rows=(end, height), **rest))
@@ -158,13 +158,13 @@ def _with_rest(request: Request) -> Launch:
 
 
 class Call(NamedTuple):
-    """What the kernels of a product are given, of whichever template but "ping-pong".
+    """Arguments of a product's kernels, for all templates but "ping-pong".
 
     Attributes:
-        sources: A, the parts of B and of what is written: tensors or descriptors, or None.
-        extras: the epilogue's own arguments, for what finishes a tile.
-        sizes: m, n and k, of the batch's dimensions. strides, batch_strides: of A, B and what is written.
-        numbering: meta-parameters of all that number tiles alike. meta: those of the product's kernel.
+        sources: A, the parts of B, and the parts of the target, as tensors, descriptors or None.
+        extras: the epilogue's arguments, for the kernel that finishes tiles.
+        sizes: m, n, k, and the sizes of the batch. strides, batch_strides: of A, B and the target.
+        numbering: meta-parameters of all kernels that number tiles alike. meta: those of the product.
     """
 
     sources: tuple[Any, ...]
@@ -177,7 +177,7 @@ class Call(NamedTuple):
 
 
 class Sources(NamedTuple):
-    """Whether A, B and the output are behind descriptors, what loads A and B, and what kernels are given."""
+    """Operands of a product's kernels: which are descriptors, loaders of A and B, and the arguments."""
 
     are_described: Descriptors
     load_a: Any
@@ -186,7 +186,7 @@ class Sources(NamedTuple):
 
 
 def _call_of(request: Request, plan: Plan, placement: Placement) -> Call:
-    """Return what the kernels of a planned product are given."""
+    """Return the arguments of the kernels of a planned product."""
     a, output, parts = request.a, request.output, placement.parts
     (block_m, block_n, block_k), problem, bound = plan.tile, placement.problem, placement.bound
     of_a, of_b, of_target, *_ = problem.matrices
@@ -224,10 +224,10 @@ def _call_of(request: Request, plan: Plan, placement: Placement) -> Call:
 
 
 def _sources_of(request: Request, plan: Plan, placement: Placement, target: torch.Tensor) -> Sources:
-    """Return A, B and what is written, behind descriptors where those are asked for and can be.
+    """Return A, B and the target, behind descriptors if these are requested and possible.
 
     Args:
-        target: what is written: the output, or partial products.
+        target: the tensor that is written: the output, or partial products.
     """
     a, b, output, (block_m, _, block_k) = request.a, request.b, request.output, plan.tile
     halves = [2 if placement.bound.functors and block_m * w > MOST_AT_ONCE.value else 1 for w in plan.widths]
@@ -240,7 +240,7 @@ def _sources_of(request: Request, plan: Plan, placement: Placement, target: torc
     )
     (first_row, end), height = request.rows, request.shape[-2]
     if of_a and of_a[0].is_transposed and first_row * a.element_size() % ACCESS_BYTES:
-        of_a = None  # in a row of its transpose, a block has to begin at an access too
+        of_a = None  # blocks must begin at a multiple of 16 bytes within a row of the transpose, too
     hangs_over_rest = end < height and request.height % block_m
     is_elsewhere = target is not output or request.chain.permuted is not None
     if is_elsewhere or hangs_over_rest or (of_output and of_output[0].is_transposed):
@@ -257,17 +257,17 @@ def _sources_of(request: Request, plan: Plan, placement: Placement, target: torc
 
 
 def _split_stride(parts: torch.Tensor | None) -> int:
-    """Return the elements from one partial product to the next; 0 where there is one at most."""
+    """Return the stride from one partial product to the next; 0 if there is at most one."""
     return 0 if parts is None or parts.shape[0] == 1 else parts.stride(0)
 
 
 def _of_splits(request: Request, plan: Plan) -> dict[str, Any]:
-    """Return the meta-parameters of kernels that may make a share of K."""
+    """Return the meta-parameters of kernels that can compute a share of K."""
     return {"SPLITS": plan.splits, "ATOMIC": bool(plan.kept and request.schedule.atomic)}
 
 
 def _simple_step(request: Request, plan: Plan, call: Call, split_stride: int) -> Step:
-    """Return the step of a program for each tile, or each split of it."""
+    """Return the step with one program for each tile, or for each split of a tile."""
     m, n, k, batch_sizes = call.sizes
     return Step(
         gemm_kernel, (plan.programs,),
@@ -280,7 +280,7 @@ def _simple_step(request: Request, plan: Plan, call: Call, split_stride: int) ->
 
 
 def _persistent_step(request: Request, plan: Plan, call: Call, split_stride: int) -> Step:
-    """Return the step of programs that take tile by tile."""
+    """Return the step of persistent programs, which take tile by tile."""
     schedule = request.schedule
     is_flat = len(plan.widths) == 1 if schedule.flatten is None else schedule.flatten
     return Step(
@@ -294,9 +294,9 @@ def _persistent_step(request: Request, plan: Plan, call: Call, split_stride: int
 
 
 def _summed(request: Request, plan: Plan, placement: Placement, call: Call, first: Step) -> Launch:
-    """Return the launch of a product in splits, whose partial products a second step adds up."""
+    """Return the launch of a split product, whose partial products a second step adds up."""
     parts, of_parts, output = placement.parts, placement.of_parts, request.output
-    assert parts is not None  # nothing else is summed
+    assert parts is not None  # only products with partial sums come here
     assert of_parts is not None
     m, n, _, batch_sizes = call.sizes
     rows, cols = min(SUM_TILE.rows, triton.next_power_of_2(m)), min(SUM_TILE.cols, triton.next_power_of_2(n))
@@ -318,7 +318,7 @@ def _summed(request: Request, plan: Plan, placement: Placement, call: Call, firs
 
 
 def _stream(request: Request, plan: Plan, placement: Placement, call: Call) -> Launch:
-    """Return the launch by Stream-K, in which all waves but the last two are whole tiles."""
+    """Return the launch by Stream-K, in which all waves but the last two compute whole tiles."""
     tiles, programs, output, work = plan.tiles, plan.programs, request.output, request.work
     alone = tiles if tiles % programs == 0 else max(tiles // programs - 1, 0) * programs
     rows, cols, _ = plan.tile

@@ -1,8 +1,9 @@
 """Kernels of matrix products: templates on the tile GEMM.
 
-One kernel makes a tile of the output a program: with all of K, or with a share of it (split-K), whose parts
-a second kernel adds up in a fixed order, or atomic additions in any. It takes batches, any strides, and
-whatever epilogue it is given. The persistent kernel and Stream-K start as many programs as run at one time.
+In one kernel a program computes a tile of the output: with all of K, or with a share of K (split-K). Partial
+products are added up by a second kernel in a fixed order, or by atomic additions in any order. It takes
+batches, any strides and any epilogue. The persistent kernel and Stream-K start as many programs as run at one
+time.
 """
 
 # No `from __future__ import annotations`: Triton reads "fp64" below as the annotation's value, not its text.
@@ -12,34 +13,33 @@ import triton.language as tl
 
 from workbench.kernels.tile import epilogue, gemm, overlap, transfer
 
-# Elements of a part of a tile that an epilogue takes at once. What it loads goes through shared memory to the
-# lanes that hold the product, in which there are the stages of the next tile too, and through registers.
+# The most elements of a tile that an epilogue takes at once. What it loads takes registers, and reaches the
+# lanes that hold the product through shared memory, which also has the stages of the next tile.
 MOST_AT_ONCE = tl.constexpr(64 * 128)
 
 
-# Sizes are not specialized: where they come with the call, another batch would compile the kernel anew. They
-# come one by one, since Triton specializes whatever a tuple holds.
+# Sizes are not specialized: otherwise another batch would compile the kernel again. They are single
+# arguments, since Triton always specializes the elements of tuples.
 @triton.jit(do_not_specialize=["m", "n", "k"])
 def gemm_kernel(
-    # pointers, or of A, B and the output tensor descriptors, of B and the output one for each of WIDTHS; the
-    # epilogue's own arguments
+    # pointers, or tensor descriptors: of A; of B and the output, one for each of WIDTHS; the epilogue's
+    # arguments
     a, b, b_beside, output, output_beside, extra,
-    # sizes: of each product; the first row to be made; sizes of the batch's dimensions
+    # sizes: of each product; the first row to compute; sizes of the batch's dimensions
     m, n, k, first_row, batch_sizes,
     # strides in elements, of A, B and the output: of rows and columns; of the batch's dimensions; of splits
     strides, batch_strides, split_stride,
-    # meta-parameters: the tile, and the parts of its columns, powers of two; how tiles are numbered; programs
-    # that share K; what the product becomes
+    # meta-parameters: the tile, and the columns of its parts, powers of two; the launch order; programs that
+    # share K, and whether they add atomically; the epilogue; type and precision of the products
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, WIDTHS: tl.constexpr,
     ORDER: tl.constexpr, GROUP: tl.constexpr, SPLITS: tl.constexpr, ATOMIC: tl.constexpr,
     EPILOGUE: tl.constexpr, ACCUMULATOR: tl.constexpr, PRECISION: tl.constexpr,
-    # how A and B are loaded; where elements of the output lie; whether A, B and the output are descriptors;
-    # whether tiles can hang over along m, n and k; what divides the sizes and each one's strides; whether
-    # offsets need 64 bits; whether steps overlap
+    # loaders of A and B; access function of the output; which of A, B and the output are descriptors; which
+    # sides need checks; divisors of sizes and strides; whether offsets need 64 bits; whether steps overlap
     LOAD_A: tl.constexpr, LOAD_B: tl.constexpr, PLACE: tl.constexpr, DESCRIPTORS: tl.constexpr,
     CHECKS: tl.constexpr, DIVISORS: tl.constexpr, WIDE: tl.constexpr, OVERLAP: tl.constexpr,
 ):  # fmt: skip
-    """output[batch] = EPILOGUE(A[batch] @ B[batch]), or of each split its share of the sum."""
+    """output[batch] = EPILOGUE(A[batch] @ B[batch]); with splits, each split's share of the sum."""
     overlap.begin(OVERLAP)
     one_tile(
         tl.program_id(0), a, of_parts(b, b_beside, WIDTHS), of_parts(output, output_beside, WIDTHS), extra,
@@ -78,8 +78,8 @@ def gemm_persistent_kernel(
 
 @triton.jit
 def gemm_stream_kernel(
-    # as in gemm_kernel; where programs leave what they have of a tile, [programs, 2, BLOCK_M, BLOCK_N]; how
-    # many tiles there are, and how many of them, the first ones, a program makes by itself
+    # as in gemm_kernel; partial tiles of programs, [programs, 2, BLOCK_M, BLOCK_N]; number of tiles, and of
+    # those, the first ones, that one program computes alone
     a, b, b_beside, output, output_beside, parts, extra, m, n, k, batch_sizes, strides, batch_strides, tiles,
     alone,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, WIDTHS: tl.constexpr,
@@ -90,9 +90,9 @@ def gemm_stream_kernel(
 ):  # fmt: skip
     """Stream-K: tiles that do not fill a last wave are cut along K into equal shares, one for each program.
 
-    A share begins and ends anywhere in K, so a program has parts of at most two tiles that others have parts
-    of too: of the one that it begins within, and of the one that it ends within. (Osama et al., Stream-K,
-    PPoPP 2023, section 4; the first tiles one by one as in its section 5.2.)
+    A share begins and ends anywhere in K, so a program shares at most two tiles with other programs: the one
+    within which it begins and the one within which it ends. (Osama et al., Stream-K, PPoPP 2023, section 4;
+    the first tiles are computed one by one, as in section 5.2.)
     """
     overlap.begin(OVERLAP)
     sizes = (m, n, k)
@@ -130,15 +130,15 @@ def gemm_stream_kernel(
 
 @triton.jit
 def sum_of_stream_kernel(
-    # as in gemm_stream_kernel, and how many programs that was
+    # as in gemm_stream_kernel, and the number of its programs
     output, parts, extra, m, n, k, batch_sizes, strides, batch_strides, tiles, alone, programs,
-    # as in gemm_stream_kernel; rows of a tile's that a program of this kernel adds up
+    # as in gemm_stream_kernel; rows of a tile that a program of this kernel adds up
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, WIDTHS: tl.constexpr,
     ROWS: tl.constexpr, ORDER: tl.constexpr, GROUP: tl.constexpr, EPILOGUE: tl.constexpr,
     PLACE: tl.constexpr, DESCRIPTORS: tl.constexpr, DIVISORS: tl.constexpr, WIDE: tl.constexpr,
     OVERLAP: tl.constexpr,
 ):  # fmt: skip
-    """The tiles of which several programs of gemm_stream_kernel left parts, added up in the order of K."""
+    """Add up, in the order of K, the tiles that several programs of gemm_stream_kernel share."""
     overlap.begin(OVERLAP)
     sizes = (m, n, k)
     shared, within = tl.program_id(0) // (BLOCK_M // ROWS), tl.program_id(0) % (BLOCK_M // ROWS) * ROWS
@@ -152,8 +152,8 @@ def sum_of_stream_kernel(
         begin = tl.cast(0, tl.int64)
         for i in tl.static_range(len(WIDTHS)):
             inside = begin + inside_of_tile(within, ROWS, WIDTHS[i], BLOCK_N)
-            # The first one begins the tile, if not at the end of another; all others end what they began
-            # within.
+            # Slot 1 has the part of the program that begins the tile, slot 0 those of programs that begin
+            # within it.
             total = tl.load(parts + tl.cast(first * 2 + 1, tl.int64) * (BLOCK_M * BLOCK_N) + inside)
             for program in range(first + 1, last + 1):
                 total += tl.load(parts + tl.cast(program * 2, tl.int64) * (BLOCK_M * BLOCK_N) + inside)
@@ -167,7 +167,7 @@ def sum_of_stream_kernel(
 
 @triton.jit
 def of_parts(first, beside, WIDTHS: tl.constexpr):
-    """What belongs to each of WIDTHS. (Triton 3.6 takes no tuples of descriptors, which come one by one.)"""
+    """A source for each of WIDTHS. (Kernels take them singly: Triton 3.6 has no tuples of descriptors.)"""
     if len(WIDTHS) == 1:
         return (first,)
     else:
@@ -176,7 +176,7 @@ def of_parts(first, beside, WIDTHS: tl.constexpr):
 
 @triton.jit
 def inside_of_tile(first, ROWS: tl.constexpr, COLS: tl.constexpr, PITCH: tl.constexpr):
-    """Offsets of ROWS rows of a tile that lies in rows of PITCH elements, from its row `first` on."""
+    """Offsets of ROWS rows, from row `first` on, of a tile stored with a row pitch of PITCH elements."""
     return (first + tl.arange(0, ROWS)[:, None]) * PITCH + tl.arange(0, COLS)[None, :]
 
 
@@ -221,14 +221,14 @@ def one_tile(
 
 @triton.jit
 def part_of_tile(
-    # the tile's number, batch included; first and last step along K; and as in gemm_kernel
+    # the tile's number, batch included; steps along K, from `begin` to before `end`; as in gemm_kernel
     number, begin, end, a, bs, sizes, first_row, batch_sizes, strides, batch_strides,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, WIDTHS: tl.constexpr,
     ORDER: tl.constexpr, GROUP: tl.constexpr, ACCUMULATOR: tl.constexpr, PRECISION: tl.constexpr,
     LOAD_A: tl.constexpr, LOAD_B: tl.constexpr, DESCRIPTORS: tl.constexpr, CHECKS: tl.constexpr,
     DIVISORS: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """Batch, first row and first column of a tile, and its parts of the product over a share of K."""
+    """Batch, first row and first column of a tile, and the sums of its parts over a share of K."""
     OF_SIZES: tl.constexpr = DIVISORS.sizes
     OF_A: tl.constexpr = DIVISORS.strides[0]
     OF_B: tl.constexpr = DIVISORS.strides[1]
@@ -254,7 +254,7 @@ def place_of_tile(
     number, sizes, first_row, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, ORDER: tl.constexpr,
     GROUP: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """Batch, first row and first column of tile `number` of those from `first_row` on."""
+    """Batch, first row and first column of tile `number`, counted from `first_row` on."""
     rows, cols = tl.cdiv(sizes[0] - first_row, BLOCK_M), tl.cdiv(sizes[1], BLOCK_N)
     batch = number // (rows * cols)
     tile_row, tile_col = ORDER(number % (rows * cols), rows, cols, GROUP)
@@ -266,7 +266,7 @@ def place_of_tile(
 
 @triton.jit
 def place_of_batch(batch, batch_sizes, batch_strides, DIVISORS: tl.constexpr, WHICH: tl.constexpr):
-    """Where matrix number `batch` begins, of A (WHICH = 0), B or the output."""
+    """Offset of matrix number `batch` in the batch of A (WHICH = 0), B (1) or the output (2)."""
     OF_BATCH: tl.constexpr = DIVISORS.batches[WHICH]
     return transfer.place(batch, batch_sizes, transfer.multiples_of(batch_strides[WHICH], OF_BATCH))[0]
 
@@ -276,7 +276,7 @@ def places(
     row, col, sizes, strides, PLACE: tl.constexpr, DIVISORS: tl.constexpr, ROWS: tl.constexpr,
     COLS: tl.constexpr,
 ):  # fmt: skip
-    """Offsets in the output of a tile from [row, col] on, and which there are; then rows and columns."""
+    """Offsets of a tile's elements in the output and which are valid; rows, columns, and which are valid."""
     OF_SIZES: tl.constexpr = DIVISORS.sizes
     OF_OUTPUT: tl.constexpr = DIVISORS.strides[2]
     m, n, _ = transfer.multiples_of(sizes, OF_SIZES)
@@ -319,7 +319,7 @@ def finish_part(
     part, batch, row, col, output, shift, extra, sizes, batch_sizes, strides, batch_strides,
     EPILOGUE: tl.constexpr, PLACE: tl.constexpr, DESCRIPTORS: tl.constexpr, DIVISORS: tl.constexpr,
 ):  # fmt: skip
-    """Store what the epilogue makes of a part of a tile, or of a half of one."""
+    """Apply the epilogue to a part of a tile, or to a half of a part, and store the result."""
     offsets, valid, rows, cols, in_rows, in_cols = places(
         row, col, sizes, strides, PLACE, DIVISORS, part.shape[0], part.shape[1]
     )
@@ -334,11 +334,12 @@ def finish_part(
 
 @triton.jit(do_not_specialize=["m"])
 def sum_of_splits_kernel(
-    # pointers: of SPLITS products; of the output; the epilogue's own arguments
+    # pointers: of SPLITS partial products; of the output; the epilogue's arguments
     parts_pointer, output_pointer, extra,
-    # sizes; strides of row and column, of the batch's dimensions, from split to split
+    # sizes; strides of rows and columns, of the batch's dimensions, and of splits
     m, n, batch_sizes, parts_strides, output_strides, parts_batch, output_batch, split_stride,
-    # meta-parameters: elements of a tile
+    # meta-parameters: rows and columns of a tile; splits; the epilogue; access function of the output;
+    # whether offsets need 64 bits; whether steps overlap
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, SPLITS: tl.constexpr, EPILOGUE: tl.constexpr,
     PLACE: tl.constexpr, WIDE: tl.constexpr, OVERLAP: tl.constexpr,
 ):  # fmt: skip
@@ -367,15 +368,15 @@ def sum_of_splits_kernel(
 
 @triton.jit
 def pack_kernel(
-    # pointers: tuples of as many matrices
+    # pointers: a tuple of matrices, and one of their copies
     sources, destinations,
-    # of each: its rows and columns; strides of source and destination
+    # of each matrix: rows and columns; strides of source and destination
     sizes, source_strides, destination_strides,
-    # meta-parameters: a tile's rows and columns; what divides sizes and strides of sources; whether offsets
-    # need 64 bits
+    # meta-parameters: a tile's rows and columns; divisors of sizes and strides of sources; whether offsets
+    # need 64 bits; whether steps overlap
     ROWS: tl.constexpr, COLS: tl.constexpr, DIVISORS: tl.constexpr, WIDE: tl.constexpr, OVERLAP: tl.constexpr,
 ):  # fmt: skip
-    """destinations[i] = sources[i], a tile a program, one matrix behind the other."""
+    """destinations[i] = sources[i]; one program per tile, one matrix after the other."""
     overlap.begin(OVERLAP)
     OF_SIZES: tl.constexpr = DIVISORS.sizes
     OF_STRIDES: tl.constexpr = DIVISORS.strides

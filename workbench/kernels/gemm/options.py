@@ -1,4 +1,4 @@
-"""How a product is launched: options of `gemm.launch`, and what a chooser gives it."""
+"""Options of `gemm.launch`, and the configuration that a chooser gives it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ TEMPLATES = ("simple", "persistent", "stream-k", "ping-pong")
 
 
 class Rest(NamedTuple):
-    """What a second launch, for the rest of the rows, has of its own: `rest` in :class:`Options`."""
+    """Options of a second launch for the remaining rows: `rest` in :class:`Options`."""
 
     tile: tuple[int, int, int]
     num_warps: int
@@ -18,39 +18,39 @@ class Rest(NamedTuple):
 
 
 class Options(TypedDict, total=False):
-    """Keyword arguments of `gemm.launch` that say how it computes, and not what; each has a default.
+    """Keyword arguments of `gemm.launch` that change how it computes, not what; each has a default.
 
     Keys:
-        tile: m, n and k of a tile, powers of two of 16 or more, n also the sum of two of 64 or more; None
-            for :func:`~workbench.kernels.gemm.plan.default_tile`.
-        launch_order: a name in `order.ORDERS`, "grouped" by default. group: rows of tiles that go together in
-            it, 8 by default.
+        tile: m, n and k of a tile, powers of two of 16 or more; n may also be the sum of two, of 64 or more
+            each. None for :func:`~workbench.kernels.gemm.plan.default_tile`.
+        launch_order: a name in `order.ORDERS`, "grouped" by default. group: rows of tiles in a group, 8 by
+            default.
         splits: programs that share K; None for :func:`~workbench.kernels.gemm.plan.default_splits`.
-        atomic: splits add to one another, in any order, instead of leaving parts that a second step adds up.
-        template: a name in `TEMPLATES`: "simple", the default, a program for each tile, or each split of it;
-            "persistent", as many programs as run at one time, which take tile by tile; "stream-k", likewise,
-            but a last wave that would not be full is shared equally along K; "ping-pong", persistent too, on
-            Hopper and of what :func:`~workbench.kernels.gemm.ping_pong.why_not_ping_pong` has no word
-            against, with two tiles at a time, of which one is multiplied while the other is finished
-            (`hopper`, or of neighbors `hopper_pairs`, or of 128 x 192, `hopper_wide`: two for a program at
-            most where an epilogue's tensors are brought).
-        programs: of the templates that start as many as run at one time; None for one to each compute unit,
-            of "ping-pong" for the smallest grid that does not increase tiles per program.
-        flatten: of persistent programs, whether the loops over tiles and K become one; None where the tile is
-            one part (the products of two would wait for one another).
-        specialize: of persistent programs, whether the compiler gives loads, products and stores to warps of
+        atomic: whether splits add to the same sums, in any order. Otherwise they leave partial products,
+            which a second step adds up.
+        template: a name in `TEMPLATES`. "simple", the default: a program for each tile, or each split of it.
+            "persistent": as many programs as run at one time, which take tile by tile. "stream-k": the same,
+            but a last wave that would not be full is shared equally along K. "ping-pong": persistent, for
+            Hopper, if :func:`~workbench.kernels.gemm.checks.why_not_ping_pong` has no objection; a program
+            has two tiles at a time and multiplies one while it finishes the other (kernels in `hopper`; in
+            `hopper_pairs` for neighboring tiles; in `hopper_wide` for tiles of 128 x 192, at most two for a
+            program if an epilogue's tensors are prefetched).
+        programs: number of programs for the templates that start as many as run at one time. None for one per
+            compute unit, and for "ping-pong" for the smallest grid that does not increase tiles per program.
+        flatten: whether persistent programs have one loop over tiles and K; None for yes if the tile has one
+            part (the products of two parts would wait for one another).
+        specialize: whether the compiler gives loads, products and stores of persistent programs to warps of
             their own.
-        descriptors: move what :func:`~workbench.kernels.gemm.descriptors.descriptor_of` has one for by tensor
-            descriptors (on Hopper, TMA).
-        pack: first copy A and B, or the ones named, as far as
-            :func:`~workbench.kernels.gemm.packing.packed` would have them lie otherwise. Matrices only, no
-            batches.
-        rows: of the output, the first to be made and the one behind the last; None for all. Of matrices, by
-            the template "simple", without splits.
-        rest: what differs in a second launch, for the rows behind those: fields of :class:`Rest`. So most of
-            the output can be made in whole waves of large tiles, and what is left over in small ones.
-        num_warps: None for one to each 4096 elements of the output's tile, 4 to 8. num_stages: of the loop, 3
-            by default.
+        descriptors: whether matrices are moved by tensor descriptors (TMA on Hopper) where
+            :func:`~workbench.kernels.gemm.descriptors.descriptor_of` has one.
+        pack: whether A and B, or those named, are copied first if
+            :func:`~workbench.kernels.gemm.packing.packed` wants another layout. For matrices, not batches.
+        rows: the first row of the output to compute, and the one after the last; None for all. Only for
+            matrices, with the template "simple" and without splits.
+        rest: what differs in a second launch for the rows after those: fields of :class:`Rest`. It makes
+            most of the output in whole waves of large tiles, and the rest in small ones.
+        num_warps: None for one per 4096 elements of the output's tile, at least 4 and at most 8. num_stages:
+            of the loop, 3 by default.
     """
 
     tile: Sequence[int] | None
@@ -72,7 +72,7 @@ class Options(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Schedule:
-    """The same options, each with its value."""
+    """The values of :class:`Options`."""
 
     tile: Sequence[int] | None = None
     launch_order: str = "grouped"
@@ -93,7 +93,7 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Configuration:
-    """What is chosen for a product on a device: attributes as in :class:`Options`."""
+    """Configuration chosen for a product on a device; attributes as in :class:`Options`."""
 
     tile: tuple[int, int, int]
     num_warps: int
@@ -107,7 +107,7 @@ class Configuration:
 
     @property
     def keywords(self) -> Options:
-        """Keyword arguments of `gemm.launch`; options that only some products need, where they are needed."""
+        """Keyword arguments of `gemm.launch`; `rows`, `rest` and `pack` only if they are set."""
         found = Options(
             tile=self.tile, num_warps=self.num_warps, num_stages=self.num_stages, template=self.template,
             splits=self.splits, descriptors=self.descriptors,

@@ -1,4 +1,4 @@
-"""Packing: copies of matrices that lie as the GEMM kernels like it, made by a step before the product."""
+"""Packing: copies of matrices in the layout that GEMM kernels prefer, made by a step before the product."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from workbench.kernels.gemm.kernel import pack_kernel
 from workbench.kernels.layout import ACCESS_BYTES, MOST_OFFSETS_IN_32_BITS
 from workbench.launch import Step
 
-# A tile of what packs; its warps.
+# Tile and warps of the packing kernel.
 PACK_TILE, PACK_WARPS = (32, 64), 4
 
 
-# Where rows begin that need no more of the L2 cache's lines than they have bytes.
+# Bytes of a line of the L2 cache. A row that begins at a multiple of it touches the fewest lines.
 LINE_BYTES = 128
 
 
@@ -29,10 +29,10 @@ class PackDivisors(NamedTuple):
 
 
 def packed(a: torch.Tensor, b: torch.Tensor) -> dict[str, torch.Tensor]:
-    """Room for copies of those of two matrices, by name, that do not lie as the kernels like it.
+    """Return empty tensors, by name, for copies of the matrices whose layout the kernels do not prefer.
 
-    Rows, or columns where those are what is contiguous, should begin at multiples of 128 bytes; and matrix
-    units take operands of other than 16 bits only with neighbors along K.
+    Rows, or columns if those are contiguous, should begin at multiples of 128 bytes; and matrix units take
+    operands of other than 16 bits only if they are contiguous along K.
 
     Args:
         a, b: [m, k] and [k, n].
@@ -56,13 +56,13 @@ def packed(a: torch.Tensor, b: torch.Tensor) -> dict[str, torch.Tensor]:
 
 
 def copies_of(a: torch.Tensor, b: torch.Tensor, pack: bool | Sequence[str]) -> dict[str, torch.Tensor]:
-    """Return room for the copies that `pack` of `gemm.launch` asks for."""
+    """Return empty tensors for the copies that `pack` of `gemm.launch` asks for."""
     names = ("a", "b") if isinstance(pack, bool) else pack
     return {name: room for name, room in packed(a, b).items() if name in names}
 
 
 def pack_step(matrices: Mapping[str, torch.Tensor], copies: Mapping[str, torch.Tensor]) -> Step:
-    """Return the step that copies matrices to where :func:`packed` made room."""
+    """Return the step that copies matrices into the tensors of :func:`packed`."""
     sources = tuple([matrices[name] for name in copies])
     rows, cols = PACK_TILE
     tiles = sum(

@@ -1,9 +1,8 @@
-"""Back-to-back products: (A @ B0) @ B1, with an activation between them, whose first product stays on chip.
+"""Back-to-back products: (A @ B0) @ B1, with an activation between them; the first product stays on chip.
 
-A program makes rows of the first product tile by tile and multiplies each tile with its rows of B1 at once,
-as attention does with its weights. What it makes of the first product serves the columns of its tile alone,
-so that a tile has all columns of the output where that is possible; where it is not, each column of tiles
-makes the first product anew.
+A program computes some rows of the first product tile by tile, and multiplies each tile by its rows of B1 at
+once, as attention does with its probabilities. It uses them for the columns of its own tile only. So a tile
+should have all columns of the output; otherwise each column of tiles computes the first product again.
 """
 
 # No `from __future__ import annotations`: Triton reads the annotations below.
@@ -23,15 +22,15 @@ from workbench.kernels.tile import activations, order, transfer
 from workbench.kernels.tile import gemm as tile_gemm
 from workbench.launch import Launch, Step, Work
 
-# What the first product can go through.
+# Activations of the first product.
 ACTIVATIONS = activations.ACTIVATIONS
 
-# Where they differ from those of the other templates.
+# Defaults that differ from those of the other templates.
 DEFAULTS = Options(tile=(64, 64, 32, 32), launch_order="by_rows", num_stages=2)
 
 
 class Checks(NamedTuple):
-    """Whether tiles can hang over along m, n, k and the first product's columns."""
+    """Sides along which tiles can hang over: m, n, k and the first product's columns."""
 
     m: bool
     n: bool
@@ -40,7 +39,7 @@ class Checks(NamedTuple):
 
 
 class Descriptors(NamedTuple):
-    """Whether A, B0 and B1 are behind tensor descriptors."""
+    """Operands that are behind tensor descriptors."""
 
     a: bool
     b0: bool
@@ -49,20 +48,19 @@ class Descriptors(NamedTuple):
 
 @triton.jit(do_not_specialize=["m", "n", "k", "inner"])
 def gemm_pair_kernel(
-    # pointers, or of A, B0 and B1 tensor descriptors
+    # pointers; tensor descriptors for A, B0 and B1 if DESCRIPTORS says so
     a, b0, b1, output,
-    # sizes: of the output and of A's rows; columns of the first product; of the batch's dimensions
+    # sizes: rows and columns of the output, columns of A, columns of the first product; batch's dimensions
     m, n, k, inner, batch_sizes,
-    # strides of row and column, and of the batch's dimensions: of A, B0, B1 and the output
+    # strides of A, B0, B1 and the output: of rows and columns, and of the batch's dimensions
     matrices,
-    # meta-parameters: the tile, BLOCK_L columns of the first product at a time; how tiles are numbered; what
-    # the first product goes through; how products are accumulated
+    # meta-parameters: the tile, with BLOCK_L columns of the first product at a time; the launch order; the
+    # activation; type and precision of the products
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_L: tl.constexpr,
     ORDER: tl.constexpr, GROUP: tl.constexpr, ACTIVATION: tl.constexpr,
     ACCUMULATOR: tl.constexpr, PRECISION: tl.constexpr,
-    # whether a tile has all of K, so that A is loaded once; how A, B0 and B1 are loaded, and which are
-    # descriptors; whether tiles can hang over along m, n, k and the first product's columns; what divides
-    # sizes and strides; whether offsets need 64 bits
+    # whether a tile has all of K, so that A is loaded once; loaders of A, B0 and B1; which of them are
+    # descriptors; which sides need checks; divisors of sizes and strides; whether offsets need 64 bits
     KEEP: tl.constexpr, LOAD_A: tl.constexpr, LOAD_B0: tl.constexpr, LOAD_B1: tl.constexpr,
     DESCRIPTORS: tl.constexpr, CHECKS: tl.constexpr, DIVISORS: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
@@ -95,7 +93,7 @@ def gemm_pair_kernel(
             )  # fmt: skip
         part = ACTIVATION(part)
         if CHECKS.inner:
-            # Columns that are none: of what is infinite in A NaN, which the zeros beside B1 keep.
+            # Columns beyond the end: infinities of A make NaN there, and NaN times the zeros below B1 is NaN.
             is_column = start + tl.arange(0, BLOCK_L) < between
             part = tl.where(is_column[None, :], part, 0.0)
         y = LOAD_B1(third, start, col, BLOCK_L, BLOCK_N, CHECKS.inner, CHECKS.n)
@@ -104,7 +102,7 @@ def gemm_pair_kernel(
 
 
 def is_supported(a: torch.Tensor, b0: torch.Tensor, b1: torch.Tensor) -> str:
-    """Why the template cannot take these operands, in words; empty when it can."""
+    """Return why the template cannot take these operands; empty if it can."""
     if reason := products.why_not(a=a, b0=b0, b1=b1):
         return reason
     if reason := gemm.is_supported(a, b0):
@@ -131,29 +129,33 @@ def launch(
 ) -> Launch:
     """output = activation(a @ b0) @ b1.
 
-    Products are accumulated in fp32, of fp64 in fp64; the first one is rounded to the operands' dtype, as
-    where it is stored.
+    Products are accumulated in fp32 (fp64 in fp64). The first product is rounded to the operands' dtype, as
+    if it were stored.
 
-    FLOPs: 2 m l (k + n) for each of a batch, and one an element of the first product where it goes through an
-    activation. Least bytes: operands read once, the output written once.
+    FLOPs: 2 m l (k + n) for each matrix of the batch, and one for each element of the first product if there
+    is an activation. Least bytes: operands read once, the output written once.
 
     Args:
-        a: [..., m, k]. b0: [..., k, l]. b1: [..., l, n]. Of one dtype in `products.SUPPORTED`, any strides;
-            batches broadcast.
-        activation: a name in `ACTIVATIONS`, of what b1 is multiplied with.
-        output: [..., m, n] of any of these dtypes and any strides in which no two elements share memory; None
-            for a new tensor of the operands' dtype.
+        a: [..., m, k]. b0: [..., k, l]. b1: [..., l, n]. All of one dtype in `products.SUPPORTED`, with any
+            strides; batches broadcast.
+        activation: a name in `ACTIVATIONS`, of the first product.
+        output: [..., m, n] of any of these dtypes, with any strides by which no two elements share memory;
+            None for a new tensor of the operands' dtype.
         precision: of fp32 operands, "tf32" or "ieee".
-        options: as :class:`products.Options` has them; by default a tile of 64, 64, 32 and 32 (m, n, k and
-            l), the order "by_rows" and two stages. With fewer than n columns in a tile the first product is
-            made several times; with all of k, A is loaded once.
+        options: see :class:`products.Options`. By default the tile is 64, 64, 32 and 32 (m, n, k and l), the
+            launch order "by_rows", with two stages. If a tile has fewer than n columns, the first product is
+            computed several times; if it has all of k, A is loaded once.
 
     Raises:
         TensorMismatchError: tensors do not fit; the message says which. UnknownNameError: `activation`,
         `launch_order` or `precision`. InvalidArgumentError, ArgumentTypeError: another argument.
     """
     products.check_tensors(
-        is_supported, "Give matrices, or batches of them, that fit one behind the other.", a=a, b0=b0, b1=b1
+        is_supported,
+        "Give matrices or batches whose product a @ b0 @ b1 exists.",
+        a=a,
+        b0=b0,
+        b1=b1,
     )
     schedule = Schedule(**(DEFAULTS | options))
     check_name("activation", activation, ACTIVATIONS)
@@ -184,7 +186,7 @@ def _step(
     schedule: Schedule,
     meta: dict[str, Any],
 ) -> Step:
-    """Return the only step of products with elements; `meta` is of options that every template has."""
+    """Return the only step of a launch with elements; `meta` has the meta-parameters of all templates."""
     block_m, block_n, block_k, block_l = tile
     problem = gemm.problem_of(a, b0, output, b1)
     of_a, of_b0, of_output, of_b1 = problem.matrices

@@ -1,4 +1,4 @@
-"""Outputs whose dimensions an epilogue permutes: their shapes, and where a product's elements lie in them."""
+"""Outputs whose dimensions an epilogue permutes: their shapes, and the places of a product's elements."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def stored_shape(chain: Epilogue, shape: tuple[int, ...]) -> tuple[int, ...]:
     """Return the shape of the output of a product of this shape, which a chain may permute.
 
     Raises:
-        TensorMismatchError: it cannot.
+        TensorMismatchError: the chain's shape does not fit the product.
     """
     if chain.permuted is None:
         return shape
@@ -31,7 +31,7 @@ def stored_shape(chain: Epilogue, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _first_of_columns(permuted: Permuted, shape: tuple[int, ...]) -> int | None:
-    """The first dimension of those that number the product's columns; None where they do not fit."""
+    """Return the first dimension that numbers the product's columns; None if the shapes do not fit."""
     *batch, m, n = shape
     lengths, outer = permuted.shape, len(batch)
     if lengths[:outer] != tuple(batch):
@@ -41,12 +41,12 @@ def _first_of_columns(permuted: Permuted, shape: tuple[int, ...]) -> int | None:
 
 
 def strides_of_product(permuted: Permuted, output: torch.Tensor) -> list[int]:
-    """What it takes from one index to the next, of the product's dimensions as :func:`permuted` sees them."""
+    """Return the output's strides of the dimensions in which :func:`permuted` views the product."""
     return [output.stride(permuted.dims.index(d)) for d in range(len(permuted.dims))]
 
 
 def rows_and_columns(permuted: Permuted, output: torch.Tensor, shape: tuple[int, ...]) -> tuple[Any, ...]:
-    """What `transfer.strided` is given to find a matrix's elements in an output with other dimensions."""
+    """Return the layout with which `transfer.strided` finds a matrix's elements in a permuted output."""
     d = _first_of_columns(permuted, shape)
     assert d is not None  # `stored_shape` has seen to it
     found = []

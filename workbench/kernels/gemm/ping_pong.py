@@ -1,4 +1,4 @@
-"""The template "ping-pong": which of its kernels a product on Hopper gets, and the step that starts it."""
+"""The template "ping-pong": the choice of one of its kernels for a product on Hopper, and its step."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from workbench.launch import Launch, Step
 
 
 class Turns(NamedTuple):
-    """A kernel of the template.
+    """A kernel of the template, chosen for a product.
 
     Attributes:
-        kernel: of `hopper`, `hopper_pairs` or `hopper_wide`. meta: meta-parameters of its own.
-        number: of tiles, or of pairs of them.
+        kernel: from `hopper`, `hopper_pairs` or `hopper_wide`. meta: meta-parameters that only it has.
+        number: number of tiles, or of pairs of tiles.
     """
 
     kernel: Any
@@ -33,15 +33,16 @@ class Turns(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """A product, as far as the choice among the kernels depends on it.
+    """The properties of a product on which the choice of a kernel depends.
 
     Attributes:
-        tile: m, n and k. tiles_n: of them in a row. number: of all. rounds: of one program, at most.
-        steps: along K. stages: buffers of A and of B.
-        programs: that may run at one time.
-        brought: tensors of the epilogue that are brought ahead.
-        may_add: whether these may be added to sums before their end.
-        evict_first: whether they leave the L2 cache first.
+        tile: m, n and k. tiles_n: tiles in a row of tiles. number: all tiles. rounds: the most tiles of one
+            program.
+        steps: steps along K. stages: buffers of A and of B.
+        programs: programs that may run at one time.
+        brought: number of the epilogue's tensors that are prefetched.
+        may_add: whether these may be added to the sums before the last products.
+        evict_first: whether these leave the L2 cache first.
     """
 
     tile: tuple[int, int, int]
@@ -57,12 +58,12 @@ class Sums(NamedTuple):
 
     @property
     def is_long(self) -> bool:
-        """Whether what is read hides behind a tile's products."""
+        """True if a tile has so many products that they hide the loads of the epilogue's tensors."""
         return self.tile[:2] == gemm_hopper.LARGE_TILE and self.steps >= gemm_hopper.FEWEST_LONG_STEPS
 
     @property
     def begins(self) -> bool:
-        """Whether a program's second tile begins as the sum of what is brought, and ends by halves."""
+        """True if a program's second tile begins as the sum of the prefetched tensors, and ends by halves."""
         return (
             self.may_add
             and self.is_long
@@ -73,12 +74,12 @@ class Sums(NamedTuple):
 
     @property
     def stages_of_pairs(self) -> int:
-        """Buffers of pairs of tiles, each of which has a block of B more."""
+        """Number of buffers for pairs of tiles, each of which has one more block of B."""
         return self.stages * 2 // 3
 
     @property
     def is_in_pairs(self) -> bool:
-        """Whether neighboring tiles share blocks of A."""
+        """True if neighboring tiles share blocks of A."""
         rounds = 2 * triton.cdiv(self.number // 2, self.programs)
         return (
             (self.may_add or not self.brought)
@@ -91,11 +92,10 @@ class Sums(NamedTuple):
 
 
 def ping_pong_step(request: Request, plan: Plan, placement: Placement) -> Step:
-    """Return the only step of a product in turns.
+    """Return the only step of a product by the template "ping-pong".
 
     Raises:
-        InvalidArgumentError: there is too little along K, or there are too many tiles, for tiles of 128 x
-        192.
+        InvalidArgumentError: tiles of 128 x 192 are given, and K is too short, or there are too many tiles.
     """
     (block_m, block_n, block_k), (m, n, k) = plan.tile, placement.problem.sizes
     part = gemm_hopper.ROWS.value, min(block_n, gemm_hopper.PART_COLS.value)
@@ -107,8 +107,8 @@ def ping_pong_step(request: Request, plan: Plan, placement: Placement) -> Step:
     turns = _turns_of(_sums_of(request, plan, len(beside), is_first=ahead.is_first), k)
     programs = min(plan.programs, turns.number)
     if request.schedule.programs is None:
-        # The smallest grid that does not increase tiles per program: fewer programs ask for their blocks at
-        # one time, and for less power.
+        # The smallest grid that does not increase tiles per program: fewer programs request blocks at one
+        # time, and draw less power.
         programs = triton.cdiv(turns.number, triton.cdiv(turns.number, programs))
     of_a, *of_b = _described(request, plan)  # B has one for each part of the tile
     divisors = placement.problem.divisors(
@@ -142,10 +142,10 @@ def _described(request: Request, plan: Plan) -> list[Described]:
 
 
 def _sums_of(request: Request, plan: Plan, brought: int, *, is_first: bool) -> Sums:
-    """Return the product, of whose epilogue so many tensors are brought ahead.
+    """Return the properties of a product for which `brought` tensors of the epilogue are prefetched.
 
     Args:
-        is_first: whether they may be added before all of the product is.
+        is_first: whether these may be added before all products are.
     """
     block_m, block_n, block_k = plan.tile
     steps, tiles_n = triton.cdiv(request.a.shape[-1], block_k), triton.cdiv(request.shape[-1], block_n)
@@ -153,21 +153,21 @@ def _sums_of(request: Request, plan: Plan, brought: int, *, is_first: bool) -> S
     return Sums(
         plan.tile, tiles_n, number, triton.cdiv(number, plan.programs), steps, plan.num_stages, plan.programs,
         brought,
-        # What is added to something large loses: a wider output, or very many steps, would show it.
+        # An addition to a large sum loses digits, which a wider output, or very many steps, would show.
         may_add=is_first and request.output.element_size() == 2 and steps <= gemm_hopper.MOST_ADDED_STEPS,
         evict_first=brought > 0 and request.work.bytes <= gemm_hopper.L2_BYTES,
     )  # fmt: skip
 
 
 def _turns_of(sums: Sums, k: int) -> Turns:
-    """Return the kernel for a product with so many elements along K."""
+    """Return the kernel for a product with `k` elements along K."""
     if sums.tile == gemm_hopper_wide.TILE:
         return _wide(sums, k)
     if sums.is_in_pairs:
         meta = {"STAGES": sums.stages_of_pairs}
         return Turns(gemm_hopper_pairs.gemm_pairs_kernel, meta, sums.number // 2)
     block_m, block_n, block_k = sums.tile
-    # One buffer is enough where parts are needed long after another; else they take the place of a stage.
+    # One buffer is enough if parts are needed long after one another; else they take the place of a stage.
     stages, slots = sums.stages, int(sums.begins)
     if sums.brought and not sums.begins:
         stages -= 1
@@ -182,14 +182,14 @@ def _wide(sums: Sums, k: int) -> Turns:
     """Return the kernel for tiles of 128 x 192.
 
     Raises:
-        InvalidArgumentError: it does not take so many tiles, so few elements along K, or so few stages.
+        InvalidArgumentError: there are too many tiles, or too few elements along K, or too few stages.
     """
     tile, programs = sums.tile, sums.programs
     if sums.brought and sums.rounds > gemm_hopper_wide.MOST_TILES:
         most_tiles = programs * gemm_hopper_wide.MOST_TILES
         raise InvalidArgumentError(
             "tile", f"got {tile}, of which there are {sums.number} for {programs} programs",
-            f"Give another tile: of this one there may be {most_tiles}.",
+            f"Give another tile: there may be {most_tiles} of this one at most.",
         )  # fmt: skip
     if sums.steps < gemm_hopper_wide.FEWEST_STEPS:
         fewest_k = (gemm_hopper_wide.FEWEST_STEPS - 1) * tile[2] + 1
@@ -207,10 +207,11 @@ def _wide(sums: Sums, k: int) -> Turns:
 
 
 def without_products(product: Launch) -> Launch:
-    """The same launch, but nothing is multiplied: it copies and stores as much, and finishes as if A were 0.
+    """Return the launch without its multiplications: it copies, stores and finishes as if A were 0.
 
-    For measuring: what takes about as long as the whole, though the clock is higher where nothing is
-    multiplied, does not wait for matrix units. Its work is not known: it has no FLOPs of a product.
+    This is for measurements: if it takes about as long as the whole launch, although the clock is higher
+    without multiplications, the launch does not wait for the matrix units. Its work is None, as it has no
+    FLOPs of a product.
 
     Args:
         product: a launch of the template "ping-pong".

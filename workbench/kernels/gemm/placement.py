@@ -1,4 +1,4 @@
-"""Where the kernels of a product find what they read, and put what they make."""
+"""Places in memory of what the kernels of a product read and write."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from workbench.kernels.tile import transfer
 
 @dataclass(frozen=True, eq=False)
 class Placement:
-    """Where a product's kernels find what they read, and put what they make.
+    """Places in memory of what a product's kernels read and write.
 
     Attributes:
-        problem: sizes and strides; m is where the rows that are made end.
-        bound: the epilogue as kernels take it.
-        parts: partial products, [number, *shape]; None where none are in memory. of_parts: where each lies.
-        place, place_params: the access function of the output, and what it is given.
+        problem: sizes and strides; m is the row after the last that is computed.
+        bound: the epilogue's constants and arguments.
+        parts: partial products, [number, *shape]; None if none are in memory. of_parts: their strides.
+        place, place_params: the access function of the output, and its parameters.
     """
 
     problem: Problem
@@ -36,17 +36,17 @@ class Placement:
 
     @property
     def is_affine(self) -> bool:
-        """Whether an element of the output is found by strides of row and column."""
+        """True if strides of rows and columns give the place of an element of the output."""
         return self.place is transfer.affine
 
     @property
     def of_output(self) -> Matrix:
-        """Where the output lies, of the product's dimensions."""
+        """The output's strides, in the product's dimensions."""
         _, _, output, *_ = self.problem.matrices
         return output
 
     def is_wide(self, tile: tuple[int, int, int], output: torch.Tensor) -> bool:
-        """Whether an offset, a padded length or the number of a part's element needs 64 bits."""
+        """Return whether an offset, a padded length or the index of a partial sum needs 64 bits."""
         problem, parts = self.problem, 0 if self.parts is None else self.parts.shape[0]
         m, n, k = (size + length for size, length in zip(problem.sizes, tile, strict=True))
         shapes = ((m, k), (k, n), *((m, n) for _ in problem.matrices[2:]))
@@ -58,16 +58,16 @@ class Placement:
 
 
 def placement_of(request: Request, kept: int) -> Placement:
-    """Return the placement of a request, with room for so many partial products.
+    """Return the placement of a request, with memory for `kept` partial products.
 
     Raises:
-        as `epilogues.lowered`.
+        The errors of `epilogues.lowered`.
     """
     chain, output, shape = request.chain, request.output, request.shape
     kept_as = accumulator_of(request.a.dtype).in_torch
     parts = torch.empty((kept, *shape), dtype=kept_as, device=request.a.device) if kept else None
     logical = output
-    if chain.permuted is not None:  # where its elements lie, its own access function says
+    if chain.permuted is not None:  # the places are given by an access function, not by these strides
         of_batch = strides_of_product(chain.permuted, output)[: len(shape) - 2]
         logical = torch.empty_strided(shape, (*of_batch, shape[-1], 1), dtype=output.dtype, device="meta")
     others = [*request.views, *(() if parts is None else (parts[0],))]

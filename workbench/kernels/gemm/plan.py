@@ -1,4 +1,4 @@
-"""Plans of products: tile, splits and grid, of what a request leaves open and of what it asks for."""
+"""Plans of products: tile, splits and grid, as requested, or by default."""
 
 from __future__ import annotations
 
@@ -13,23 +13,21 @@ from workbench.kernels.gemm.problem import powers_of_two
 from workbench.kernels.gemm.request import Request
 from workbench.kernels.tile import order
 
-# Tiles of the output from the largest to the smallest; bytes of a tile's row along K.
+# Tiles of the output from the largest to the smallest.
 TILES = ((128, 256), (128, 128), (128, 64), (64, 64), (64, 32), (32, 32), (32, 16), (16, 16))
 
-
+# Bytes of a tile's row along K.
 TILE_ROW_BYTES = 128
 
-
-# Elements of a tile whose sums, and sums of sums, fit registers where no matrix units multiply (fp32, sm_90).
+# The most elements of a tile whose sums, and sums of sums, fit registers without matrix units (fp32, sm_90).
 MOST_WITHOUT_UNITS = 64 * 128
 
-
-# Tiles along K that a split has at least, and splits at most.
+# The fewest tiles along K of a split, and the most splits.
 FEWEST_TILES, MOST_SPLITS = 4, 32
 
 
 def default_tile(m: int, n: int, batch: int, itemsize: int, compute_units: int) -> tuple[int, int, int]:
-    """m, n and k of a tile: the largest of which there is one for each compute unit, or else a small one.
+    """Return m, n and k of a tile: the largest with at least one for each compute unit, or else a small one.
 
     No side is longer than the product's, rounded up to a power of two of 16 or more. Not measured yet.
     """
@@ -45,19 +43,19 @@ def default_tile(m: int, n: int, batch: int, itemsize: int, compute_units: int) 
 
 
 def default_splits(m: int, n: int, k: int, batch: int, tile: tuple[int, int, int], compute_units: int) -> int:
-    """Programs that share K: as many as keep every compute unit busy, where there are too few tiles."""
+    """Return how many programs share K: enough to keep every compute unit busy if there are too few tiles."""
     tiles = triton.cdiv(m, tile[0]) * triton.cdiv(n, tile[1]) * batch
     most: int = min(compute_units // tiles, k // tile[2] // FEWEST_TILES, MOST_SPLITS)
     return max(most, 1)
 
 
 def default_warps(block_m: int, block_n: int) -> int:
-    """One to each 4096 elements of the output's tile, from 4 to 8."""
+    """Return 8 warps if the output's tile has 8 * 4096 elements or more, else 4."""
     return 8 if block_m * block_n >= 8 * 4096 else 4
 
 
 def splits_with_work(splits: int, tiles_k: int) -> int:
-    """As many of `splits` as have a tile along K.
+    """Return the number of `splits` that have a tile along K.
 
     Raises:
         InvalidArgumentError, ArgumentTypeError: `splits` is no positive number.
@@ -68,14 +66,14 @@ def splits_with_work(splits: int, tiles_k: int) -> int:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a product is made by.
+    """Template, tile and grid of a product.
 
     Attributes:
-        template: a name in `options.TEMPLATES`; "simple" where there is nothing along K to share.
-        tile: m, n and k. widths: the parts of its columns, powers of two.
-        tiles: of the output. splits: programs that share K, each with a tile along it.
-        programs: that are started.
-        kept: partial products in memory: one for each split, one that atomic splits add to, or none.
+        template: a name in `options.TEMPLATES`; "simple" if there is nothing along K.
+        tile: m, n and k.
+        tiles: number of tiles of the output. splits: programs that share K, each with a tile along it.
+        programs: number of programs that are started.
+        kept: partial products in memory: one for each split, one for all atomic splits, or none.
         group, num_warps, num_stages: as in `options.Options`.
     """
 
@@ -91,12 +89,12 @@ class Plan:
 
     @property
     def widths(self) -> tuple[int, ...]:
-        """The parts of a tile's columns."""
+        """Columns of each part of a tile, powers of two."""
         return powers_of_two(self.tile[1])
 
 
 def plan_of(request: Request) -> Plan:
-    """Return the plan of a product with elements, on the device that is planned for.
+    """Return the plan of a product that has elements, on the planned device.
 
     Raises:
         InvalidArgumentError, ArgumentTypeError: an option is out of its range, or the template "ping-pong"

@@ -1,4 +1,4 @@
-"""Products of matrices as the kernels see them: dtypes, sizes, strides, and what divides these."""
+"""Products of matrices as the kernels see them: dtypes, sizes, strides, and divisors of these."""
 
 from __future__ import annotations
 
@@ -19,34 +19,34 @@ SUPPORTED = (torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.
 
 
 class Accumulator(NamedTuple):
-    """What products are accumulated in, and kept as between two steps: Triton's dtype, and torch's."""
+    """Dtype of accumulators, and of partial products in memory: Triton's and torch's."""
 
     in_triton: tl.dtype
     in_torch: torch.dtype
 
 
-# Of dtypes whose products are not accumulated in fp32.
+# Accumulators for dtypes whose products are not accumulated in fp32.
 ACCUMULATORS = {
     torch.int8: Accumulator(tl.int32, torch.int32), torch.float64: Accumulator(tl.float64, torch.float64),
 }  # fmt: skip
 
 
-# How fp32 operands are multiplied: cut to tf32 by the matrix units (cuBLAS rounds them before), or exactly.
+# Precisions of fp32 operands: truncated to tf32 by the matrix units (cuBLAS rounds them first), or exact.
 PRECISIONS = ("tf32", "ieee")
 
 
 def divisors(values: Sequence[int], itemsize: int, *, is_seen: bool = True) -> tuple[int, ...]:
-    """What divides each, as far as it widens an access.
+    """Return a divisor of each value, up to the elements of the widest access.
 
     Args:
-        is_seen: whether Triton sees by itself which are multiples of 16.
+        is_seen: whether Triton finds multiples of 16 by itself; these get 1.
     """
     widest = ACCESS_BYTES // itemsize
     return tuple(1 if is_seen and value % 16 == 0 else math.gcd(value, widest) for value in values)
 
 
 class Matrix(NamedTuple):
-    """Where the matrices of a batch lie: strides of row and column, and of the batch's dimensions."""
+    """Strides of a batch of matrices: of rows and columns, and of the batch's dimensions."""
 
     strides: tuple[int, int]
     batch: tuple[int, ...]
@@ -56,9 +56,9 @@ class Problem(NamedTuple):
     """A product as the kernels see it.
 
     Attributes:
-        m, n, k: of each product.
-        batch_sizes: the fewest dimensions that describe the batch of all tensors; (1,) where there is none.
-        matrices: of A, B and the output, and of other tensors of the output's shape.
+        m, n, k: sizes of each product.
+        batch_sizes: the fewest dimensions that describe the batch of all tensors; (1,) without a batch.
+        matrices: strides of A, B and the output, and of other tensors of the output's shape.
     """
 
     m: int
@@ -74,7 +74,7 @@ class Problem(NamedTuple):
 
     @property
     def batch(self) -> int:
-        """How many products."""
+        """Number of products."""
         return math.prod(self.batch_sizes)
 
     def divisors(
@@ -83,9 +83,9 @@ class Problem(NamedTuple):
         """Return the divisors of m, n, k and of the strides of A, B and the output.
 
         Args:
-            itemsize, output_itemsize: bytes of an element of A and B; of the output.
-            is_affine: whether an element of the output is found by strides of row and column; of others
-                there is nothing to say.
+            itemsize, output_itemsize: bytes of an element of A and B, and of the output.
+            is_affine: whether strides of rows and columns give the place of an element of the output;
+                otherwise the output's divisors are empty.
         """
         a, b, *_ = self.matrices
         of_output = output.strides if is_affine else ()
@@ -105,10 +105,10 @@ class Problem(NamedTuple):
 
 
 def problem_of(a: torch.Tensor, b: torch.Tensor, output: torch.Tensor, *others: torch.Tensor) -> Problem:
-    """`output = a @ b`, matrices [..., m, k], [..., k, n] and [..., m, n] whose batches broadcast.
+    """Return the problem `output = a @ b`; the batches of a [..., m, k] and b [..., k, n] broadcast.
 
     Args:
-        others: of the output's shape, numbered as it is.
+        others: more tensors of the output's shape.
     """
     batch = output.shape[:-2]
     tensors = [t.expand(*batch, *t.shape[-2:]) for t in (a, b, *others, output)]
@@ -120,17 +120,17 @@ def problem_of(a: torch.Tensor, b: torch.Tensor, output: torch.Tensor, *others: 
 
 
 def accumulator_of(dtype: torch.dtype) -> Accumulator:
-    """Return what products of this dtype are accumulated in: fp64 of fp64, int32 of int8, else fp32."""
+    """Return the accumulator for operands of this dtype: fp64 for fp64, int32 for int8, else fp32."""
     return ACCUMULATORS.get(dtype, Accumulator(tl.float32, torch.float32))
 
 
 def result_dtype(dtype: torch.dtype) -> torch.dtype:
-    """What a product of this dtype is stored as, unless told otherwise: int32 of int8, bf16 of fp8."""
+    """Return the default dtype of a product: int32 for int8, bf16 for fp8, else that of the operands."""
     return {torch.int8: torch.int32, **dict.fromkeys(FP8, torch.bfloat16)}.get(dtype, dtype)
 
 
 def output_dtypes(dtype: torch.dtype, chain: Epilogue) -> list[torch.dtype]:
-    """What an epilogue's result can be stored as, of products of this dtype; without functors, these."""
+    """Return the dtypes in which a product of operands of this dtype can be stored, behind this epilogue."""
     if chain.functors:
         return [*SUPPORTED, torch.int32]
     floats = [each for each in SUPPORTED if each.is_floating_point]
@@ -138,19 +138,19 @@ def output_dtypes(dtype: torch.dtype, chain: Epilogue) -> list[torch.dtype]:
 
 
 def batch_shape(a: torch.Tensor, b: torch.Tensor) -> tuple[int, ...]:
-    """The dimensions of [..., m, k] @ [..., k, n] before the last two.
+    """Return the batch dimensions of [..., m, k] @ [..., k, n].
 
     Raises:
         ValueError: they do not broadcast.
     """
     if a.shape[:-2] == b.shape[:-2]:
         return a.shape[:-2]
-    # Not torch's, whose first call imports a computer algebra system and takes most of a second.
+    # The first call of torch.broadcast_shapes imports a computer algebra system and takes most of a second.
     return np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
 
 
 def is_supported(a: torch.Tensor, b: torch.Tensor) -> str:
-    """Why the templates cannot take these operands, in words; empty when they can."""
+    """Return why the templates cannot take these operands; empty if they can."""
     for name, tensor in (("a", a), ("b", b)):
         if tensor.dtype not in SUPPORTED:
             return f"{name} is {tensor.dtype}; supported: {', '.join(str(d)[6:] for d in SUPPORTED)}"
@@ -172,11 +172,11 @@ def is_supported(a: torch.Tensor, b: torch.Tensor) -> str:
 
 
 def with_epilogue(work: Work, chain: Epilogue, elements: int) -> Work:
-    """What is to be done, with an epilogue of so many elements."""
+    """Return the work with that of an epilogue on so many elements added."""
     more = chain.work(elements)
     return Work(work.flops + more.flops, work.bytes + more.bytes)
 
 
 def powers_of_two(length: int) -> tuple[int, ...]:
-    """Those whose sum it is, at most two, the largest first."""
+    """Split `length` into powers of two, largest first."""
     return tuple([1 << bit for bit in reversed(range(length.bit_length())) if length >> bit & 1])

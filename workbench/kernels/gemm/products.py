@@ -1,4 +1,4 @@
-"""What templates of several products, or of a product and more, have in common: operands, checks, a store."""
+"""Operands, checks and a store for the templates that fuse several products, or a product and more."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,8 +25,8 @@ from workbench.kernels.tile.activations import ACTIVATIONS
 SUPPORTED = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
-# Kernels are given `matrices`, of each strides of row and column and of the batch's dimensions; and DIVISORS:
-# what divides the sizes, and for each matrix what divides both, one after the other.
+# Kernels take `matrices`, which has for each matrix the strides of rows and columns and those of the batch's
+# dimensions, and DIVISORS, the `Divisors` of the sizes and of these strides.
 
 
 @triton.jit
@@ -34,11 +34,11 @@ def operand_of(
     source, sizes, matrices, batch, batch_sizes,
     DIVISORS: tl.constexpr, WHICH: tl.constexpr, IS_DESCRIPTOR: tl.constexpr,
 ):  # fmt: skip
-    """What loaders take of matrix number `batch`.
+    """The operand of loaders for matrix number `batch` of the batch.
 
     Args:
-        source: a tensor descriptor, or where matrix 0 begins. sizes: rows and columns.
-        WHICH: of `matrices`.
+        source: a tensor descriptor, or a pointer to the batch's first matrix. sizes: rows and columns.
+        WHICH: index into `matrices`.
     """
     start = place_of(matrices, batch, batch_sizes, DIVISORS, WHICH)
     return tile_gemm.operand(source, sizes, strides_of(matrices, DIVISORS, WHICH), start, IS_DESCRIPTOR)
@@ -46,14 +46,14 @@ def operand_of(
 
 @triton.jit
 def strides_of(matrices, DIVISORS: tl.constexpr, WHICH: tl.constexpr):
-    """Strides of row and column."""
+    """Strides of rows and columns."""
     OF_STRIDES: tl.constexpr = DIVISORS.strides[WHICH]
     return transfer.multiples_of(matrices[WHICH][0], OF_STRIDES)
 
 
 @triton.jit
 def place_of(matrices, batch, batch_sizes, DIVISORS: tl.constexpr, WHICH: tl.constexpr):
-    """Where matrix number `batch` begins, in elements."""
+    """Offset of matrix number `batch` of the batch, in elements."""
     OF_BATCH: tl.constexpr = DIVISORS.batches[WHICH]
     return transfer.place(batch, batch_sizes, transfer.multiples_of(matrices[WHICH][1], OF_BATCH))[0]
 
@@ -62,7 +62,7 @@ def place_of(matrices, batch, batch_sizes, DIVISORS: tl.constexpr, WHICH: tl.con
 def store(
     output, tile, row, col, sizes, matrices, batch, batch_sizes, DIVISORS: tl.constexpr, WHICH: tl.constexpr
 ):
-    """output[batch, row + i, col + j] = tile[i, j], where there is such an element."""
+    """output[batch, row + i, col + j] = tile[i, j], for the elements within the output."""
     strides = strides_of(matrices, DIVISORS, WHICH)
     rows, cols = row + tl.arange(0, tile.shape[0])[:, None], col + tl.arange(0, tile.shape[1])[None, :]
     start = output + place_of(matrices, batch, batch_sizes, DIVISORS, WHICH)
@@ -71,18 +71,18 @@ def store(
 
 
 class Descriptors(NamedTuple):
-    """Whether A and the matrices it is multiplied with are behind tensor descriptors."""
+    """Operands that are behind tensor descriptors: A, and the matrices with which it is multiplied."""
 
     a: bool
     b: bool
 
 
 class Side(NamedTuple):
-    """How a kernel finds a matrix.
+    """A matrix as a kernel takes it.
 
     Attributes:
-        source: the tensor, or a descriptor of it. loader: what loads its tiles.
-        is_descriptor: which of both it is.
+        source: the tensor, or a descriptor of it. loader: the loader of its tiles.
+        is_descriptor: whether `source` is a descriptor.
     """
 
     source: Any
@@ -91,13 +91,13 @@ class Side(NamedTuple):
 
 
 def side_of(tensor: torch.Tensor, block: tuple[int, int], descriptors: bool) -> Side:
-    """The tensor; if `descriptors` and it is a matrix that has one in such blocks, its tensor descriptor."""
+    """Return a tensor and its loader; with `descriptors`, its tensor descriptor if a matrix has one."""
     found = gemm.descriptors_of(tensor, [block]) if descriptors and tensor.dim() == 2 else None
     return Side(tensor if found is None else found[0].descriptor, gemm.loader_of(found), bool(found))
 
 
 def matrices_of(*matrices: gemm.Matrix) -> tuple[tuple[tuple[int, ...], ...], ...]:
-    """Strides of rows and columns and of the batch's dimensions of each, as kernels take them."""
+    """Return each matrix's strides (of rows and columns, of the batch's dimensions) as kernels take them."""
     return tuple([(matrix.strides, matrix.batch) for matrix in matrices])
 
 
@@ -123,10 +123,10 @@ def is_wide(
     shapes: Sequence[tuple[int, int]],
     matrices: Sequence[gemm.Matrix],
 ) -> bool:
-    """Whether an offset into a matrix, or the number of an element, needs 64 bits.
+    """Return whether an offset into a matrix, or the index of an element, needs 64 bits.
 
     Args:
-        shapes: rows and columns of each, rounded up to tiles.
+        shapes: rows and columns of each matrix, rounded up to tiles.
     """
     reach = 0
     for (rows, cols), (strides, batch) in zip(shapes, matrices, strict=True):
@@ -136,7 +136,7 @@ def is_wide(
 
 
 def why_not(**matrices: torch.Tensor) -> str:
-    """Why the templates cannot take these as matrices, or batches of them, in words; empty if they can."""
+    """Return why the templates cannot take these as matrices or batches of matrices; empty if they can."""
     first = next(iter(matrices))
     for name, tensor in matrices.items():
         if tensor.dtype not in SUPPORTED:
@@ -152,7 +152,10 @@ def why_not(**matrices: torch.Tensor) -> str:
 
 
 def check_tensors(reason: Any, fix: str, **tensors: torch.Tensor) -> None:
-    """Raise where an argument is no tensor, or `reason`, called with all of them, gives one.
+    """Raise if an argument is no tensor, or if `reason`, called with all of them, returns a reason.
+
+    Args:
+        reason: a function such as :func:`why_not`. fix: what to do, for the message.
 
     Raises:
         ArgumentTypeError, TensorMismatchError: as above.
@@ -164,7 +167,7 @@ def check_tensors(reason: Any, fix: str, **tensors: torch.Tensor) -> None:
 
 
 def checked_output(output: torch.Tensor | None, shape: Sequence[int], like: torch.Tensor) -> torch.Tensor:
-    """Where a result of this shape goes: a new tensor of the dtype of `like` for None.
+    """Return the output if it fits a result of this shape; for None, a new tensor of the dtype of `like`.
 
     Raises:
         TensorMismatchError, ArgumentTypeError: `output` does not fit.
@@ -186,7 +189,7 @@ def checked_output(output: torch.Tensor | None, shape: Sequence[int], like: torc
 
 
 def checked_tile(tile: Sequence[int], lengths: str) -> tuple[int, ...]:
-    """The tile: a power of two of 16 or more for each of `lengths`, such as "mnk".
+    """Return the tile, which has a power of two of 16 or more for each letter of `lengths`, such as "mnk".
 
     Raises:
         InvalidArgumentError, ArgumentTypeError: it is something else.
@@ -205,17 +208,17 @@ def checked_tile(tile: Sequence[int], lengths: str) -> tuple[int, ...]:
 
 
 def activation_of(name: str, dtype: torch.dtype) -> triton.JITFunction:
-    """The activation of that name, for results of a dtype."""
+    """Return the jit function of an activation, for results of this dtype."""
     return ACTIVATIONS[name].for_results_of(dtype)
 
 
 class Options(TypedDict, total=False):
-    """Keyword arguments of every template's `launch` that say how it computes, and not what.
+    """Keyword arguments of every template's `launch` that change how it computes, not what.
 
     Keys:
-        tile: sides of a tile, powers of two of 16 or more; which ones, the template says.
-        launch_order: a name in `order.ORDERS`. group: rows of tiles that go together in it, 8 by default.
-        descriptors: load matrices that `gemm.descriptor_of` has one for by tensor descriptors.
+        tile: sides of a tile, powers of two of 16 or more; the template says which sides.
+        launch_order: a name in `order.ORDERS`. group: rows of tiles in a group, 8 by default.
+        descriptors: whether matrices are loaded by tensor descriptors where `gemm.descriptor_of` has one.
         num_warps, num_stages: of the product's kernel; 4 warps by default.
     """
 
@@ -229,7 +232,7 @@ class Options(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Schedule:
-    """The same options, each with its value."""
+    """The values of :class:`Options`."""
 
     tile: Sequence[int] = (64, 64, 32)
     launch_order: str = "grouped"
@@ -239,7 +242,7 @@ class Schedule:
     num_stages: int = 3
 
     def checked(self, precision: str) -> dict[str, Any]:
-        """Return the meta-parameters that every template has.
+        """Return the meta-parameters that all templates have.
 
         Raises:
             UnknownNameError: `precision`. InvalidArgumentError, ArgumentTypeError: warps or stages.
@@ -252,7 +255,7 @@ class Schedule:
         }
 
     def numbering(self) -> dict[str, Any]:
-        """Return the meta-parameters that say how tiles are numbered.
+        """Return the meta-parameters of the launch order.
 
         Raises:
             UnknownNameError: `launch_order`. InvalidArgumentError, ArgumentTypeError: `group`.
@@ -266,7 +269,7 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Configuration:
-    """What is chosen for a template's tensors on a device: attributes as in :class:`Options`."""
+    """Configuration chosen for a template's tensors on a device; attributes as in :class:`Options`."""
 
     tile: tuple[int, ...]
     num_warps: int
@@ -282,7 +285,7 @@ class Configuration:
 
 
 def as_rows(input: torch.Tensor, *others: torch.Tensor) -> torch.Tensor:
-    """All rows of a batch as one matrix, where all else are matrices."""
+    """Return all rows of a batch as one matrix, if all others are matrices; else the batch itself."""
     if input.dim() > 2 and all(each.dim() == 2 for each in others):
         return input.reshape(input.shape[:-1].numel(), input.shape[-1])
     return input

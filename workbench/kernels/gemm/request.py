@@ -38,16 +38,16 @@ from workbench.launch import Work
 
 @dataclass(frozen=True, eq=False)
 class Request:
-    """A product that the kernels can make, and how it is to be launched.
+    """Checked arguments of `gemm.launch`.
 
     Attributes:
-        a, b, output: [..., m, k], [..., k, n] and what is stored, [..., m, n] unless the epilogue permutes.
-        chain: the epilogue, behind an addend's; views: its tensors, of the product's shape.
+        a, b, output: [..., m, k], [..., k, n], and [..., m, n] unless the epilogue permutes.
+        chain: the epilogue, after the functor of an addend. views: its tensors, in the product's shape.
         shape: of the product.
-        rows: the first that is made, and the one behind the last.
+        rows: the first row to compute, and the one after the last.
         work: FLOPs and least bytes of those rows.
         precision: a name in `PRECISIONS`.
-        compute_units: of the device to plan for, as they were given; None for as many as it has.
+        compute_units: of the device to plan for, as given; None for as many as it has.
         schedule: the options.
     """
 
@@ -65,12 +65,12 @@ class Request:
 
     @property
     def batch(self) -> int:
-        """How many products."""
+        """Number of products."""
         return math.prod(self.shape[:-2])
 
     @property
     def height(self) -> int:
-        """Rows that are made."""
+        """Number of rows to compute."""
         return self.rows[1] - self.rows[0]
 
     @property
@@ -93,10 +93,11 @@ def validated(
     compute_units: int | None,
     schedule: Schedule,
 ) -> Request:
-    """Return the request of these arguments of `gemm.launch`; the output is a new tensor where it is None.
+    """Return the request of these arguments of `gemm.launch`, with a new output if it is None.
 
     Raises:
-        as `gemm.launch`, but for tile, programs, warps, stages, group and compute units, which the plan has.
+        The errors of `gemm.launch`, except for tile, programs, warps, stages, group and compute units, which
+        `plan_of` checks.
     """
     for name, tensor in (("a", a), ("b", b)):
         check_type(name, tensor, torch.Tensor, "Give a torch.Tensor.")
@@ -122,14 +123,16 @@ def validated(
 
 
 def _check_schedule(schedule: Schedule, precision: str) -> None:
-    """Raise where options do not go together."""
+    """Raise if options contradict one another."""
     check_name("launch_order", schedule.launch_order, order.ORDERS)
     check_name("precision", precision, PRECISIONS)
     check_name("template", schedule.template, TEMPLATES)
     template, tile, splits = schedule.template, schedule.tile, schedule.splits
     if template == "stream-k" and tile is not None and len(powers_of_two(checked_tile(tile)[1])) > 1:
-        # Compiled by Triton 3.6 for Hopper, with masks, the second part came out wrong, each time otherwise.
-        raise InvalidArgumentError("tile", f"got {tuple(tile)}", "Give Stream-K a power of two of columns.")
+        # As Triton 3.6 compiles it for Hopper, with masks, the second part is wrong, differently each time.
+        raise InvalidArgumentError(
+            "tile", f"got {tuple(tile)}", "Give a power of two of columns, or another template."
+        )
     if template == "stream-k" and splits not in (None, 1):
         raise InvalidArgumentError("splits", f"got {splits}", "Stream-K splits by itself: give 1, or None.")
     if template == "ping-pong":
@@ -148,10 +151,10 @@ def _check_schedule(schedule: Schedule, precision: str) -> None:
 def _chain(
     addend: torch.Tensor | None, alpha: float, beta: float, epilogue: Epilogue | None, *, is_whole: bool
 ) -> Epilogue:
-    """Return the epilogue, behind the addend's if there is one.
+    """Return the epilogue, after the functor of the addend if there is one.
 
     Args:
-        is_whole: whether products are whole numbers, of which alpha and beta have no fractions.
+        is_whole: whether products are integers, for which alpha and beta must be integers too.
     """
     check_type("addend", addend, torch.Tensor | None, "Give a torch.Tensor, or None.")
     check_type("epilogue", epilogue, Epilogue | None, "Give an epilogue, such as relu(), or None.")
@@ -168,7 +171,7 @@ def _chain(
 
 
 def _work(a: torch.Tensor, b: torch.Tensor, output: torch.Tensor, chain: Epilogue) -> Work:
-    """Return FLOPs and least bytes of a product of these rows of A, its epilogue included."""
+    """Return FLOPs and least bytes of a product of these rows of A, including its epilogue."""
     made = math.prod((*batch_shape(a, b), a.shape[-2], b.shape[-1]))
     size = sum(distinct_elements(t) * t.element_size() for t in (a, b)) + made * output.element_size()
     return with_epilogue(Work(2 * made * a.shape[-1], size), chain, made)
@@ -203,7 +206,7 @@ def _check_pack_and_rest(pack: bool | Sequence[str], rest: Mapping[str, Any] | N
 def _checked_rows(
     rows: tuple[int, int] | None, shape: tuple[int, ...], template: str, splits: int | None
 ) -> tuple[int, int]:
-    """Return the first row that is made, and the one behind the last."""
+    """Return the first row to compute, and the one after the last."""
     if rows is None:
         return 0, shape[-2]
     if len(shape) != 2 or template != "simple" or splits not in (None, 1):

@@ -1,9 +1,9 @@
-"""Products of which each row is reduced or made anew: norms, softmax and reductions of A @ B.
+"""Products with an operator on their rows: norms, softmax and reductions of A @ B.
 
-Where a row of the product fits into a tile, one kernel does all: the product is never in memory. Where it
-does not, the product's kernel leaves what it found of each row in each tile, a state of `tile.reduce`, beside
-the product, or without it where only the reduction is wanted; a second kernel merges the states of a row, in
-the order of its tiles, and finishes.
+If a row of the product fits into a tile, one kernel does everything, and the product is never in memory.
+Otherwise the product's kernel stores a state of `tile.reduce` for each row in each tile, and the product too
+unless only a reduction is wanted. A second kernel merges the states of a row in the order of its tiles, and
+finishes.
 """
 
 # No `from __future__ import annotations`: Triton reads "fp64" below as the annotation's value, not its text.
@@ -37,27 +37,27 @@ from workbench.launch import Launch, Step, Work
 
 @triton.jit(do_not_specialize=["m", "n", "k"])
 def gemm_rows_kernel(
-    # pointers, or of A and B tensor descriptors, of B one for each of WIDTHS; of a value a column; the
-    # output; the epilogue's own arguments
+    # pointers, or tensor descriptors: of A; of B, one for each of WIDTHS; pointers: of vectors with a value
+    # per column; of the output; the epilogue's arguments
     a, b, b_beside, columns, output, extra,
     # the operator's scalar
     parameter: "fp64",
     # sizes: of each product; of the batch's dimensions
     m, n, k, batch_sizes,
-    # strides of row and column, and of the batch's dimensions: of A, B and the output
+    # strides of A, B and the output: of rows and columns, and of the batch's dimensions
     matrices,
-    # meta-parameters: the tile, and the parts of its columns, powers of two; what is found of each row, and
-    # made of it
+    # meta-parameters: the tile, and the columns of its parts, powers of two; tile operators of the rows'
+    # states and of the result; the epilogue; type and precision of the products
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, WIDTHS: tl.constexpr,
     WHOLE: tl.constexpr, LIFT: tl.constexpr, COMBINE: tl.constexpr, ACROSS: tl.constexpr,
     FILL: tl.constexpr, FINISH: tl.constexpr, APPLY: tl.constexpr, EPILOGUE: tl.constexpr,
     ACCUMULATOR: tl.constexpr, PRECISION: tl.constexpr,
-    # how A and B are loaded, and which are descriptors; whether tiles can hang over along m, n and k; what
-    # divides sizes and strides; whether offsets need 64 bits
+    # loaders of A and B; which of them are descriptors; which sides need checks; divisors of sizes and
+    # strides; whether offsets need 64 bits
     LOAD_A: tl.constexpr, LOAD_B: tl.constexpr, DESCRIPTORS: tl.constexpr, CHECKS: tl.constexpr,
     DIVISORS: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """output[batch] = APPLY, row by row, of A[batch] @ B[batch], whose rows are whole in a tile."""
+    """output[batch] = APPLY(A[batch] @ B[batch]), row by row, for tiles that have whole rows."""
     OF_SIZES: tl.constexpr = DIVISORS.sizes
     batch, row, _, parts = tile_of_product(
         a, gemm.of_parts(b, b_beside, WIDTHS), m, n, k, batch_sizes, matrices, BLOCK_M, BLOCK_N, BLOCK_K,
@@ -83,11 +83,11 @@ def gemm_rows_kernel(
 
 @triton.jit(do_not_specialize=["m", "n", "k"])
 def gemm_states_kernel(
-    # as in gemm_rows_kernel; the output, if it is kept; where results go, or states, of each row in each tile
+    # as in gemm_rows_kernel; the product, if it is kept; results or states of each row in each tile
     a, b, output, states, extra, parameter: "fp64", m, n, k, batch_sizes,
-    # strides of row and column, and of the batch's dimensions: of A, B, the output and the states
+    # strides of A, B, the product and the states: of rows and columns, and of the batch's dimensions
     matrices,
-    # meta-parameters: the tile; how tiles are numbered; whether the product is kept; what is found of rows
+    # meta-parameters: the tile; the launch order; whether the product is kept; tile operators of the states
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     ORDER: tl.constexpr, GROUP: tl.constexpr, KEEP: tl.constexpr,
     WHOLE: tl.constexpr, LIFT: tl.constexpr, ACROSS: tl.constexpr, FILL: tl.constexpr, FINISH: tl.constexpr,
@@ -96,9 +96,9 @@ def gemm_states_kernel(
     LOAD_A: tl.constexpr, LOAD_B: tl.constexpr, DESCRIPTORS: tl.constexpr, CHECKS: tl.constexpr,
     DIVISORS: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """states[batch, row, tile] = FINISH of what a tile of A[batch] @ B[batch] says of each of its rows.
+    """states[batch, row, tile] = FINISH of the state of each row of a tile of A[batch] @ B[batch].
 
-    Of a product that is kept, the states are those of its rounded elements: of what the next step reads.
+    If the product is kept, the states are those of its rounded elements, which the next step reads.
     """
     OF_SIZES: tl.constexpr = DIVISORS.sizes
     batch, row, col, parts = tile_of_product(
@@ -120,14 +120,14 @@ def gemm_states_kernel(
 
 @triton.jit
 def tile_of_product(
-    # as in gemm_rows_kernel, and how tiles are numbered
+    # as in gemm_rows_kernel, and the launch order
     a, bs, m, n, k, batch_sizes, matrices,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, WIDTHS: tl.constexpr,
     ORDER: tl.constexpr, GROUP: tl.constexpr, ACCUMULATOR: tl.constexpr, PRECISION: tl.constexpr,
     LOAD_A: tl.constexpr, LOAD_B: tl.constexpr, DESCRIPTORS: tl.constexpr, CHECKS: tl.constexpr,
     DIVISORS: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """Batch, first row, first column and parts of this program's tile of A @ B."""
+    """Batch, first row, first column, and parts of this program's tile of A @ B."""
     OF_SIZES: tl.constexpr = DIVISORS.sizes
     batch, row, col = gemm.place_of_tile(tl.program_id(0), (m, n, k), 0, BLOCK_M, BLOCK_N, ORDER, GROUP, WIDE)
     rows, cols, depth = transfer.multiples_of((m, n, k), OF_SIZES)
@@ -150,7 +150,7 @@ def tile_of_product(
 
 @triton.jit
 def of_epilogue(parts, batch, row, col, sizes, extra, EPILOGUE: tl.constexpr):
-    """What an epilogue makes of a tile's parts."""
+    """A tile's parts with the epilogue applied."""
     rows = row + tl.arange(0, parts[0].shape[0])[:, None]
     made = parts[:0]
     for i in tl.static_range(len(parts)):
@@ -169,7 +169,7 @@ def state_of(
     tile, start, n,
     WHOLE: tl.constexpr, LIFT: tl.constexpr, ACROSS: tl.constexpr, FILL: tl.constexpr, CHECK: tl.constexpr,
 ):  # fmt: skip
-    """The state of each row of a tile, whose first column is number `start` of n."""
+    """The state of each row of a tile whose first column is column `start` of n."""
     valid = tl.full(tile.shape, True, tl.int1)
     if CHECK:
         valid = valid & (start + tl.arange(0, tile.shape[1]) < n)[None, :]
@@ -182,18 +182,19 @@ def state_of(
 
 @triton.jit
 def apply_states_kernel(
-    # pointers: of a value a column; states of rows in each of their tiles; the product, then the output
+    # pointers: of vectors with a value per column; of states of rows in each of their tiles; of the product,
+    # which becomes the output
     columns, states, output,
-    # the operator's scalar; sizes; what the access function is given, for the product and for the output
+    # the operator's scalar; sizes; parameters of the access function, for the product and for the output
     parameter: "fp64", rows, cols, layouts,
-    # meta-parameters: how states are merged; how many a row has, and the power of two above; what is made of
-    # them; others as in rowwise_kernel
+    # meta-parameters: the state of no elements, and the operator that merges states; states of a row, and a
+    # power of two at least as large; tile operators of the result; others as in rowwise_kernel
     STATE_FILLS: tl.constexpr, ACROSS: tl.constexpr, TILES: tl.constexpr, JOINED: tl.constexpr,
     FINISH: tl.constexpr, APPLY: tl.constexpr,
     ACCESS: tl.constexpr, DIVISORS: tl.constexpr, FILLS: tl.constexpr, TYPE: tl.constexpr,
     ROWS: tl.constexpr, COLS: tl.constexpr, EXACT: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """output = APPLY, in place, of rows of which gemm_states_kernel left states."""
+    """output = APPLY(output), in place, row by row, with the states of gemm_states_kernel."""
     if len(DIVISORS) > 0:
         layouts = transfer.known(layouts, DIVISORS)
     rows, cols = rowwise.widened(rows, WIDE), rowwise.widened(cols, WIDE)
@@ -210,7 +211,7 @@ def apply_states_kernel(
 
 @triton.jit
 def finish_states_kernel(
-    # pointers: states of rows in each of their tiles; a result of each row
+    # pointers: of states of rows in each of their tiles; of the results, one for each row
     states, destinations,
     # the reduction's scalar; sizes
     parameter: "fp64", rows,
@@ -218,7 +219,7 @@ def finish_states_kernel(
     STATE_FILLS: tl.constexpr, ACROSS: tl.constexpr, TILES: tl.constexpr, JOINED: tl.constexpr,
     FINISH: tl.constexpr, ROWS: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """destinations[row] = FINISH of the states that gemm_states_kernel left of a row, merged."""
+    """destinations[row] = FINISH of a row's merged states, which gemm_states_kernel left."""
     row = rowwise.rows_of_tile(tl.program_id(0), ROWS, WIDE)
     state = ACROSS(states_of_rows(states, row, rows, TILES, JOINED, STATE_FILLS))
     rowwise.store_each(destinations, row, FINISH(state, parameter), row < rows)
@@ -228,7 +229,7 @@ def finish_states_kernel(
 def states_of_rows(
     states, row, rows, TILES: tl.constexpr, JOINED: tl.constexpr, FILLS: tl.constexpr
 ):  # fmt: skip
-    """The states of rows, as tiles [rows, JOINED]; beyond TILES, and beyond the last row, of no elements."""
+    """States of rows, as tiles [rows, JOINED]; beyond TILES and the last row, the state of no elements."""
     part = tl.arange(0, JOINED)[None, :]
     valid = (row[:, None] < rows) & (part < TILES)
     found = states[:0]
@@ -239,21 +240,21 @@ def states_of_rows(
 
 @triton.jit
 def moments_of_tile(tiles, of_columns, of_rows, valid, cols):
-    """count, mean and m2 of rows in one tile"""
+    """(count, mean, m2) of each row of a tile."""
     count, mean, m2, _ = normalization.state_of_row(tiles, of_columns, of_rows, valid, cols)
     return count, mean, m2
 
 
 class State(NamedTuple):
-    """What is found of a row, as the kernels are given it.
+    """Tile operators and constants of a row's state.
 
     Attributes:
-        whole: makes the state of a tile, see :class:`rowwise.Operator`; None: `across` does, of what `lift`
-            makes of each element.
-        lift, combine, across: tile operators, see :mod:`workbench.kernels.tile.reduce`; `combine` joins the
-            parts of a tile, which a reduction has not.
-        fill: what elements beyond the end of a row are taken for.
-        fills: the state of no elements, a number for each part.
+        whole: makes the state of a tile's rows, see :class:`rowwise.Operator`; None if `across` makes it of
+            what `lift` makes of each element.
+        lift, combine, across: tile operators, see :mod:`workbench.kernels.tile.reduce`. `combine` merges the
+            states of a tile's parts; reductions, whose tiles have one part, may have None.
+        fill: value of elements beyond the end of a row.
+        fills: the state of no elements, a number for each component.
     """
 
     whole: Any
@@ -278,7 +279,7 @@ class RowOperator(NamedTuple):
     """An operator on a product's rows.
 
     Attributes:
-        state: what is found of a row.
+        state: the state of a row.
         by_vectors: the operator of `rowwise` for 0, 1, ... vectors with a value for each column, such as a
             weight and a bias.
     """
@@ -299,8 +300,8 @@ class Reduced(NamedTuple):
     """A reduction of a product's rows.
 
     Attributes:
-        state: what is found of a row. finish: makes the result of it.
-        is_index: whether the result is an index, int64.
+        state: the state of a row. finish: tile operator that makes the result of it.
+        is_index: whether the result is an int64 index.
     """
 
     state: State
@@ -337,10 +338,10 @@ REDUCTIONS = {
 
 SUPPORTED = products.SUPPORTED
 
-# FLOPs an element of the product, beside those of making it.
+# FLOPs for each element of the product, in addition to those of the product.
 FLOPS = {**normalization.FLOPS, **softmax.FLOPS}
 
-# Of the second step of an operator: elements of a tile, and its columns at most; of a reduction: states.
+# Elements of a tile, and its most columns, in the second step of an operator; states in that of a reduction.
 TILE_ELEMENTS, MOST_COLS, TILE_STATES = 4096, 4096, 4096
 
 
@@ -351,7 +352,7 @@ def is_supported(
     weight: torch.Tensor | None = None,
     bias: torch.Tensor | None = None,
 ) -> str:
-    """Why the templates cannot take these tensors, in words; empty when they can.
+    """Return why the templates cannot take these tensors; empty if they can.
 
     Args:
         operator: a name in `OPERATORS` or in `REDUCTIONS`.
@@ -365,7 +366,8 @@ def is_supported(
         return "b has no columns, so there is nothing to reduce"
     if len(given) >= len(OPERATORS[operator].by_vectors if operator in OPERATORS else ()) and given:
         return f"{operator} has no {given[-1][0]}"
-    for name, tensor in reversed(given):  # the bias first: beside one, who calls may have made the weight
+    # The bias comes first: if there is one, the caller may have made up the weight.
+    for name, tensor in reversed(given):
         if not isinstance(tensor, torch.Tensor):
             return f"{name} is a {type(tensor).__name__}, not a tensor"
         if tensor.dtype not in SUPPORTED or tensor.layout != torch.strided or tensor.is_neg():
@@ -391,30 +393,30 @@ def launch(
     compute_units: int | None = None,
     **options: Unpack[Options],
 ) -> Launch:
-    """output = operator(a @ b), row by row; or of what an epilogue makes of the product.
+    """output = operator(epilogue(a @ b)), row by row.
 
     layer_norm: (x - mean) / sqrt(variance + epsilon) * weight + bias; rms_norm: x / sqrt(mean of x^2 +
-    epsilon) * weight; softmax and log_softmax along rows. Products are accumulated in fp32, of fp64 in fp64.
-    In one kernel where a tile has all columns; else in two, between which the product is in memory, rounded,
-    and of each row in each tile a state: count, mean and sum of squares (Welford), the sum of squares, or
-    maximum and total (online softmax).
+    epsilon) * weight; softmax and log_softmax along rows. Products are accumulated in fp32 (fp64 in fp64).
+    One kernel does it all if a tile has all columns. Otherwise there are two, and between them memory holds
+    the rounded product and a state of each row in each tile: count, mean and sum of squares (Welford), the
+    sum of squares, or maximum and total (online softmax).
 
-    FLOPs: 2 m n k for each product, and what the operator takes by itself (`FLOPS`). Least bytes: operands
-    read once, the output written once.
+    FLOPs: 2 m n k for each product, and those of the operator (`FLOPS`). Least bytes: operands read once, the
+    output written once.
 
     Args:
         operator: a name in `OPERATORS`.
-        a, b: [..., m, k] and [..., k, n] of one dtype in `SUPPORTED`, any strides; batches broadcast.
-        weight, bias: [n], contiguous, each None for none: of layer_norm; of rms_norm a weight.
+        a, b: [..., m, k] and [..., k, n] of one dtype in `SUPPORTED`, with any strides; batches broadcast.
+        weight, bias: [n], contiguous, each None for none: layer_norm takes both, rms_norm a weight.
         epsilon: of norms.
-        epilogue: what is done to the product first, such as a bias and a residual; None for nothing.
-        output: [..., m, n] of any dtype in `SUPPORTED` and any strides in which no two elements share memory;
-            None for a new tensor of the operands' dtype.
+        epilogue: a chain that is applied to the product first, such as a bias and a residual; None for none.
+        output: [..., m, n] of any dtype in `SUPPORTED`, with any strides by which no two elements share
+            memory; None for a new tensor of the operands' dtype.
         precision: of fp32 operands, "tf32" or "ieee".
-        compute_units: of the device to plan the second step for; None for this one.
-        options: as :class:`products.Options` has them; by default a tile of 64, 64 and 32 (m, n and k; n,
-            where that is all columns, also the sum of two of 64 or more), the order "grouped" and three
-            stages.
+        compute_units: of the device for which the second step is planned; None for this one.
+        options: see :class:`products.Options`. By default the tile is 64, 64 and 32 (m, n and k; if n is all
+            columns, it may also be the sum of two powers of 64 or more), the launch order "grouped", with
+            three stages.
 
     Raises:
         UnknownNameError: a name. TensorMismatchError: tensors do not fit; the message says which.
@@ -458,23 +460,24 @@ def launch_reduction(
     precision: str = "ieee",
     **options: Unpack[Options],
 ) -> Launch:
-    """output = reduction of each row of a @ b, or of what an epilogue makes of it; neither is in memory.
+    """output = reduction of each row of epilogue(a @ b); the product is never in memory.
 
-    In one kernel where a tile has all columns; else in two: each tile leaves a state of each of its rows, and
-    the second kernel merges those of a row in the order of its tiles: the same bits in every run.
+    One kernel does it all if a tile has all columns. Otherwise there are two: each tile leaves a state of
+    each of its rows, and the second kernel merges the states of a row in the order of its tiles, with the
+    same bits in every run.
 
-    FLOPs: 2 m n k for each product, and one an element. Least bytes: operands read once, the output written
-    once.
+    FLOPs: 2 m n k for each product, and one for each element. Least bytes: operands read once, the output
+    written once.
 
     Args:
         reduction: a name in `REDUCTIONS`; "norm" is the square root of the sum of squares.
-        a, b, epilogue: as of :func:`launch`, and b has columns.
-        output: [..., m], contiguous, of any dtype in `SUPPORTED`, of "argmax" int64; None for a new tensor of
-            the operands' dtype, or of int64.
-        precision, options: as of :func:`launch`, the tile of powers of two.
+        a, b, epilogue: as in :func:`launch`, and b has columns.
+        output: [..., m], contiguous, of any dtype in `SUPPORTED` (int64 for "argmax"); None for a new tensor
+            of the operands' dtype, or of int64.
+        precision, options: as in :func:`launch`, with a tile of powers of two.
 
     Raises:
-        as :func:`launch`.
+        The errors of :func:`launch`.
     """
     check_name("reduction", reduction, REDUCTIONS)
     _check(reduction, a, b)
@@ -515,8 +518,8 @@ class _Call(NamedTuple):
 
     Attributes:
         a, b: the operands. shape: of their product.
-        chain: the epilogue; views: its tensors, of that shape.
-        tile: m, n and k. schedule: the options; meta: meta-parameters of them.
+        chain: the epilogue. views: its tensors, in that shape.
+        tile: m, n and k. schedule: the options. meta: meta-parameters of all templates.
     """
 
     a: torch.Tensor
@@ -563,7 +566,7 @@ def _apply_step(
     epsilon: float,
     compute_units: int | None,
 ) -> Step:
-    """Return the step that merges the states of each row of a product and makes the row anew."""
+    """Return the step that merges the states of each row of a product and applies the operator to it."""
     dims = frozenset((output.dim() - 1,))
     view = rows_of(output.shape, (output.stride(),), dims)[0]
     cols = min(triton.next_power_of_2(output.shape[-1]), MOST_COLS)
@@ -583,7 +586,7 @@ def _apply_step(
 
 
 class _Prepared(NamedTuple):
-    """What both kernels of a product are given: A and B; sizes and strides; meta-parameters."""
+    """Arguments that both kernels of a product take: A and B; sizes and strides; meta-parameters."""
 
     sources: tuple[Any, ...]
     sizes: tuple[Any, ...]
@@ -597,7 +600,7 @@ def _prepared(
     matrices: Sequence[gemm.Matrix],
     widths: tuple[int, ...],
 ) -> _Prepared:
-    """Of a product whose kernel writes these tensors, which lie as the last of `matrices` say."""
+    """Return the arguments for a kernel that writes tensors with the strides of the last `matrices`."""
     m, n, k = problem.sizes
     block_m, block_n, block_k = call.tile
     a, b, descriptors = call.a, call.b, call.schedule.descriptors
@@ -632,12 +635,13 @@ def _states_step(
     output: torch.Tensor | None = None,
     written: tuple[torch.Tensor, ...] | None = None,
 ) -> Step:
-    """Return the product's step, which leaves states [..., m, tiles], in `written` if that is other tensors.
+    """Return the product's step, which stores states [..., m, tiles].
 
     Args:
-        finish: what is done to a state before it is stored, with `parameter`.
-        meta: meta-parameters that say how tiles are numbered and states are found.
-        output: where the product is kept; None for nowhere.
+        states: tensors in the states' shape. written: the tensors that are stored to, if not `states`.
+        finish: tile operator that is applied to a state before it is stored, with `parameter`.
+        meta: meta-parameters of the launch order and of the states.
+        output: the tensor in which the product is kept; None if it is not.
     """
     block_m, block_n, _ = call.tile
     first, *_ = states
@@ -671,18 +675,20 @@ def _states_step(
 def _chain(
     epilogue: Epilogue | None, shape: tuple[int, ...], a: torch.Tensor
 ) -> tuple[Epilogue, list[torch.Tensor]]:
-    """The epilogue, and views of its tensors, of the product's shape."""
+    """Return the epilogue, and views of its tensors in the product's shape."""
     check_type("epilogue", epilogue, Epilogue | None, "Give an epilogue, such as bias(vector), or None.")
     chain = Epilogue() if epilogue is None else epilogue
     if chain.permuted is not None or any(one.dtype is not None for one in chain.functors):
         raise TensorMismatchError(
-            "epilogue", f"{chain!r}", "Give one that neither casts nor permutes: rows come behind it."
+            "epilogue",
+            f"{chain!r}",
+            "Give one that neither casts nor permutes, since rows follow it.",
         )
     return chain, expanded(chain, Frame(shape), a.device)
 
 
 def _bound(chain: Epilogue, problem: gemm.Problem, matrices: Sequence[gemm.Matrix], a: torch.Tensor) -> Bound:
-    """The epilogue as the kernels take it, whose tensors lie as `matrices` say."""
+    """Return the lowered epilogue, whose tensors have the strides of `matrices`."""
     places = [
         Placed(((problem.m,), (one.strides[0],)), one.strides[1], (problem.batch_sizes, one.batch))
         for one in matrices
@@ -691,7 +697,7 @@ def _bound(chain: Epilogue, problem: gemm.Problem, matrices: Sequence[gemm.Matri
 
 
 def _widths(block_n: int, n: int) -> tuple[int, ...]:
-    """The parts of a tile's columns that the product has columns of."""
+    """Return the widths of those parts of a tile that the product's columns reach."""
     widths = gemm.powers_of_two(block_n)
     return widths[:1] if n <= widths[0] else widths
 
@@ -699,7 +705,7 @@ def _widths(block_n: int, n: int) -> tuple[int, ...]:
 def _states(
     a: torch.Tensor, shape: tuple[int, ...], block_n: int, fills: tuple[float, ...]
 ) -> tuple[torch.Tensor, ...]:
-    """Where the states of each row in each tile are left: one tensor for each part."""
+    """Return new tensors for the states of each row in each tile, one for each component."""
     if block_n & (block_n - 1):
         raise InvalidArgumentError(
             "tile[1]", f"got {block_n} for {shape[-1]} columns", "Give a power of two, or all columns."
@@ -753,7 +759,7 @@ def _check(
 def _checked_result(
     output: torch.Tensor | None, shape: Sequence[int], a: torch.Tensor, *, is_index: bool
 ) -> torch.Tensor:
-    """Where the results of a reduction go."""
+    """Return the output of a reduction: the given one if it fits, else a new one."""
     if output is None:
         return torch.empty(tuple(shape), dtype=torch.int64 if is_index else a.dtype, device=a.device)
     check_type("output", output, torch.Tensor, "Give a torch.Tensor, or None.")

@@ -1,7 +1,8 @@
 """Activations: functions of each element of a tile in registers, in the type of the arithmetic.
 
-Those called `exact_` are for results of `EXACT_FROM` bytes and more. In others an exponential of fp32 is off
-by as many rounding steps as its exponent is large. :mod:`workbench.kernels.tile.activations` is their table.
+Functions named `exact_` are for results of `EXACT_FROM` bytes and more. In the others, the error of an fp32
+exponential in rounding steps grows with its exponent. :mod:`workbench.kernels.tile.activations` has their
+table.
 """
 
 import math
@@ -9,17 +10,17 @@ import math
 import triton
 import triton.language as tl
 
-# exp(x) = 2^n * exp(r), where x = n * log(2) + r and n is whole. The first part of log(2) has 9 bits, so
+# exp(x) = 2^n * exp(r), where x = n * log(2) + r and n is an integer. The first part of log(2) has 9 bits, so
 # that n times it is exact (Cody and Waite, "Software Manual for the Elementary Functions", 1980).
 LOG2_E = tl.constexpr(math.log2(math.e))
 LOG_2_HIGH = tl.constexpr(355 / 512)
 LOG_2_LOW = tl.constexpr(math.log(2) - 355 / 512)
 
-# Beyond it, of either sign, exp is 0 or infinite in fp32.
+# For larger |x|, exp is 0 or infinite in fp32.
 MOST_EXPONENT = tl.constexpr(120.0)
 
-# Added to a number near 0 and subtracted again, they leave it rounded to a whole one, to even where two are
-# as near: beyond them, fp32 and fp64 have whole numbers alone.
+# Adding one of these to a number near 0 and subtracting it again rounds the number to an integer, half to
+# even: beyond them, fp32 and fp64 have only integers.
 WHOLE_FROM_32 = tl.constexpr(1.5 * 2**23)
 WHOLE_FROM_64 = tl.constexpr(1.5 * 2**52)
 
@@ -32,7 +33,7 @@ def identity(x):
 
 @triton.jit
 def relu(x):
-    """max(x, 0); NaN of NaN"""
+    """max(x, 0); NaN for NaN"""
     return tl.where(x < 0, 0.0, x)
 
 
@@ -62,14 +63,14 @@ def gelu_tanh(x):
 
 @triton.jit
 def exponential(x):
-    """exp(x), of fp32 as near for large x as for small ones, and 0 where it is less than a normal number"""
+    """exp(x); for fp32 as exact for large x as for small, and 0 where it is less than a normal number"""
     if x.dtype == tl.float64:
         return tl.exp(x)
     else:
         near = tl.where(x > MOST_EXPONENT, MOST_EXPONENT, tl.where(x < -MOST_EXPONENT, -MOST_EXPONENT, x))
         n = (near * LOG2_E + WHOLE_FROM_32) - WHOLE_FROM_32
         rest = near - n * LOG_2_HIGH - n * LOG_2_LOW
-        # 2^128 alone is too large.
+        # 2^128 alone overflows.
         return tl.exp2(rest * LOG2_E) * tl.exp2(n - 1.0) * 2.0
 
 
@@ -100,5 +101,5 @@ def exact_gelu_tanh(x):
     return quotient(x, 1.0 + exponential(-1.5957691216057308 * (x + 0.044715 * x * x * x)))
 
 
-# Bytes of a result that shows rounding steps of fp32.
+# The fewest bytes of a result that shows rounding steps of fp32.
 EXACT_FROM = 4

@@ -1,7 +1,7 @@
-"""The table of activations: of each its forms, its meaning in torch, and what templates ask of it.
+"""The table of activations: their forms, their meaning in torch, and properties that templates need.
 
-The functions are those of :mod:`workbench.kernels.tile.activation`, of a tile, and of
-:mod:`workbench.kernels.tile.epilogue`, as functors of an epilogue.
+The functions of tiles are in :mod:`workbench.kernels.tile.activation`, the functors of epilogues in
+:mod:`workbench.kernels.tile.epilogue`.
 """
 
 from __future__ import annotations
@@ -22,15 +22,16 @@ class Activation:
     """An activation.
 
     Attributes:
-        name: as operators and templates take it; epilogues call it as its functor is called.
-        function, exact: jit functions of a tile, for results of less than `activation.EXACT_FROM` bytes, and
-            for others.
-        functor, exact_functor: the same as functors; None where no epilogue has it.
-        meaning: in torch, from which gradients follow.
-        flops: floating-point operations for each element; an exponential or an error function counts as one.
-        makes_floats: whether it makes floats of whole numbers.
-        takes_long: whether its functor takes so long that products by ping-pong gain by it.
-        is_coarse: whether a narrow result of its functor may show more than a rounding step, by what follows.
+        name: the name that operators and templates take; epilogues use the name of the functor.
+        function, exact: jit functions of a tile, for results of fewer than `activation.EXACT_FROM` bytes, and
+            for other results.
+        functor, exact_functor: the same as functors; None if no epilogue has it.
+        meaning: its meaning in torch, from which gradients follow.
+        flops: floating-point operations per element; an exponential or an error function counts as one.
+        makes_floats: whether it makes floats of integers.
+        takes_long: whether its functor is so slow that products gain by the template "ping-pong".
+        is_coarse: whether later functors can make an error of more than a rounding step visible in a narrow
+            result.
     """
 
     name: str
@@ -49,8 +50,8 @@ class Activation:
         return self.exact if dtype.itemsize >= activation.EXACT_FROM else self.function
 
 
-# gelu's functor is a polynomial, and a sum may leave nothing but what that is off by; sigmoid's half is a
-# rounding step less, and what compares may take the other side. So these two are coarse.
+# gelu's functor is a polynomial, and a later sum may leave nothing but its error. sigmoid(0) is a rounding
+# step less than a half, and a later comparison may take the other side. So these two are coarse.
 _ALL = (
     Activation(
         "identity", activation.identity, activation.identity, None, None, lambda x: x, 0, makes_floats=False
@@ -79,7 +80,7 @@ _ALL = (
 
 ACTIVATIONS = {each.name: each for each in _ALL}
 
-# Functors: the exact form of each; those that are coarse; and those that take long.
+# The exact form of each functor; the coarse functors; the slow functors.
 EXACT = {each.functor: each.exact_functor for each in _ALL if each.exact_functor is not each.functor}
 COARSE = frozenset(each.functor for each in _ALL if each.is_coarse)
 LONG = tuple(each.functor for each in _ALL if each.takes_long)

@@ -1,17 +1,21 @@
-"""Epilogues: what is done to a tile of a product before it is stored, while it is still in registers.
+"""Epilogues: operations on a tile of a product in registers, before it is stored.
 
-An epilogue is a chain of functors, each a jit function `(tile, operands, place) -> tile`. `tile` is what the
-one before it made, at first the product in its accumulator's type. `operands` are the functor's own tensors
-and numbers, in order: of a tensor the elements that belong to the tile, or a row, a column or one of them:
-[1, cols], [rows, 1] or [1, 1]; floats that are numbers as [1, 1]. Floats come in the type of the arithmetic,
-which is the tile's, or fp32 where that has whole numbers; whole numbers come as they are. `place` is (batch,
-row, col): the numbers of the tile's elements in the output, rows [rows, 1] and columns [1, cols]. What a
-functor makes has the tile's shape; what is narrower than fp32 becomes fp32. What the last functor made is
+An epilogue is a chain of functors, each a jit function `(tile, operands, place) -> tile`.
+
+- `tile` is the previous functor's result; for the first functor, the product in its accumulator's type.
+- `operands` are the functor's tensors and numbers, in order. A tensor comes as the elements that belong to the
+  tile, [rows, cols]; if they are the same along an axis, as [1, cols], [rows, 1] or [1, 1]. A number that is a
+  float comes as [1, 1]. Floats have the type of the arithmetic: the tile's, or fp32 if the tile has integers.
+  Integers come as they are.
+- `place` is (batch, row, col), the indices of the tile's elements in the output: rows [rows, 1], columns
+  [1, cols].
+
+A functor's result must have the tile's shape; floats narrower than fp32 become fp32. The last result is
 rounded to the output's type when it is stored.
 
-A template is given a chain as constants, EPILOGUE, of each functor its function and four numbers for each of
-its operands, and as `extras`, of each functor a tuple of its operands, both as :func:`operand` takes them. Of
-no functors both are empty, and nothing is done.
+A template takes a chain as the constant EPILOGUE, with the :class:`FunctorConstants` of each functor, and as
+the argument `extras`, with a tuple of operands for each functor. Without functors both are empty, and the
+tile stays as it is.
 """
 
 import math
@@ -22,7 +26,7 @@ import triton.language as tl
 
 from workbench.kernels.tile import activation, scores, transfer
 
-# What an operand is.
+# Kinds of operands.
 TENSOR, FLOAT, BITS, WHOLE = (tl.constexpr(kind) for kind in range(4))
 
 
@@ -49,26 +53,26 @@ class FunctorConstants(NamedTuple):
     operands: tuple[OperandConstants, ...] = ()
 
 
-# Of gelu's approximation: -2 * sqrt(2 / pi), and the share of the cube; both times log2(e), since a power of
-# two is one instruction, and what `tl.exp` adds to it would be a quarter of an epilogue's.
+# Constants of fast_gelu: -2 * sqrt(2 / pi), and the factor of the cube; both times log2(e), since a power of
+# two is one instruction, and what `tl.exp` adds to it would be a quarter of an epilogue's instructions.
 LESS_LOG2_E = tl.constexpr(-math.log2(math.e))
 OF_ROOT = tl.constexpr(-2 * math.sqrt(2 / math.pi) * math.log2(math.e))
 OF_CUBE = tl.constexpr(-2 * math.sqrt(2 / math.pi) * math.log2(math.e) * 0.044715)
 
-# The share of a normal distribution beyond |x|, as exp(-x^2 / 2) times a polynomial in t = 1 / (1 + OF_ABS
-# |x|) without a constant (the form of Abramowitz and Stegun, 26.2.17): within 3.5e-5 of itself for |x| up to
-# 13, beyond which fp32 has none (4.1e-5 as fp32 computes it). Fitted to that relative error.
+# The tail of the normal distribution beyond |x|, as exp(-x^2 / 2) times a polynomial in t = 1 / (1 + OF_ABS
+# |x|) without a constant term (the form of Abramowitz and Stegun, 26.2.17). It is fitted to a relative error
+# of 3.5e-5 (4.1e-5 as fp32 computes it) for |x| up to 13, beyond which the tail is 0 in fp32.
 OF_SQUARE = tl.constexpr(-math.log2(math.e) / 2)
 OF_ABS = tl.constexpr(0.37)
 
 
 @triton.jit
 def applied(tile, batch, row, col, in_rows, in_cols, extras, EPILOGUE: tl.constexpr):
-    """What a chain makes of a tile.
+    """Apply a chain to a tile.
 
     Args:
         batch, row, col: as a functor's `place`.
-        in_rows, in_cols: bool [rows, 1] and [1, cols], which rows and columns the output has.
+        in_rows, in_cols: bool [rows, 1] and [1, cols], whether the output has these rows and columns.
     """
     for i in tl.static_range(len(EPILOGUE)):
         tile = of_functor(tile, batch, row, col, in_rows, in_cols, extras[i], EPILOGUE, i)
@@ -88,7 +92,7 @@ def functor_of(chain: tuple[FunctorConstants, ...], number: int) -> FunctorConst
 def of_functor(
     tile, batch, row, col, in_rows, in_cols, extra, EPILOGUE: tl.constexpr, NUMBER: tl.constexpr
 ):  # fmt: skip
-    """What functor number NUMBER makes of a tile."""
+    """Apply functor number NUMBER of a chain to a tile."""
     FUNCTOR: tl.constexpr = functor_of(EPILOGUE, NUMBER)
     FUNCTION: tl.constexpr = FUNCTOR.function
     TYPE: tl.constexpr = tile.dtype if tile.dtype.is_floating() else tl.float32
@@ -99,7 +103,7 @@ def of_functor(
     tl.static_assert(made is not None, f"functor {NUMBER} of the epilogue returns nothing")
     tl.static_assert(made.shape == tile.shape, f"functor {NUMBER} of the epilogue changes the tile's shape")
     if made.dtype.is_floating():
-        # Of fp64 too, a cast to fp8 makes fp32.
+        # A cast to fp8 makes fp32 of fp64, too.
         return floats(made) if tl.float64 == TYPE else made.to(tl.float32)
     else:
         return made
@@ -107,7 +111,7 @@ def of_functor(
 
 @triton.jit
 def floats(tile):
-    """The tile, of whole numbers, and of floats that are narrower, in fp32."""
+    """The tile in floats: integers, and floats narrower than fp32, become fp32."""
     TYPE: tl.constexpr = tl.float64 if tile.dtype == tl.float64 else tl.float32
     return tile.to(TYPE)
 
@@ -120,10 +124,10 @@ def operand(
     """A functor's operand.
 
     Args:
-        given: of a tensor (pointer, row sizes, row strides, column stride, batch sizes, batch strides); of a
-            number that. Rows are of one dimension or of several, counted row by row, and so are batches; the
-            first size of each does not matter.
-        TYPE: of floats.
+        given: for a tensor (pointer, row sizes, row strides, column stride, batch sizes, batch strides); for
+            a number the number. Rows have one dimension or several, numbered in row-major order, and so have
+            batches; the first size of each is not used.
+        TYPE: type of floats.
         FUNCTOR: constants of the functor, of which this is operand number WHICH.
     """
     OPERAND: tl.constexpr = FUNCTOR.operands[WHICH]
@@ -171,7 +175,7 @@ def of_tensor(
 
 @triton.jit
 def multiples(strides, DIVISOR: tl.constexpr):
-    """`strides`, of which the compiler sees that DIVISOR divides them; see :func:`transfer.multiples_of`."""
+    """`strides`, so that the compiler sees that DIVISOR divides them; see :func:`transfer.multiples_of`."""
     if DIVISOR == 1:
         return strides
     else:
@@ -212,7 +216,7 @@ def relu(tile, operands, place):
 def gelu(tile, operands, place):
     """tile * (1 + erf(tile / sqrt(2))) / 2
 
-    As tile * Phi(tile), the share of a normal distribution below it, of few instructions; `tl.erf` has many.
+    Computed as tile * Phi(tile), with the normal distribution Phi in few instructions; `tl.erf` has many.
     """
     x = floats(tile)
     return x * normal_share(x, over(1.0, tl.abs(x) * OF_ABS + 1.0))
@@ -220,9 +224,9 @@ def gelu(tile, operands, place):
 
 @triton.jit
 def normal_share(x, t):
-    """(1 + erf(x / sqrt(2))) / 2, of x and t = 1 / (1 + OF_ABS |x|)
+    """(1 + erf(x / sqrt(2))) / 2, from x and t = 1 / (1 + OF_ABS |x|)
 
-    Within 4.1e-5 of the lesser of what lies below x and beyond it.
+    The error is at most 4.1e-5 times the smaller of the distribution's parts below x and above it.
     """
     polynomial = ((-0.090350904 * t + 0.20993037) * t + 0.07614054) * t + 0.15737587
     polynomial = polynomial * t + 0.14691973
@@ -232,11 +236,11 @@ def normal_share(x, t):
 
 @triton.jit
 def over(x, y):
-    """x / y, of y from 1 up to infinity
+    """x / y, for y from 1 to infinity
 
-    A division would look first whether y is so large that its reciprocal is no normal number. In fp32 this,
-    and the power of two whose exponent was rounded, are a few rounding steps off, which 16 bits do not show;
-    elsewhere there is `EXACT`.
+    A division would first check whether y is so large that its reciprocal is subnormal. In fp32 this, and a
+    power of two with a rounded exponent, have errors of a few rounding steps, which 16-bit results do not
+    show; for other results there is `activations.EXACT`.
     """
     root = tl.rsqrt(y)
     return x * root * root
@@ -246,7 +250,7 @@ def over(x, y):
 def fast_gelu(tile, operands, place):
     """tile * (1 + tanh(sqrt(2 / pi) * (tile + 0.044715 * tile^3))) / 2
 
-    As tile / (1 + exp(-2 u)), where u is what tanh is taken of.
+    Computed as tile / (1 + exp(-2 u)), where u is the argument of tanh.
     """
     x = floats(tile)
     return over(x, 1.0 + tl.exp2(exponent_of_gelu(x)))
@@ -254,7 +258,7 @@ def fast_gelu(tile, operands, place):
 
 @triton.jit
 def exponent_of_gelu(x):
-    """-2 u log2(e), where u is what tanh is taken of."""
+    """-2 u log2(e), where u is the argument of tanh."""
     return x * (OF_ROOT + x * x * OF_CUBE)
 
 
@@ -273,33 +277,34 @@ def sigmoid(tile, operands, place):
 
 @triton.jit
 def at_least(tile, operands, place):
-    """max(tile, operands[0]); what is no number stays so"""
+    """max(tile, operands[0]); NaN stays NaN"""
     return tl.where(tile < operands[0], operands[0], tile)
 
 
 @triton.jit
 def at_most(tile, operands, place):
-    """min(tile, operands[0]); what is no number stays so"""
+    """min(tile, operands[0]); NaN stays NaN"""
     return tl.where(tile > operands[0], operands[0], tile)
 
 
 @triton.jit
 def clamp(tile, operands, place):
-    """min(max(tile, operands[0]), operands[1]); what is no number stays so"""
+    """min(max(tile, operands[0]), operands[1]); NaN stays NaN"""
     return at_most(at_least(tile, (operands[0],), place), (operands[1],), place)
 
 
 @triton.jit
 def to_fp8(tile, operands, place):
-    """:func:`clamp` to what an fp8 has, in fp32, of which alone Triton makes one"""
+    """:func:`clamp` to the range of an fp8 type, in fp32, the only type that Triton converts to fp8"""
     return clamp(tile, operands, place).to(tl.float32)
 
 
 @triton.jit
 def dropout(tile, operands, place):
-    """0 with probability operands[1], else tile * operands[2]; which, follows from operands[0] and the place
+    """0 with probability operands[1], else tile * operands[2]
 
-    By attention's generator, :func:`scores.is_kept`, of which a matrix is a head.
+    Which elements become 0 depends on the seed, operands[0], and on their place. The generator is that of
+    attention, :func:`scores.is_kept`, with a matrix of the batch for a head.
     """
     batch, row, col = place
     kept = scores.is_kept(
@@ -310,7 +315,7 @@ def dropout(tile, operands, place):
 
 @triton.jit
 def to_whole(tile, operands, place):
-    """The nearest whole number from operands[0] to operands[1], to even if two are; 0 of what is none"""
+    """The nearest integer from operands[0] to operands[1]; half rounds to even; NaN becomes 0"""
     if tile.dtype.is_floating():
         within = clamp(tl.where(tile == tile, tile, 0.0), operands, place)
         if tile.dtype == tl.float64:
@@ -321,7 +326,8 @@ def to_whole(tile, operands, place):
         return clamp(tile, operands, place)
 
 
-# For results of `activation.EXACT_FROM` bytes and more; of coarse activations also by what follows.
+# Exact forms: for results of `activation.EXACT_FROM` bytes and more; of coarse activations also if a later
+# functor shows their error.
 
 
 @triton.jit
@@ -348,5 +354,5 @@ def exact_sigmoid(tile, operands, place):
     return activation.exact_sigmoid(floats(tile))
 
 
-# Behind these a coarse activation shows no more than by itself.
+# Later functors that do not show more of a coarse activation's error.
 HIDING = frozenset({multiply, dropout, to_fp8})

@@ -1,8 +1,9 @@
-"""Tile GEMM: the loop over K of one tile of a matrix product, on whatever brings tiles of A and B.
+"""Tile GEMM: the loop over K for one tile of a matrix product, with any loaders of tiles of A and B.
 
-A loader is a jit function `(operand, row, col, ROWS, COLS, CHECK_ROWS, CHECK_COLS) -> tile [ROWS, COLS]`: the
-tile of a matrix whose first element is [row, col], 0 beyond the matrix's end in the directions that are
-checked. Only the loader knows what `operand` is: a pointer with sizes and strides, or a tensor descriptor.
+A loader is a jit function `(operand, row, col, ROWS, COLS, CHECK_ROWS, CHECK_COLS) -> tile [ROWS, COLS]`. It
+returns the tile of a matrix whose first element is [row, col], with 0 beyond the matrix's end in the
+directions that are checked. Only the loader knows what `operand` is: a pointer with sizes and strides, or a
+tensor descriptor.
 """
 
 import triton
@@ -14,11 +15,11 @@ def load_strided(
     operand, row, col, ROWS: tl.constexpr, COLS: tl.constexpr,
     CHECK_ROWS: tl.constexpr, CHECK_COLS: tl.constexpr,
 ):  # fmt: skip
-    """The loader of a matrix in memory.
+    """Loader of a strided matrix in memory.
 
     Args:
         operand: (pointer, (rows, cols), (row_stride, col_stride)), strides in elements.
-        row, col: the tile's first element; as int64 they make the offsets so.
+        row, col: the tile's first element; int64 for 64-bit offsets.
         CHECK_ROWS, CHECK_COLS: whether the tile may hang over the matrix's end in that direction.
     """
     pointer, sizes, strides = operand
@@ -41,12 +42,12 @@ def load_by_access(
     operand, row, col, ROWS: tl.constexpr, COLS: tl.constexpr,
     CHECK_ROWS: tl.constexpr, CHECK_COLS: tl.constexpr, ACCESS: tl.constexpr,
 ):  # fmt: skip
-    """Load a tile whose elements lie where an access function says; loaders of descriptors call it.
+    """Loader of a matrix whose elements are found by an access function, for coordinate descriptors.
 
     Args:
-        operand: (pointer, (rows, cols), params), the last for the access function.
+        operand: (pointer, (rows, cols), params), with the parameters of the access function.
         ACCESS: (row, col, params) -> (offset, valid).
-        others: as :func:`load_strided`.
+        others: as in :func:`load_strided`.
     """
     pointer, sizes, params = operand
     of_rows = row + tl.arange(0, ROWS)[:, None]
@@ -65,11 +66,11 @@ def load_descriptor(
     operand, row, col, ROWS: tl.constexpr, COLS: tl.constexpr,
     CHECK_ROWS: tl.constexpr, CHECK_COLS: tl.constexpr,
 ):  # fmt: skip
-    """The loader of a matrix behind a tensor descriptor of blocks [ROWS, COLS], which checks by itself.
+    """Loader of a matrix behind a tensor descriptor with blocks [ROWS, COLS], which checks bounds itself.
 
     Args:
         operand: (descriptor,).
-        others: as :func:`load_strided`.
+        others: as in :func:`load_strided`.
     """
     return operand[0].load([tl.cast(row, tl.int32), tl.cast(col, tl.int32)])
 
@@ -79,13 +80,13 @@ def load_descriptor_of_transpose(
     operand, row, col, ROWS: tl.constexpr, COLS: tl.constexpr,
     CHECK_ROWS: tl.constexpr, CHECK_COLS: tl.constexpr,
 ):  # fmt: skip
-    """As :func:`load_descriptor`, of a matrix with contiguous columns: the descriptor has its transpose."""
+    """Loader of a matrix with contiguous columns, whose transpose is behind a tensor descriptor."""
     return tl.trans(operand[0].load([tl.cast(col, tl.int32), tl.cast(row, tl.int32)]))
 
 
 @triton.jit
 def operand(source, sizes, strides, start, IS_DESCRIPTOR: tl.constexpr):
-    """What the loaders of this file take: a descriptor as it is; or a pointer's matrix from `start` on."""
+    """The operand of this file's loaders: of a descriptor, or of the matrix at a pointer plus `start`."""
     if IS_DESCRIPTOR:
         return (source,)
     else:
@@ -181,10 +182,10 @@ def multiply(
 
 @triton.jit
 def product(x, y, sums, ACCUMULATOR: tl.constexpr, PRECISION: tl.constexpr):
-    """sums + x @ y, of tiles in registers: the one place where the matrix units are asked."""
+    """sums + x @ y for tiles in registers: the only place that uses the matrix units."""
     if x.dtype == tl.float32 and PRECISION == "ieee":
-        # Sums of sums: one after the other, a rounding for each element of K would be left in them. (As a
-        # fused multiply-add, which the compiler does not take into the product.)
+        # A sum of partial sums has fewer rounding errors than a sum of all elements of K one by one. (The
+        # fused multiply-add keeps the compiler from merging the addition into the product.)
         return tl.fma(tl.dot(x, y, input_precision=PRECISION, out_dtype=ACCUMULATOR), 1.0, sums)
     else:
         return tl.dot(x, y, sums, input_precision=PRECISION, out_dtype=ACCUMULATOR)
@@ -192,19 +193,19 @@ def product(x, y, sums, ACCUMULATOR: tl.constexpr, PRECISION: tl.constexpr):
 
 @triton.jit
 def zeros(ROWS: tl.constexpr, COLS: tl.constexpr, TYPE: tl.constexpr):
-    """[ROWS, COLS] of 0."""
+    """Zeros [ROWS, COLS]."""
     return tl.zeros([ROWS, COLS], TYPE)
 
 
-# Whole rows, in parts whose columns are powers of two: [rows, width] each, of WIDTHS columns.
+# Operators on whole rows, in parts [rows, width] whose widths, WIDTHS, are powers of two.
 
 
 @triton.jit
 def of_head(source, batch, head, sizes, strides, DESCRIBED: tl.constexpr):
-    """The rows of one head of [batch, heads, rows, columns], as :func:`load_parts` takes them.
+    """The operand of :func:`load_parts` for one head of [batch, heads, rows, columns].
 
     Args:
-        source: a pointer; where DESCRIBED, a tensor descriptor in blocks [1, 1, rows of a tile, width].
+        source: a pointer; if DESCRIBED, a tensor descriptor with blocks [1, 1, rows of a tile, width].
         sizes: (rows, columns). strides: of batch, head, row and column, in elements.
     """
     if DESCRIBED:
@@ -218,11 +219,11 @@ def load_parts(
     operand, row, ROWS: tl.constexpr, WIDTHS: tl.constexpr, CHECK_ROWS: tl.constexpr,
     CHECK_COLS: tl.constexpr, DESCRIBED: tl.constexpr = False,
 ):  # fmt: skip
-    """Rows from `row` on.
+    """Load ROWS rows from `row` on, as a tuple of parts.
 
     Args:
-        operand, checks: as of :func:`load_strided`; where DESCRIBED, (descriptor, batch, head), whose columns
-            are one part, and which checks by itself.
+        operand, checks: as in :func:`load_strided`; if DESCRIBED, (descriptor, batch, head), with columns in
+            one part, and the descriptor checks bounds itself.
     """
     parts = ()
     if DESCRIBED:
@@ -238,7 +239,7 @@ def load_parts(
 
 @triton.jit
 def zeros_of_parts(ROWS: tl.constexpr, WIDTHS: tl.constexpr, TYPE: tl.constexpr):
-    """Zeros."""
+    """Zeros in parts, [ROWS, width] each."""
     parts = ()
     for i in tl.static_range(len(WIDTHS)):
         parts += (zeros(ROWS, WIDTHS[i], TYPE),)  # type: ignore[assignment]
@@ -247,7 +248,7 @@ def zeros_of_parts(ROWS: tl.constexpr, WIDTHS: tl.constexpr, TYPE: tl.constexpr)
 
 @triton.jit
 def scale_rows(parts, factors):
-    """Each row times its factor, [rows]."""
+    """Multiply each row by its factor, [rows]."""
     scaled = ()
     for i in tl.static_range(len(parts)):
         scaled += (parts[i] * factors[:, None],)
@@ -258,7 +259,7 @@ def scale_rows(parts, factors):
 def product_of_parts(
     a, b, ROWS: tl.constexpr, COLS: tl.constexpr, TYPE: tl.constexpr, PRECISION: tl.constexpr
 ):
-    """a @ b^T: of each row of `a`, [ROWS, width], with each of `b`, [COLS, width], the sum over all parts."""
+    """a @ b^T, summed over all parts: `a` has parts [ROWS, width], `b` [COLS, width]."""
     sums = zeros(ROWS, COLS, TYPE)
     for i in tl.static_range(len(a)):
         sums = product(a[i], tl.trans(b[i]), sums, TYPE, PRECISION)
@@ -267,7 +268,7 @@ def product_of_parts(
 
 @triton.jit
 def add_products(tile, parts, sums, TYPE: tl.constexpr, PRECISION: tl.constexpr):
-    """sums + tile @ parts, part by part."""
+    """sums + tile @ parts, for each part."""
     added = ()
     for i in tl.static_range(len(parts)):
         added += (product(tile, parts[i], sums[i], TYPE, PRECISION),)  # type: ignore[assignment]

@@ -1,12 +1,12 @@
 """Tile reduction at three levels: a row of a tile in one thread, over the lanes of a warp, or over all warps.
 
-Composable Kernel writes operators for the thread, the warp and the thread block apart. In Triton the
-compiler chooses the layout of a tile, and with it the level; Gluon, Triton's lower language, has the kernel
-name it. So one operator is all three: what differs is the layout, and the exchange between threads that the
-compiler makes of it.
+Composable Kernel has separate operators for the thread, the warp and the thread block. In Triton the compiler
+chooses the layout of a tile, and with it the level; in Gluon, Triton's lower language, the kernel names the
+layout. So one operator serves all three levels: only the layout differs, and with it the exchange between
+threads that the compiler generates.
 
-At the level of the thread there is none. At that of the warp lanes shuffle what they hold. At that of the
-block they do that first, and warps then exchange the rest through shared memory, behind a barrier.
+At the level of the thread there is no exchange. At that of the warp, lanes shuffle their values. At that of
+the block they do so first, and warps then exchange the rest through shared memory, behind a barrier.
 """
 
 from __future__ import annotations
@@ -26,24 +26,23 @@ ACCESS_BITS = gl.constexpr(128)
 
 @tl.core.builtin
 def warp_size(_semantic: Any = None) -> Any:
-    """The lanes of a warp on the target that is compiled for: 32, or the 64 of a wave of AMD's CDNA."""
+    """Number of lanes of a warp on the target: 32, or 64 for a wave of AMD's CDNA."""
     return tl.constexpr(_semantic.builder.options.warp_size)
 
 
 @triton.constexpr_function
 def layout_of(level: str, cols: int, bits: int, lanes: int, warps: int) -> gl.BlockedLayout:
-    """The layout of a tile whose rows are held at a level.
+    """Return the layout of a tile whose rows are held at a level.
 
-    A lane holds up to 16 bytes of neighboring columns. The other lanes of the warp, and the other warps, are
-    along the columns of the same row where the level says so, and else have other rows. Where the tile is
-    larger than that it goes on in further registers.
+    A lane holds up to 16 bytes of neighboring columns. Depending on the level, the other lanes of the warp,
+    and the other warps, hold columns of the same row, or other rows. A larger tile takes more registers.
 
     Args:
         level: "thread", "warp" or "block".
-        cols: of the tile, a power of two.
-        bits: of an element.
-        lanes: of a warp.
-        warps: of a program.
+        cols: columns of the tile, a power of two.
+        bits: bits of an element.
+        lanes: lanes of a warp.
+        warps: warps of a program.
     """
     along = {"thread": (1, 1), "warp": (lanes, 1), "block": (lanes, warps)}[level]
     together = max(min(ACCESS_BITS.value // bits, cols // (along[0] * along[1])), 1)
@@ -60,7 +59,7 @@ def add(a, b):
 
 @gluon.jit
 def larger(a, b):
-    """The larger one; NaN if either is NaN."""
+    """The larger value; NaN if either is NaN."""
     return gl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
 
 
@@ -72,5 +71,5 @@ def across_add(state):
 
 @gluon.jit
 def across_larger(state):
-    """The largest of each row, [rows, cols] -> [rows], at the level of the tile's layout."""
+    """The maximum of each row, [rows, cols] -> [rows], at the level of the tile's layout."""
     return gl.reduce(state, 1, larger)

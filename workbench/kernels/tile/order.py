@@ -1,27 +1,27 @@
-"""Launch orders: which tile of the output each program makes.
+"""Launch orders: the tile of the output that each program computes.
 
-Programs start in the order of their numbers. Those that run at one time share what they read through the L2
-cache, so the order in which tiles are numbered decides how often a tile of A or B comes from memory.
+Programs start in the order of their numbers. Programs that run at one time share loads through the L2 cache,
+so the order of tiles decides how often a tile of A or B is loaded from memory.
 """
 
 import triton
 import triton.language as tl
 
-# Orders compute in 32 bits.
+# The largest GROUP: orders compute in 32 bits.
 MOST_GROUP = 2**31 - 1
 
 
 @triton.jit
 def by_rows(number, rows, cols, GROUP: tl.constexpr):
-    """Row by row of tiles, as they are written.
+    """Tiles row by row, in row-major order.
 
     Args:
-        number: of the program, below rows * cols.
-        rows, cols: of tiles.
-        GROUP: has no meaning here.
+        number: number of the program, below rows * cols.
+        rows, cols: rows and columns of tiles.
+        GROUP: not used.
 
     Returns:
-        the tile's row and column.
+        Row and column of the tile.
     """
     return number // cols, number % cols
 
@@ -41,7 +41,7 @@ def grouped(number, rows, cols, GROUP: tl.constexpr):
 
 @triton.jit
 def snake(number, rows, cols, GROUP: tl.constexpr):
-    """As :func:`grouped`, but every second group goes backward, from the columns that were read last."""
+    """The order :func:`grouped`, with every second group backward, from the columns that were read last."""
     row, col = grouped(number, rows, cols, GROUP)
     return row, tl.where(row // GROUP % 2 == 0, col, cols - 1 - col)
 

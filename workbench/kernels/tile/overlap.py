@@ -1,7 +1,7 @@
-"""Steps of one launch that overlap: the next one is started while this one still runs.
+"""Overlapping steps of a launch: the next step starts while this one still runs.
 
-NVIDIA calls it programmatic dependent launch (Hopper and later). It hides what starting a kernel takes, and
-may cost something where programs that wait take the place of others on a compute unit.
+NVIDIA calls this programmatic dependent launch (Hopper and later). It hides the launch overhead of a kernel.
+It can cost time if waiting programs take the place of others on a compute unit.
 """
 
 import triton
@@ -10,12 +10,12 @@ import triton.language as tl
 
 @triton.jit
 def begin(OVERLAP: tl.constexpr):
-    """Let the next step start, and wait until the step before has ended and all it wrote can be read.
+    """Let the next step start, and wait until the previous step has ended and its writes are visible.
 
-    Comes before a kernel's first access to memory. Where steps were not launched so, it does nothing.
+    A kernel calls it before its first access to memory. It has no effect if steps were not launched that way.
 
     Args:
-        OVERLAP: false for devices that cannot.
+        OVERLAP: false for devices without programmatic dependent launch.
     """
     if OVERLAP:
         tl.extra.cuda.gdc_launch_dependents()

@@ -1,10 +1,9 @@
 """Tile reduction: many elements of a row become one value, or one small state.
 
-A reduction is four jit functions. `lift` makes an element a state, a tuple of one or more tiles; `combine`
-joins two states lane by lane and is associative and commutative; `across` joins the states of all lanes of a
-row; `finish` makes the result of a row's state. A kernel combines as long as a program's tiles last and goes
-across lanes once, at the end: lanes exchange what they hold through shared memory, which costs far more than
-an addition.
+A reduction has four jit functions. `lift` makes a state of an element, a tuple of one or more tiles. `combine`
+merges two states lane by lane; it is associative and commutative. `across` merges the states of all lanes of a
+row. `finish` makes the result from a row's state. A kernel combines its tiles and goes across lanes once, at
+the end: lanes exchange values through shared memory, which costs far more than an addition.
 
 Two states are tile operators of their own: the online softmax (Milakov and Gimelshein, "Online normalizer
 calculation for softmax", 2018) and Welford's mean and variance (Chan, Golub and LeVeque, "Updating formulae
@@ -14,9 +13,10 @@ and a pairwise algorithm for computing sample variances", 1979).
 import triton
 import triton.language as tl
 
-# Elements become states. `x` is a tile [rows, cols] in the type of the arithmetic, `start` the number of
-# its first column, `parameter` the reduction's scalar. Of GROUP neighbors that one lane holds, a state that
-# has an index keeps the extreme one and where the group begins: one comparison of indices for all of them.
+# lift: from elements to states. `x` is a tile [rows, cols] in the type of the arithmetic, `start` the index
+# of its first column, `parameter` the reduction's scalar. A state with an index keeps, of GROUP neighbors
+# that one lane holds, the extreme value and the column where the group begins: one comparison of indices for
+# a group.
 
 
 @triton.jit
@@ -45,56 +45,56 @@ def lift_power(x, start, parameter, GROUP: tl.constexpr):
 
 @triton.jit
 def lift_truth(x, start, parameter, GROUP: tl.constexpr):
-    """(1 where x is not zero, else 0,); NaN is not zero"""
+    """(1 where x is not zero, else 0,); NaN counts as not zero"""
     return ((x != 0).to(tl.int32),)
 
 
 @triton.jit
 def lift_count(x, start, parameter, GROUP: tl.constexpr):
-    """(1 where x is not zero, else 0,) in 64 bits, to be counted"""
+    """(1 where x is not zero, else 0,) in 64 bits, for counting"""
     return ((x != 0).to(tl.int64),)
 
 
 @triton.jit
 def lift_larger_of_group(x, start, parameter, GROUP: tl.constexpr):
-    """(the largest of each group, the number of its first column)"""
+    """(maximum of each group, index of its first column)"""
     groups = tl.reshape(x, [x.shape[0], x.shape[1] // GROUP, GROUP])
     return tl.reduce(groups, 2, larger), first_of_group(x, start, GROUP)
 
 
 @triton.jit
 def lift_smaller_of_group(x, start, parameter, GROUP: tl.constexpr):
-    """(the smallest of each group, the number of its first column)"""
+    """(minimum of each group, index of its first column)"""
     groups = tl.reshape(x, [x.shape[0], x.shape[1] // GROUP, GROUP])
     return tl.reduce(groups, 2, smaller), first_of_group(x, start, GROUP)
 
 
 @triton.jit
 def first_of_group(x, start, GROUP: tl.constexpr):
-    """The number of the first column of each group, [rows, cols / GROUP]."""
+    """Index of the first column of each group, [rows, cols / GROUP]."""
     first = start + tl.arange(0, x.shape[1] // GROUP) * GROUP
     return tl.broadcast_to(first[None, :], [x.shape[0], x.shape[1] // GROUP])
 
 
 @triton.jit
 def lift_with_index(x, start, parameter, GROUP: tl.constexpr):
-    """(x, the number of its column), of groups of one"""
+    """(x, index of its column), with groups of one"""
     return x, first_of_group(x, start, 1)
 
 
 @triton.jit
 def lift_exponential(x, start, parameter, GROUP: tl.constexpr):
-    """(x, 1): exp(x), as a multiple of exp of a maximum"""
+    """(x, 1): exp(x) as a maximum, and a multiple of its exp"""
     return x, tl.full(x.shape, 1.0, x.dtype)
 
 
 @triton.jit
 def place_in_group(state, x, col):
-    """The state (value, index) of rows, where x [rows, GROUP] are the elements of each one's group.
+    """The state (value, index) of rows, with the index of the value instead of that of its group.
 
     Args:
-        state: (value, the number of the group's first column), each [rows].
-        x: the group's elements. col: their numbers, [rows, GROUP].
+        state: (value, index of the group's first column), each [rows].
+        x: elements of the group, [rows, GROUP]. col: their indices, [rows, GROUP].
     """
     value = state[0][:, None]
     is_it = (x == value) | ((x != x) & (value != value))
@@ -111,9 +111,9 @@ def scalar(value, TYPE: tl.constexpr):
 def power(x, exponent):
     """x ** exponent in fp64, for x of 0 or more and an exponent that is not 0.
 
-    exp(exponent * log(x)) would lose the digits that the whole part of the logarithm takes. Here
+    exp(exponent * log(x)) would lose the digits that the integer part of the logarithm takes. Here
     x = m * 2^e, with m near 1, and x ** exponent = 2^(exponent * log2(m) + exponent * e), whose second
-    term is exact: a whole part, and a rest. Off by less than 2 + |exponent| rounding steps.
+    term is exact: an integer part, and a rest. The error is less than 2 + |exponent| rounding steps.
 
     Args:
         x: a tile. exponent: a tile of one element.
@@ -125,12 +125,12 @@ def power(x, exponent):
     e = (bits - 0x3FE6A09E667F3BCD) >> 52  # the bits of sqrt(1/2): m is in [sqrt(1/2), sqrt(2))
     m = (bits - (e << 52)).to(tl.float64, bitcast=True)
     e = (e - tl.where(is_subnormal, 54, 0)).to(tl.float64)
-    # Of 26 digits, so that its product with e is exact, as is that of what is left.
+    # `coarse` has 26 digits, so that its product with e is exact, as is the product of the rest.
     coarse = (exponent.to(tl.int64, bitcast=True) >> 27 << 27).to(tl.float64, bitcast=True)
     whole = tl.floor(coarse * e + 0.5)
     rest = (coarse * e - whole) + (exponent - coarse) * e + exponent * tl.log2(m)
     more = tl.floor(rest + 0.5)
-    # Beyond 1100 the power is infinite or 0. Half of it at a time, as 2^1100 is no number.
+    # Beyond 1100 the power is infinite or 0. 2^scale is multiplied in two halves, as 2^1100 overflows.
     scale = tl.minimum(tl.maximum(whole + more, -1100.0), 1100.0).to(tl.int64)
     half = scale >> 1
     result = tl.exp2(rest - more) * two_to(half) * two_to(scale - half)
@@ -140,16 +140,16 @@ def power(x, exponent):
 
 @triton.jit
 def two_to(exponent):
-    """2 ** exponent in fp64, for whole numbers from -1022 to 1023."""
+    """2 ** exponent in fp64, for integers from -1022 to 1023."""
     return ((exponent + 1023) << 52).to(tl.float64, bitcast=True)
 
 
-# States are combined, lane by lane.
+# combine: merges two states, lane by lane.
 
 
 @triton.jit
 def combine(state, other, COMBINE: tl.constexpr):
-    """The state of two sets of elements from the states of each: COMBINE, for states of one part or more."""
+    """The state of two sets of elements, from COMBINE of their states of one component or more."""
     if len(state) == 1:
         return (COMBINE(state[0], other[0]),)
     else:
@@ -170,32 +170,32 @@ def multiply(a, b):
 
 @triton.jit
 def add_both(a, b, other_a, other_b):
-    """a + other_a, b + other_b: two sums, for which lanes meet once"""
+    """a + other_a, b + other_b: two sums in one exchange between lanes"""
     return a + other_a, b + other_b
 
 
 @triton.jit
 def larger(a, b):
-    """The larger one; NaN if either is NaN."""
+    """The larger value; NaN if either is NaN."""
     return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
 
 
 @triton.jit
 def smaller(a, b):
-    """The smaller one; NaN if either is NaN."""
+    """The smaller value; NaN if either is NaN."""
     return tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL)
 
 
 @triton.jit
 def keep_larger(a, a_index, b, b_index):
-    """The larger one and its index; a of equals, and where a is NaN. For a b that comes later in the row."""
+    """The larger value and its index; a if they are equal, or if a is NaN. For b from later in the row."""
     keep = (a >= b) | (a != a)
     return tl.where(keep, a, b), tl.where(keep, a_index, b_index)
 
 
 @triton.jit
 def keep_smaller(a, a_index, b, b_index):
-    """The smaller one and its index; a of equals, and where a is NaN. For a b that comes later in the row."""
+    """The smaller value and its index; a if they are equal, or if a is NaN. For b from later in the row."""
     keep = (a <= b) | (a != a)
     return tl.where(keep, a, b), tl.where(keep, a_index, b_index)
 
@@ -209,27 +209,27 @@ def first_larger(a, a_index, b, b_index):
 
 @triton.jit
 def first_smaller(a, a_index, b, b_index):
-    """The smaller one and its index; of equals, and of several NaN, that of the lower index."""
+    """The smaller value and its index; the lower index if they are equal, or if both are NaN."""
     is_a = (a < b) | ((a != a) & (b == b)) | (((a == b) | ((a != a) & (b != b))) & (a_index < b_index))
     return tl.where(is_a, a, b), tl.where(is_a, a_index, b_index)
 
 
 @triton.jit
 def keep_larger_last_nan(a, a_index, b, b_index):
-    """As :func:`keep_larger`, but of two NaN the one that comes later in the row: torch's rule for pools."""
+    """:func:`keep_larger`, but of two NaN the one from later in the row: torch's rule for pooling."""
     keep = (a >= b) | ((a != a) & (b == b))
     return tl.where(keep, a, b), tl.where(keep, a_index, b_index)
 
 
 @triton.jit
 def first_larger_last_nan(a, a_index, b, b_index):
-    """The larger one and its index; of equals that of the lower index, of several NaN the higher."""
+    """The larger value and its index; the lower index if they are equal, the higher if both are NaN."""
     is_first = ((a == b) & (a_index < b_index)) | ((a != a) & (b != b) & (a_index > b_index))
     is_a = (a > b) | ((a != a) & (b == b)) | is_first
     return tl.where(is_a, a, b), tl.where(is_a, a_index, b_index)
 
 
-# The states of a row's lanes are combined to one: [rows, cols] -> [rows].
+# across: merges the states of a row's lanes, [rows, cols] -> [rows].
 
 
 @triton.jit
@@ -246,37 +246,37 @@ def across_multiply(state):
 
 @triton.jit
 def across_larger(state):
-    """The largest of each row."""
+    """The maximum of each row."""
     return (tl.reduce(state[0], 1, larger),)
 
 
 @triton.jit
 def across_smaller(state):
-    """The smallest of each row."""
+    """The minimum of each row."""
     return (tl.reduce(state[0], 1, smaller),)
 
 
 @triton.jit
 def across_first_larger(state):
-    """The largest of each row and where it is first."""
+    """The maximum of each row and its first index."""
     return tl.reduce(state, 1, first_larger)
 
 
 @triton.jit
 def across_first_smaller(state):
-    """The smallest of each row and where it is first."""
+    """The minimum of each row and its first index."""
     return tl.reduce(state, 1, first_smaller)
 
 
 @triton.jit
 def across_first_larger_last_nan(state):
-    """The largest of each row and where it is first; of NaN, where the last one is."""
+    """The maximum of each row and its first index; the last index of NaN."""
     return tl.reduce(state, 1, first_larger_last_nan)
 
 
 @triton.jit
 def across_numbers(state):
-    """Welford's state of each row: the merge of those of its lanes, all at once; of no numbers (0, 0, 0, 0).
+    """Welford's state of each row, from its lanes' states merged at once; (0, 0, 0, 0) without numbers.
 
     Args:
         state: (count, mean, m2), each [rows, lanes]; or (count, a, m2, b), where the mean is a + b.
@@ -284,7 +284,7 @@ def across_numbers(state):
     mean = state[1]
     if len(state) > 3:
         mean += state[3]
-    # A share at a time: the sum of all may overflow where the mean does not.
+    # Scaled by 2^-32: the plain sum may overflow where the mean does not.
     count, total = tl.reduce((state[0], product(state[0] * 2.0**-32, mean)), 1, add_both)
     near = product(total, 1.0 / (tl.maximum(count, 1.0) * 2.0**-32))
     return welford_of_lanes(count, near, *state)
@@ -292,14 +292,14 @@ def across_numbers(state):
 
 @triton.jit
 def welford_of_lanes(count, near, counts, means, m2, rests=None):
-    """The state of each row from its lanes', as in :func:`welford_around`.
+    """The state of each row, as in :func:`welford_around`, from the states of its lanes.
 
     rest = sum of count * (mean of the lane - near); squares = sum of m2 + count * (mean of the lane - near)^2
 
     Args:
-        count: of each row, or of all alike, [1]. near: the mean, or nearly so, [rows].
+        count: of each row, [rows], or the same for all rows, [1]. near: nearly the mean, [rows].
         counts: of each lane, [rows, cols] or [1, cols].
-        means, m2: of each lane, [rows, cols]. rests: what is to be added to the means, not rounded; or None.
+        means, m2: of each lane, [rows, cols]. rests: the lower digits of the means, to be added; or None.
     """
     difference = means - near[:, None]
     if rests is not None:
@@ -310,23 +310,23 @@ def welford_of_lanes(count, near, counts, means, m2, rests=None):
 
 @triton.jit
 def across_scores(state):
-    """The online softmax state of each row from those of its lanes."""
+    """The online softmax state of each row, from the states of its lanes."""
     return online_softmax_settle(state)
 
 
 @triton.jit
 def across_exponentials(state):
-    """The largest of each row's maxima, and the sum of the totals, as multiples of exp of it.
+    """The maximum of each row's maxima, and the sum of the totals as multiples of its exp.
 
-    Unlike the softmax's state, it tells a row that has infinity, whose total is infinite, from one that has
-    a NaN, whose total is NaN, whether or not the maximum passes over NaN.
+    Unlike the softmax's state, this tells a row with infinity, whose total is infinite, from a row with NaN,
+    whose total is NaN, whether or not the maximum ignores NaN.
     """
     maximum, total = state
     largest = tl.max(maximum, 1)
     return largest, tl.sum(total * tl.exp(maximum - shift_or_0(largest)[:, None]), 1)
 
 
-# A row's state becomes its results, a tuple.
+# finish: from a row's state to its results, a tuple.
 
 
 @triton.jit
@@ -343,7 +343,7 @@ def finish_mean(state, parameter):
 
 @triton.jit
 def finish_quotient(state, count):
-    """state / count, a number for each row; of integers rounded toward zero, as in C."""
+    """state / count, with a count for each row; integers round toward zero, as in C."""
     if state[0].dtype.is_floating():
         return (state[0] / count.to(state[0].dtype),)
     else:
@@ -360,8 +360,8 @@ def finish_square_root(state, parameter):
 def finish_root(state, parameter):
     """state ** (1 / parameter) in fp64.
 
-    1 / parameter is rounded, as it is in torch, and multiplied by a logarithm: the result is off by up to
-    2 + |log(state) / parameter| / 2 rounding steps, where parameter is no power of two.
+    1 / parameter is rounded, as it is in torch, and multiplied by a logarithm: unless parameter is a power of
+    two, the error is up to 2 + |log(state) / parameter| / 2 rounding steps.
     """
     return (power(state[0], 1 / scalar(parameter, tl.float64)),)
 
@@ -374,30 +374,30 @@ def finish_index(state, parameter):
 
 @triton.jit
 def finish_log_sum(state, parameter):
-    """maximum + log(total): of no elements -inf, with infinity inf, NaN where there is a NaN."""
+    """maximum + log(total): -inf without elements, inf with infinity, NaN with a NaN."""
     maximum, total = state
     return (shift_or_0(maximum) + tl.log(total),)
 
 
 @triton.jit
 def zero_init(ROWS: tl.constexpr, COLS: tl.constexpr, DTYPE: tl.constexpr):
-    """The sum of nothing, by lane: (0,), [ROWS, COLS]."""
+    """The sum of no elements, by lane: (0,), [ROWS, COLS]."""
     return (tl.zeros([ROWS, COLS], DTYPE),)
 
 
 @triton.jit
 def zero_settle(kept, tallies, count):
-    """The sum of each row from those of its lanes."""
+    """The sum of each row, from the sums of its lanes."""
     return across_add(kept)
 
 
-# The online softmax: the state of a row's elements seen so far is (maximum, total), where
-# total = sum of exp(x - maximum). It never overflows, and it is exact whatever the order.
+# The online softmax: the state of a row's elements so far is (maximum, total), where
+# total = sum of exp(x - maximum). It never overflows, and is exact in any order.
 
 
 @triton.jit
 def online_softmax_init(ROWS: tl.constexpr, DTYPE: tl.constexpr):
-    """The state of rows of which nothing was seen: (-inf, 0), each [ROWS]."""
+    """The state of rows without elements: (-inf, 0), each [ROWS]."""
     return tl.full([ROWS], float("-inf"), DTYPE), tl.zeros([ROWS], DTYPE)
 
 
@@ -462,9 +462,9 @@ def online_softmax_merge(maximum, total, other_maximum, other_total):
 
 @triton.jit
 def online_softmax_by_lane(kept, scores):
-    """The states, one a lane, once each lane has seen one more score; no exchange between lanes.
+    """The states, one per lane, after one more score in each lane; lanes exchange nothing.
 
-    Of the two factors of an update, exp(m - m') and exp(x - m'), one is always 1: a single exp does for both.
+    Of the two factors of an update, exp(m - m') and exp(x - m'), one is always 1: a single exp is enough.
 
     Args:
         kept: (maximum, total), each [rows, cols].
@@ -478,10 +478,10 @@ def online_softmax_by_lane(kept, scores):
 
 @triton.jit
 def online_softmax_settle(kept):
-    """The state of each row from those of its lanes.
+    """The state of each row, from the states of its lanes.
 
-    A lane that has seen nothing but -inf has counted these: they weigh nothing. One that has seen infinity
-    has no weights, as exp(inf - inf) is NaN.
+    A lane with nothing but -inf has counted these elements: its total becomes 0. The total of a lane with
+    infinity becomes NaN, as exp(inf - inf) is NaN.
     """
     maximum, total = kept
     total = tl.where(maximum == float("-inf"), tl.where(total == total, 0.0, total), total)
@@ -493,20 +493,20 @@ def online_softmax_settle(kept):
 
 @triton.jit
 def online_softmax_finish(state):
-    """log of the sum of exp(x): maximum + log(total). -inf where all were -inf."""
+    """log of the sum of exp(x): maximum + log(total); -inf if all were -inf."""
     maximum, total = state
     return finite_shift(maximum) + tl.log(total)
 
 
 @triton.jit
 def finite_shift(maximum):
-    """What is subtracted before `exp`: the maximum; 0 where all were -inf, since -inf - -inf is NaN."""
+    """The number to subtract before `exp`: the maximum; 0 if all were -inf, since -inf - -inf is NaN."""
     return tl.where(maximum == float("-inf"), 0.0, maximum)
 
 
 @triton.jit
 def shift_or_0(maximum):
-    """What is subtracted before `exp`: the maximum, or 0 where that is infinite, as inf - inf is NaN."""
+    """The number to subtract before `exp`: the maximum; 0 if that is infinite, since inf - inf is NaN."""
     return tl.where(tl.abs(maximum) == float("inf"), 0.0, maximum)
 
 
@@ -516,7 +516,7 @@ def shift_or_0(maximum):
 
 @triton.jit
 def welford_init(ROWS: tl.constexpr, COLS: tl.constexpr, DTYPE: tl.constexpr):
-    """What :func:`welford_update` keeps of no numbers, by lane: (0, 0, 0), each [ROWS, COLS]."""
+    """The state of :func:`welford_update` without numbers, by lane: (0, 0, 0), each [ROWS, COLS]."""
     zeros = tl.zeros([ROWS, COLS], DTYPE)
     return zeros, zeros, zeros
 
@@ -544,11 +544,11 @@ def welford_update(kept, x, valid, tally):
 
 @triton.jit
 def welford_settle(kept, tallies, count):
-    """The state of each row from what its lanes kept: the merge of all of them at once.
+    """The state of each row, from the states of its lanes merged at once.
 
     Args:
-        kept: (first, mean, m2), each [rows, cols]. tallies: [cols], how many numbers each lane has seen.
-        count: how many each row has.
+        kept: (first, mean, m2), each [rows, cols]. tallies: [cols], the count of numbers in each lane.
+        count: the count of numbers in each row.
     """
     first, mean, m2 = kept
     counts, count = tallies.to(mean.dtype)[None, :], scalar(count, mean.dtype)
@@ -601,10 +601,10 @@ def welford_around(count, near, rest, squares):
 
 @triton.jit
 def quotient(x, count):
-    """x / count, off by less than a rounding step more than a division to nearest.
+    """x / count, with an error of less than one rounding step more than an exact division.
 
-    `/` of fp32 is off by up to two steps on NVIDIA's GPUs, and an exact division takes its time. Of `count`
-    alone the latter can be done while x is still being found.
+    On NVIDIA's GPUs `/` of fp32 has an error of up to two steps, and an exact division is slow. The exact
+    reciprocal of `count` can be computed while x is not yet known.
     """
     if x.dtype == tl.float64:
         return x * (1.0 / count)
@@ -614,12 +614,12 @@ def quotient(x, count):
 
 @triton.jit
 def product(a, b):
-    """a * b, rounded by itself.
+    """a * b, rounded on its own.
 
-    A compiler makes `a * b + c` one instruction, which rounds once. Two lanes that add the same two products
-    then find different sums: each adds its own product, not rounded, to the other's, which is. And where
-    `a * b` is subtracted from x and used again later, the two are different numbers. `fma(a, b, 0)` is left
-    as it is.
+    A compiler makes one instruction of `a * b + c`, which rounds once. Then two lanes that add the same two
+    products get different sums: each adds its own product, not rounded, to the other lane's, which is
+    rounded. And if `a * b` is subtracted from x and used again later, the two products differ. The compiler
+    leaves `fma(a, b, 0)` as it is.
     """
     a, b = tl.broadcast(a, b)
     return tl.fma(a, b, tl.zeros_like(a))
@@ -637,5 +637,5 @@ def welford_merge(count, mean, m2, other_count, other_mean, other_m2):
 
 @triton.jit
 def welford_finish(state):
-    """mean and variance; the variance is that of the numbers themselves, m2 / count."""
+    """mean and variance; the variance is not corrected: m2 / count."""
     return state[1], quotient(state[2], state[0])

@@ -1,12 +1,13 @@
-"""Tile scores: what attention makes of each pair of a query and a key, and which pairs there are.
+"""Tile scores: the scores of attention for pairs of a query and a key, and which pairs are seen.
 
-Forward and backward go over the same pairs, by tiles: either some queries stay and keys pass by, or some keys
-stay and queries pass. So nothing here knows which is which along a tile's rows: `query` and `key` are numbers
-that broadcast to the tile, [queries, 1] and [1, keys] or [1, queries] and [keys, 1].
+Forward and backward go over the same pairs in tiles: either some queries stay and keys pass by, or some keys
+stay and queries pass by. So these operators work for both orientations: `query` and `key` are indices that
+broadcast to the tile, [queries, 1] and [1, keys] or [1, queries] and [keys, 1].
 
-A hook is a jit function of the learner, `(scores, batch, head, query, key, extra) -> scores`; its gradient
-`(gradient, scores, batch, head, query, key, extra) -> gradient` is given that of what it returned, and what
-it was given. A mask is one too, `(batch, head, query, key, extra) -> whether the query sees the key`.
+A hook is a jit function of the learner, `(scores, batch, head, query, key, extra) -> scores`. Its gradient
+`(gradient, scores, batch, head, query, key, extra) -> gradient` takes the gradient of the hook's result, and
+the scores that the hook took. A mask is a jit function too, `(batch, head, query, key, extra) -> bool`,
+whether the query sees the key.
 """
 
 import math
@@ -15,7 +16,7 @@ from typing import Any, NamedTuple
 import triton
 import triton.language as tl
 
-# exp(x) = 2 ** (x * log2(e)), and powers of two are what the hardware has.
+# exp(x) = 2 ** (x * log2(e)): the hardware computes powers of two.
 LOG2_E = tl.constexpr(math.log2(math.e))
 LN_2 = tl.constexpr(math.log(2))
 
@@ -72,7 +73,7 @@ def tiles_of_window(
 
 @triton.jit
 def part_of(bounds, number, PARTS: tl.constexpr):
-    """Of PARTS programs that share the tiles of :func:`tiles_of_window`, those of one."""
+    """The tiles of program `number` of PARTS programs that share those of :func:`tiles_of_window`."""
     if PARTS == 1:
         return bounds
     else:
@@ -86,7 +87,7 @@ def part_of(bounds, number, PARTS: tl.constexpr):
 
 @triton.jit
 def sees(query, key, keys, left, right, shift, LEFT: tl.constexpr, RIGHT: tl.constexpr):
-    """Whether a key is one, and in the query's window."""
+    """True where a key exists and is in the query's window."""
     valid = key < keys
     if LEFT:
         valid = valid & (key >= query + (shift - left))
@@ -97,7 +98,7 @@ def sees(query, key, keys, left, right, shift, LEFT: tl.constexpr, RIGHT: tl.con
 
 @triton.jit
 def masked(scores, seen):
-    """The scores of what is seen; -inf for the others."""
+    """The scores of pairs that are seen; -inf for other pairs."""
     return tl.where(seen, scores, float("-inf"))
 
 
@@ -138,16 +139,16 @@ def scored(
 
 @triton.jit
 def of_mask(batch, head, query, key, extra, MASK: tl.constexpr):
-    """What a mask says of a tile of pairs."""
+    """Call a mask for a tile of pairs."""
     return MASK(batch, head, query, key, extra)
 
 
 @triton.jit
 def hooked(scores, batch, head, query, key, extras, HOOKS: tl.constexpr):
-    """(scores, what the first hook makes of them, what the second one makes of that, ...)
+    """(scores, the first hook's result, the second hook's result of that, ...)
 
-    Triton 3.6 and 3.7 choose an operand's layout by the narrowest type that it was loaded in, and fail where
-    the product is in fp64 and a bool was loaded, as by a mask. What is loaded in a branch they do not count.
+    Triton 3.6 and 3.7 choose an operand's layout by the narrowest type from which it was loaded, and fail if
+    the product is in fp64 and a bool was loaded, as by a mask. They ignore loads within a branch.
     """
     stages = (scores,)
     for i in tl.static_range(len(HOOKS)):
@@ -163,13 +164,13 @@ def hooked(scores, batch, head, query, key, extras, HOOKS: tl.constexpr):
 
 @triton.jit
 def of_hook(scores, batch, head, query, key, extra, HOOK: tl.constexpr):
-    """What one hook makes of a tile of scores."""
+    """Call a hook for a tile of scores."""
     return HOOK(scores, batch, head, query, key, extra)
 
 
 @triton.jit
 def unhooked(gradient, stages, batch, head, query, key, extras, GRADIENTS: tl.constexpr):
-    """The gradient of the scores that :func:`hooked` was given, from that of its last ones."""
+    """The gradient of the scores that :func:`hooked` takes, from the gradient of its last scores."""
     for i in tl.static_range(len(GRADIENTS) - 1, -1, -1):
         if gradient.dtype == tl.float64:
             if tl.num_programs(0) > 0:  # see `hooked`
@@ -183,19 +184,19 @@ def unhooked(gradient, stages, batch, head, query, key, extras, GRADIENTS: tl.co
 
 @triton.jit
 def of_gradient(gradient, scores, batch, head, query, key, extra, GRADIENT: tl.constexpr):
-    """The gradient through one hook."""
+    """Call the gradient of a hook."""
     return GRADIENT(gradient, scores, batch, head, query, key, extra)
 
 
 @triton.jit
 def is_kept(seed, probability, head, query, key):
-    """Whether dropout keeps a weight: with `probability` it does not.
+    """True where dropout keeps an element; it drops one with the given `probability`.
 
-    The generator counts (Philox, Salmon and others, "Parallel random numbers: as easy as 1, 2, 3", 2011):
-    the number of a pair is a function of the seed and of its place, whatever the tiles.
+    The generator is counter-based (Philox, Salmon and others, "Parallel random numbers: as easy as 1, 2, 3",
+    2011): a pair's random number depends on the seed and on its indices, not on the tiles.
 
     Args:
-        seed: 64 bits. head: the number of the head among those of all batches.
+        seed: 64 bits. head: index of the head among those of all batches.
     """
     bits, _, _, _ = tl.philox(seed, key, query, head, 0)
     return (bits.to(tl.uint32, bitcast=True) >> 8).to(tl.float32) * (2.0**-24) >= probability
@@ -237,7 +238,7 @@ def add_bias(scores, batch, head, query, key, extra):
 
 @triton.jit
 def store_bias_gradient(gradient, scores, batch, head, query, key, extra):
-    """The gradient as it is; and written, with extra = (..., pointer, strides) behind those of the bias."""
+    """Store the gradient and return it, with extra = (..., pointer, strides) after those of the bias."""
     sizes, pointer, strides = extra[1], extra[3], extra[4]
     offsets = batch * strides[0] + head * strides[1] + query * strides[2] + key * strides[3]
     element: tl.constexpr = pointer.dtype.element_ty
@@ -247,7 +248,7 @@ def store_bias_gradient(gradient, scores, batch, head, query, key, extra):
 
 @triton.jit
 def keep_where(scores, batch, head, query, key, extra):
-    """The score where mask[batch, head, query, key] is not 0, else -inf; `extra` as of :func:`add_bias`."""
+    """score where mask[batch, head, query, key] is not 0, else -inf, with `extra` as in :func:`add_bias`"""
     pointer, sizes, strides = extra[0], extra[1], extra[2]
     offsets = batch * strides[0] + head * strides[1] + query * strides[2] + key * strides[3]
     kept = tl.load(pointer + offsets, mask=(query < sizes[0]) & (key < sizes[1]), other=0)
@@ -258,7 +259,7 @@ def keep_where(scores, batch, head, query, key, extra):
 def add_alibi(scores, batch, head, query, key, extra):
     """score - slopes[head] * |query - key| (Press, Smith and Lewis, 2021), with extra = (pointer,)
 
-    Aligned as the numbers are; with slopes 2^(-8 (head + 1) / heads).
+    Queries and keys are aligned by their indices. The usual slopes are 2^(-8 (head + 1) / heads).
     """
     slope = tl.load(extra[0] + head)
     return scores - slope * tl.abs(query - key).to(tl.float32)
@@ -273,13 +274,13 @@ def add_relative_bias(scores, batch, head, query, key, extra):
 
 @triton.jit
 def pass_gradient(gradient, scores, batch, head, query, key, extra):
-    """The gradient as it is: of hooks that add something to a score, or leave it."""
+    """gradient, unchanged: for hooks that add to a score, or leave it"""
     return gradient
 
 
 @triton.jit
 def same_document(batch, head, query, key, extra):
-    """Whether documents[batch, query] is documents[batch, key], with extra = (pointer, length)"""
+    """documents[batch, query] == documents[batch, key], with extra = (pointer, length)"""
     of_query = tl.load(extra[0] + batch * extra[1] + query, mask=query < extra[1], other=0)
     of_key = tl.load(extra[0] + batch * extra[1] + key, mask=key < extra[1], other=0)
     return (of_query == of_key) & (query < extra[1]) & (key < extra[1])

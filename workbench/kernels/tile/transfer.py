@@ -1,7 +1,7 @@
-"""Tile transfer: bring a tile from memory into registers, and put it back.
+"""Tile transfer: load a tile from memory into registers, and store it.
 
-A tile is a block of elements that one program handles. Where a tensor's length is no multiple of the tile's,
-the last tile hangs over the end; `valid` is the mask that keeps those lanes from touching memory.
+A tile is a block of elements that one program handles. If a tensor's length is no multiple of the tile's, the
+last tile hangs over the end; `valid` is the mask that keeps its extra elements from accessing memory.
 """
 
 import triton
@@ -15,10 +15,10 @@ def tile_1d(tile, length, BLOCK_SIZE: tl.constexpr, WIDE: tl.constexpr = False):
     offsets[i] = tile * BLOCK_SIZE + i;  valid[i] = offsets[i] < length
 
     Args:
-        tile: which tile, often the program id.
+        tile: number of the tile, often the program id.
         length: elements in the tensor.
         BLOCK_SIZE: elements in a tile, a power of two.
-        WIDE: count in 64 bits, where the last tile ends at element 2^31 or later.
+        WIDE: whether to count in 64 bits, needed if the last tile ends at element 2^31 or later.
 
     Returns:
         offsets: int32 or int64 [BLOCK_SIZE]. valid: bool [BLOCK_SIZE].
@@ -31,20 +31,20 @@ def tile_1d(tile, length, BLOCK_SIZE: tl.constexpr, WIDE: tl.constexpr = False):
 
 @triton.jit
 def tile_nd(tile, sizes, strides, TILE: tl.constexpr, AXES: tl.constexpr):
-    """The elements of tile number `tile` of a tensor of any rank; tiles are counted row by row.
+    """The elements of tile number `tile` of a tensor of any rank; tiles are numbered in row-major order.
 
     offsets[i] = sum of index[d] * strides[d];  valid[i] = index[d] < sizes[d] for all d
 
-    The last len(AXES) dimensions are axes of the tile; along those before, it is one element thick. Called
-    with the same number but the strides of another tensor and other AXES, it gives the same tile there.
+    The last len(AXES) dimensions are axes of the tile; along earlier dimensions it is one element thick. With
+    the same number, but the strides of another tensor and other AXES, the result is the same tile there.
 
     Args:
-        tile: which tile, often the program id; as int64 it makes the offsets so.
-        sizes, strides: of the tensor, in elements, one a dimension; no size is 0.
-        TILE: elements of a tile along each dimension, powers of two, 1 where it is one element thick.
-        AXES: for each of the last dimensions, which axis of the tile it is: (0, 1) for a tile as the tensor
-            is, (1, 0) for a transposed one. Neighboring lanes get neighbors along the last axis, if the
-            strides give the compiler no reason to prefer another.
+        tile: number of the tile, often the program id; int64 for 64-bit offsets.
+        sizes, strides: of the tensor, in elements, one per dimension; no size is 0.
+        TILE: elements of a tile along each dimension, powers of two; 1 where it is one element thick.
+        AXES: for each of the last dimensions, the axis of the tile: (0, 1) for a tile in the tensor's order,
+            (1, 0) for a transposed tile. Neighboring lanes get neighbors along the last axis, unless the
+            strides make the compiler prefer another axis.
 
     Returns:
         offsets: int32 or int64. valid: bool. Both of the tile's shape.
@@ -64,7 +64,7 @@ def tile_nd(tile, sizes, strides, TILE: tl.constexpr, AXES: tl.constexpr):
 
 @triton.jit
 def along(index, AXIS: tl.constexpr, RANK: tl.constexpr):
-    """A vector as a tile of RANK axes: it lies along AXIS, and the other axes have one element."""
+    """Reshape a vector to a tile of RANK axes: it lies along AXIS, and the other axes have one element."""
     for axis in tl.static_range(RANK):
         if axis != AXIS:
             index = tl.expand_dims(index, axis)
@@ -73,7 +73,7 @@ def along(index, AXIS: tl.constexpr, RANK: tl.constexpr):
 
 @triton.jit
 def permute(tile, AXES: tl.constexpr):
-    """The tile with its axis AXES[d] as axis d. Lanes exchange what they hold through shared memory.
+    """The tile with its axis AXES[d] as axis d. Lanes exchange elements through shared memory.
 
     Args:
         tile: of one to three axes.
@@ -89,7 +89,7 @@ def permute(tile, AXES: tl.constexpr):
 
 @triton.jit
 def halves(tile):
-    """The left and the right half of a tile of two axes, whose lanes keep what they hold if they can."""
+    """The left and the right half of a tile of two axes; lanes keep their elements if possible."""
     rows: tl.constexpr = tile.shape[0]
     cols: tl.constexpr = tile.shape[1] // 2
     return tl.split(tl.permute(tl.reshape(tile, [rows, 2, cols]), 0, 2, 1))
@@ -97,13 +97,13 @@ def halves(tile):
 
 @triton.jit
 def reverse_runs(tile, ROWS: tl.constexpr, COLS: tl.constexpr, RUN: tl.constexpr):
-    """Every RUN neighbors in reverse: tile[row, first + RUN - 1 - i], where first + i is the column.
+    """Reverse every run of RUN neighbors: tile[row, first + RUN - 1 - i], where first + i is the column.
 
-    A lane that holds whole runs has only to give its registers other names.
+    If a lane holds whole runs, this only renames its registers.
 
     Args:
         tile: [ROWS, COLS].
-        RUN: 2, 4, 8 or 16, which divides COLS.
+        RUN: 2, 4, 8 or 16; it divides COLS.
     """
     width: tl.constexpr = ROWS * COLS // 2
     for half in tl.static_range(4):  # neighbors change places, then pairs of them, and so on
@@ -135,14 +135,14 @@ def multiples_of(values, DIVISORS: tl.constexpr, FIRST: tl.constexpr = 0):
 
 @triton.jit
 def known(layouts, DIVISORS: tl.constexpr):
-    """`layouts`, tuples as :func:`strided` takes them, of which the compiler sees what divides each integer.
+    """`layouts` for :func:`strided`, so that the compiler sees a divisor of each integer.
 
-    Where none is known, what has constants in its layouts does not call it: Triton 3.6 makes tensors of what
-    a function returns.
+    Without divisors, a kernel with constants in its layouts must not call this: Triton 3.6 makes tensors of
+    what a function returns.
 
     Args:
-        layouts: a tuple of them, all for the same sizes.
-        DIVISORS: one for each integer, in order; empty where none is known.
+        layouts: a tuple of layouts, all with the same sizes.
+        DIVISORS: one for each integer, in order; empty if none is known.
     """
     if len(DIVISORS) == 0:
         return layouts
@@ -155,7 +155,7 @@ def known(layouts, DIVISORS: tl.constexpr):
 
 @triton.jit
 def known_one(layout, DIVISORS: tl.constexpr, FIRST: tl.constexpr):
-    """A layout of :func:`known`, whose divisors begin at number FIRST."""
+    """A layout of :func:`known`, whose divisors begin at DIVISORS[FIRST]."""
     row_sizes, row_strides, col_sizes, col_strides = layout
     return (
         multiples_of(row_sizes, DIVISORS, FIRST),
@@ -173,13 +173,13 @@ def affine(row, col, strides):
 
 @triton.jit
 def strided(row, col, layout):
-    """The access function of a tensor seen as rows and columns, each of one dimension or of several.
+    """The access function of a tensor viewed as rows and columns, each of one dimension or of several.
 
     offset = sum of row_index[d] * row_strides[d] + sum of col_index[d] * col_strides[d]
 
     Args:
         row, col: tiles that broadcast with one another, int32 or int64.
-        layout: (row_sizes, row_strides, col_sizes, col_strides), tuples of one integer a dimension,
+        layout: (row_sizes, row_strides, col_sizes, col_strides), tuples of one integer per dimension,
             outermost first; strides in elements.
 
     Returns:
@@ -193,7 +193,7 @@ def strided(row, col, layout):
 
 @triton.jit
 def place(index, sizes, strides):
-    """Where element number `index` of the dimensions `sizes`, counted row by row, lies; and if there is one.
+    """Offset of element number `index` of the dimensions `sizes` in row-major order, and whether it exists.
 
     Returns:
         offset: sum of the index along each dimension times its stride. valid: bool.
@@ -207,16 +207,16 @@ def place(index, sizes, strides):
 
 @triton.jit
 def load(pointer, offsets, valid, fill=0):
-    """The tile pointer[offsets]; lanes that are not `valid` read nothing and hold `fill`."""
+    """Load the tile pointer[offsets]; elements that are not `valid` are not read and become `fill`."""
     return tl.load(pointer + offsets, mask=valid, other=fill)
 
 
 @triton.jit
 def load_or(pointer, offsets, valid, FILL: tl.constexpr):
-    """As :func:`load`, of a fill that is any constant.
+    """:func:`load` for any constant FILL.
 
-    Where a lane loads several integers of 8 or 16 bits at once, Triton (3.6, 3.7) fills one with a negative
-    constant and the others with -1: it extends the constant by its sign before it repeats it.
+    If a lane loads several integers of 8 or 16 bits at once, Triton 3.6 and 3.7 fill one with a negative
+    constant and the others with -1: they extend the constant's sign before they repeat it.
     """
     of: tl.constexpr = pointer.dtype.element_ty
     if of.is_int() and of.primitive_bitwidth > 1 and of.primitive_bitwidth < 32 and FILL != 0:
