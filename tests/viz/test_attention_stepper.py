@@ -176,7 +176,7 @@ def test_the_stepper_of_one_tile_is_a_picture_too() -> None:
 
 
 def test_bad_arguments_are_named() -> None:
-    with pytest.raises(ArgumentTypeError, match=r"steps: got 3.*lens\.attention\.steps"):
+    with pytest.raises(ArgumentTypeError, match=r"steps: got 3.*readings\.attention\.steps"):
         plot_attention_steps(3)  # type: ignore[arg-type]
     with pytest.raises(InvalidArgumentError, match=r"at: got 3\. Give a whole number from 0 to 2"):
         plot_attention_steps(made(), 3)
