@@ -1,7 +1,7 @@
 """Plant typical faults of GPU kernels, one at a time, and see whether the CPU tests catch them.
 
-    python -m tools.plant --list                   # what is planted, and at how many places
-    python -m tools.plant surplus_program          # at all places, or 20 drawn by --seed where there are more
+    python -m tools.plant --list                   # the faults, and the number of places of each
+    python -m tools.plant surplus_program          # at all places, or at 20 drawn by --seed if there are more
     python -m tools.plant --only softmax.py        # every fault, in that file
 
 Each fault changes a copy of the package, on which the tests of the changed file run until one fails. A fault
@@ -32,17 +32,17 @@ from typing import cast
 
 ROOT = Path(__file__).resolve().parent.parent
 MOST_PLACES = 20
-SECONDS = 900.0  # of the tests of a file: who takes longer hangs, which is seen too
+SECONDS = 900.0  # time limit of a file's tests; a longer run is a hang, which counts as caught
 
-# Whatever is shipped: kernels, their invokers, what chooses among them, what keeps calls warm. Ladders are
-# the course's, whose exercises have mutants of their own.
+# The shipped code: kernels, their invokers, the choice among them, and the cache of warm calls. Ladders
+# belong to the course, whose exercises have mutants of their own.
 SOURCES = (
     "workbench/kernels/**/*.py", "workbench/coords/lower.py", "workbench/ops/*.py",
     "workbench/runtime/cache.py",
 )  # fmt: skip
 LADDERS = ("_ladder.py", "/ladder.py", "_unfused.py", "reduction_levels.py", "levels.py", "reference.py")
 
-# The tests of a file, by the end of its path, or by its folder; others are those of its own name.
+# The tests of a file, by the end of its path or by its folder; other files have the test of the same name.
 TESTS: dict[str, tuple[str, ...]] = {
     "coords/lower.py": ("tests/coords/test_lower.py", "tests/kernels/movement/test_view_transfer.py"),
     "choosing/gemm.py": ("tests/kernels/choosing/test_gemm.py", "tests/ops/test_gemm.py"),
@@ -183,10 +183,10 @@ TESTS: dict[str, tuple[str, ...]] = {
     "ops/normalization.py": ("tests/ops/test_normalization.py", "tests/ops/test_group_norm.py"),
     "runtime/cache.py": ("tests/runtime", "tests/ops/test_softmax.py"),
 }
-# Of operators, besides: what autograd is told.
+# Additional tests of operators, for their gradients.
 OF_GRADIENTS = ("tests/ops/test_differentiable.py",)
 
-# Places at which a fault changes nothing, and why: "file: line's text" -> sentence.
+# Places at which a fault changes nothing, with the reason: "file: line's text" -> sentence.
 _GUARDED = "`dispatch_guard` compares this of every tensor too."
 _OWN_FORM = "No other key of these launches has the same number of parts."
 EQUIVALENT: dict[str, str] = {
@@ -215,7 +215,7 @@ EQUIVALENT: dict[str, str] = {
     ),
 }
 
-Edit = tuple[ast.expr | ast.stmt, str]  # what is replaced, by what text
+Edit = tuple[ast.expr | ast.stmt, str]  # the replaced node, and the new text
 
 
 @dataclass(frozen=True)

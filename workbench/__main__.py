@@ -25,7 +25,7 @@ from workbench.errors import (
     check_positive,
 )
 
-# What candidates are compiled for where no GPU is: the device of the shipped recordings.
+# The target that candidates are compiled for without a GPU: the device of the shipped recordings.
 RECORDED_TARGET = "sm_90"
 
 _Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
@@ -34,12 +34,12 @@ LAB_PACKAGES = ("jupyterlab", "ipykernel", "ipywidgets", "anywidget")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; returns the exit status: 0 when all is well, 1 with the reason on stderr when not."""
+    """Run a command; return the exit status: 0 on success, otherwise 1, with the reason on stderr."""
     parser = _parser()
     options, rest = parser.parse_known_args(arguments)
     command: Callable[[argparse.Namespace], int] = options.command
     if command in (lab, profile):
-        options.rest = rest  # what they do not know is JupyterLab's, or the operator's
+        options.rest = rest  # unknown options belong to JupyterLab or the operator
     elif rest:
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
     try:
@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt:
         print("workbench: interrupted", file=sys.stderr)
-        return 130  # as shells report it
+        return 130  # a shell's status for an interrupt
 
 
 def doctor(options: argparse.Namespace) -> int:
@@ -153,7 +153,7 @@ def record(options: argparse.Namespace) -> int:
     from workbench.bench import recording
 
     suite = suites.part(suites.get(options.suite), dtypes=options.dtype, ops=options.op)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # what was measured before it is kept
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that finished measurements are kept
     recorded = suites.record(suite, path=options.output, interpreter=options.interpreter)
     print(recording.table(recorded.lines))
     for cut in recorded.cut:
@@ -431,7 +431,7 @@ def _add_tune(commands: _Commands) -> None:
 def _add_profile(commands: _Commands) -> None:
     parser = commands.add_parser(
         "profile", help="verify and time the instances of any operator, and keep the best",
-        add_help=False, allow_abbrev=False,  # what follows the operator has its own
+        add_help=False, allow_abbrev=False,  # the options after the operator have their own help
     )  # fmt: skip
     parser.set_defaults(command=profile)
     parser.add_argument("operator", nargs="?")

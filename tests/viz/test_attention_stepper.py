@@ -176,7 +176,7 @@ def test_the_mime_bundle_has_the_picture_and_its_description() -> None:
 
 
 def test_errors_name_the_wrong_argument() -> None:
-    with pytest.raises(ArgumentTypeError, match=r"steps: got 3.*lens\.attention\.steps"):
+    with pytest.raises(ArgumentTypeError, match=r"steps: got 3.*readings\.attention\.steps"):
         plot_attention_steps(3)  # type: ignore[arg-type]
     with pytest.raises(InvalidArgumentError, match=r"at: got 3\. Give a whole number from 0 to 2"):
         plot_attention_steps(made(), 3)

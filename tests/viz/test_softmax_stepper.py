@@ -274,7 +274,7 @@ def test_the_mime_bundle_has_the_picture_and_its_description() -> None:
 
 @pytest.mark.parametrize("function", [softmax_steps, describe_softmax_steps])
 def test_errors_name_the_wrong_argument(function: Callable[..., object]) -> None:
-    with pytest.raises(ArgumentTypeError, match=r"steps: got None.*lens\.online_softmax\.steps"):
+    with pytest.raises(ArgumentTypeError, match=r"steps: got None.*readings\.online_softmax\.steps"):
         function(None)
     for wrong, error in ((3, InvalidArgumentError), (-1, InvalidArgumentError), (1.0, ArgumentTypeError)):
         with pytest.raises(error, match=r"at: got .*Give a whole number from 0 to 2\."):

@@ -28,7 +28,7 @@ class Vector(NamedTuple):
     """Known properties of the runs along a dimension.
 
     Attributes:
-        length: of a run, a power of two. Its elements are either all valid or all invalid.
+        length: the length of a run, a power of two. Its elements are either all valid or all invalid.
         stride: the distance in memory between successive elements of a run; 0 where `length` is 1.
         multiple_of: a divisor of the offset of each run's first element; 0 where that offset is always 0.
     """

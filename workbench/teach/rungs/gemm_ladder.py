@@ -356,8 +356,8 @@ def product_rms_norm_kernel(
     store_tile(output_pointer, row, col, tile, sizes, DIVISORS)
 
 
-class Product(NamedTuple):
-    """A product: operands, output, sizes and work.
+class MatmulProblem(NamedTuple):
+    """A matrix product: operands, output, sizes and work.
 
     Attributes:
         a, b, output: [m, k], [k, n], [m, n].
@@ -590,7 +590,7 @@ def _grouped(
     return Launch((step,), (output,), work=product.work)
 
 
-def _product(a: torch.Tensor, b: torch.Tensor, output: torch.Tensor) -> Product:
+def _product(a: torch.Tensor, b: torch.Tensor, output: torch.Tensor) -> MatmulProblem:
     """Return the product, or raise TensorMismatchError if the kernels cannot compute it."""
     for name, matrix in (("a", a), ("b", b), ("output", output)):
         if matrix.dim() != 2 or matrix.dtype != torch.float16 or not matrix.numel():
@@ -607,7 +607,7 @@ def _product(a: torch.Tensor, b: torch.Tensor, output: torch.Tensor) -> Product:
     for name, matrix in (("a", a), ("b", b), ("output", output)):
         _check_offsets(name, matrix.shape, matrix.stride())
     bytes_moved = (m * k + k * n + m * n) * a.element_size()
-    return Product(a, b, output, m, n, k, Work(flops=2 * m * n * k, bytes=bytes_moved))
+    return MatmulProblem(a, b, output, m, n, k, Work(flops=2 * m * n * k, bytes=bytes_moved))
 
 
 def _check_offsets(name: str, sizes: Sequence[int], strides: Sequence[int]) -> None:
@@ -631,13 +631,13 @@ def _block_sizes(tile: Sequence[int], sides: int = 3) -> dict[str, Any]:
     return {f"BLOCK_{name.upper()}": length for name, length in zip(names, tile, strict=True)}
 
 
-def _tiles(product: Product, meta: Mapping[str, int]) -> int:
+def _tiles(product: MatmulProblem, meta: Mapping[str, int]) -> int:
     """Return the number of tiles of the output."""
     tiles: int = triton.cdiv(product.m, meta["BLOCK_M"]) * triton.cdiv(product.n, meta["BLOCK_N"])
     return tiles
 
 
-def _hints(product: Product, meta: Mapping[str, int]) -> dict[str, Any]:
+def _hints(product: MatmulProblem, meta: Mapping[str, int]) -> dict[str, Any]:
     """Return the keywords CHECKS (whether tiles hang over along m, n and k) and DIVISORS."""
     checks = tuple(size % length != 0 for size, length in zip(product.sizes, meta.values(), strict=True))
     return {"CHECKS": checks, "DIVISORS": product.divisors}
