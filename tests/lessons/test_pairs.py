@@ -203,7 +203,7 @@ def test_sentence_becomes_the_text_alternative(lesson: Lesson) -> None:
 
 
 def test_package_kernel_word_for_word(lesson: Lesson) -> None:
-    name, text = functions((KERNELS / "elementwise.py").read_text())[0]
+    name, text = functions((KERNELS / "pointwise" / "elementwise" / "kernel.py").read_text())[0]
     shipped = cell(FACT, source=text, metadata=NotebookNode(tags=["package-kernel"]))
     changed = cell(FACT, source=text.replace("\n", "\n\n", 1), metadata=NotebookNode(tags=["package-kernel"]))
     for change, problems in ((shipped, []), (changed, [f"cell 3: {name} is not the text of a function"])):

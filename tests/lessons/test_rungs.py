@@ -1,4 +1,4 @@
-"""The kernels that lessons build are those that are measured: the rungs of `workbench/kernels/*ladder.py`."""
+"""The kernels that lessons build are those that are measured: the rungs of `workbench/teach/rungs`."""
 
 from __future__ import annotations
 
