@@ -16,7 +16,7 @@ _BOUNDARIES: dict[type[ast.cmpop], type[ast.cmpop]] = {
 
 
 def mutants(source: str) -> Iterator[tuple[str, str]]:
-    """Yield every edit of a solution's functions: "old -> new", and the whole text with that edit."""
+    """Yield every edit of a solution's functions: its description, "old -> new", and the edited module."""
     tree = ast.parse(source)
     for place, node in enumerate(ast.walk(tree)):
         if not isinstance(node, ast.expr | ast.Assign):

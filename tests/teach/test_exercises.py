@@ -1,4 +1,4 @@
-"""Each exercise: its solution passes, wrong answers do not, the stub is told kindly, the lesson shows it."""
+"""Each exercise: the solution passes, wrong answers fail, the stub is not solved yet, the lesson shows it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LESSONS = Path(__file__).parents[2] / "lessons"
 each_exercise = pytest.mark.parametrize("exercise", teach.exercises(), ids=lambda exercise: exercise.id)
 SHIPPED = [(exercise, mutant) for exercise in teach.exercises() for mutant in exercise.mutants]
 
-# Of each exercise's wrong answers, generated and named, pytest tries so many; `make test-all` tries all.
+# Numbers of wrong answers that pytest tries of each exercise; `make test-all` tries all.
 MOST_GENERATED = 5
 MOST_NAMED = 3
 
@@ -38,11 +38,11 @@ GENERATED = [
     for edit, source in generated.mutants(exercise.solution_source())
 ]
 
-# Generated edits that change nothing that anybody could see, by exercise and edit, each with its reason.
+# Generated edits that do not change the result, by exercise and edit, each with its reason.
 HARMLESS: dict[tuple[str, str], str] = {
     ("03-1", "b_index < a_index -> b_index <= a_index"): "no two elements have one index",
     ("03-2", "total = 0.0 -> total = 0.0 + 1"): "the first tile multiplies it by exp(-inf)",
-    ("04-1", "mean = 0.0 -> mean = 0.0 + 1"): "the first tile is all of what was seen, and its mean is taken",
+    ("04-1", "mean = 0.0 -> mean = 0.0 + 1"): "after the first tile, the mean is that of the tile",
     (
         "05-2",
         "tl.store(output_pointer + row * n + col, total, mask=(row < m) & (col < n)) -> "
@@ -102,7 +102,7 @@ HARMLESS: dict[tuple[str, str], str] = {
         "11-1",
         "sums = tl.zeros([BLOCK, BLOCK], tl.float32) -> sums = tl.zeros([BLOCK, BLOCK], tl.float32) + 1",
     ): "the first tile multiplies them by exp(-inf)",
-    ("11-1", "inside & (total != 0.0)[:, None] -> inside"): "there is a total once a tile was seen",
+    ("11-1", "inside & (total != 0.0)[:, None] -> inside"): "the total is not 0 after the first tile",
     (
         "11-1",
         "tl.store(output + places, sums / total[:, None], mask=known) -> "
@@ -111,7 +111,7 @@ HARMLESS: dict[tuple[str, str], str] = {
     (
         "11-2",
         "sums = tl.zeros([16, 16], tl.float32) -> sums = tl.zeros([16, 16], tl.float32) + 1",
-    ): "the first tile that is seen multiplies them by exp(-inf), and where none is, 0 is stored",
+    ): "the first visited tile multiplies them by exp(-inf); a row without one stores 0",
     (
         "11-2",
         "tl.store(output + places, sums * share[:, None], mask=inside) -> "
@@ -125,12 +125,12 @@ HARMLESS: dict[tuple[str, str], str] = {
         "06-1",
         "tl.load(a_pointer + row * BLOCK + of_a, mask=row < m, other=0.0) -> "
         "tl.load(a_pointer + row * BLOCK + of_a, mask=row < m)",
-    ): "what such lanes become is not stored",
+    ): "the results of such lanes are not stored",
     (
         "06-1",
         "tl.load(b_pointer + of_b * n + col, mask=col < n, other=0.0) -> "
         "tl.load(b_pointer + of_b * n + col, mask=col < n)",
-    ): "what such lanes become is not stored",
+    ): "the results of such lanes are not stored",
     (
         "06-2",
         "tl.load(parts_pointer + split * m * n + row * n + col, mask=inside, other=0.0) -> "
@@ -164,7 +164,7 @@ HARMLESS: dict[tuple[str, str], str] = {
         "11-1",
         "tl.load(key + place[:, None] * BLOCK + col, mask=valid, other=0.0) -> "
         "tl.load(key + place[:, None] * BLOCK + col, mask=valid)",
-    ): "such keys weigh nothing",
+    ): "such keys have weight 0",
     (
         "11-2",
         "tl.load(query + places, mask=inside, other=0.0) -> tl.load(query + places, mask=inside)",
@@ -172,7 +172,7 @@ HARMLESS: dict[tuple[str, str], str] = {
     (
         "11-2",
         "tl.load(key + places, mask=valid, other=0.0) -> tl.load(key + places, mask=valid)",
-    ): "such keys weigh nothing",
+    ): "such keys have weight 0",
     (
         "12-1",
         "tl.load(sum_gradient_pointer + row, mask=row < rows, other=0.0) -> "
@@ -207,7 +207,7 @@ HARMLESS: dict[tuple[str, str], str] = {
 
 
 def defined_after_the_imports(exercise: teach.Exercise, code: str) -> Callable[..., Any]:
-    """The exercise's function as a cell defines it, below a lesson's imports."""
+    """Return the exercise's function as a cell defines it below a lesson's imports."""
     imports = (
         "import torch, triton\nimport triton.language as tl\n"
         "from workbench import Launch, Step, lens\nfrom workbench.coords import TileDistributionEncoding\n"
@@ -228,7 +228,7 @@ def defined_after_the_imports(exercise: teach.Exercise, code: str) -> Callable[.
 @pytest.mark.daily
 @each_exercise
 def test_solution_passes(exercise: teach.Exercise) -> None:
-    """As the lesson's fold shows it, and so does its explanation."""
+    """The code and the explanation are those that the lesson shows in the fold."""
     verdict = exercise.evaluate(defined_after_the_imports(exercise, teach.solution_text(exercise.id)))
     assert verdict == teach.Verdict("solved", verdict.text)
     assert verdict.text.startswith(f"{exercise.id} {exercise.title}: solved. ")
@@ -238,7 +238,7 @@ def test_solution_passes(exercise: teach.Exercise) -> None:
 
 @each_exercise
 def test_other_inputs_differ_in_what_tensors_hold_alone(exercise: teach.Exercise) -> None:
-    """A launch for the one is run on the other."""
+    """A launch that was made for one set of inputs is run on the other."""
     for case in exercise.cases:
         for one, other in zip(case.inputs(), case.other_inputs(), strict=True):
             if not isinstance(one, torch.Tensor):
@@ -261,7 +261,7 @@ def test_stub_is_not_solved_yet(exercise: teach.Exercise, capsys: pytest.Capture
 
 @each_exercise
 def test_stub_and_solution_have_one_signature(exercise: teach.Exercise) -> None:
-    """What the learner begins with leads to the solution; the specification takes the same arguments."""
+    """Stub, solution and specification take the same arguments."""
     written = [
         defined_after_the_imports(exercise, code).__code__
         for code in (teach.stub_text(exercise.id), teach.solution_text(exercise.id))
@@ -288,7 +288,7 @@ def test_shipped_mutant_is_rejected_and_named(exercise: teach.Exercise, mutant: 
 
 
 def test_store_that_the_learner_did_not_write_is_shown_with_its_file() -> None:
-    """Of a kernel of the package's, which has a functor of the learner's."""
+    """The kernel is the package's, and has a functor of the learner."""
     exercise = teach.exercise("10-1")
     verdict = exercise.evaluate(mutants.build_mutant(exercise, exercise.mutants[0]))
     assert re.search(r"written by program \d+, line \d+ of kernel\.py: transfer\.store\(", verdict.text)
@@ -306,13 +306,14 @@ TRIED = [
     ("exercise", "edit", "source"), TRIED, ids=[f"{exercise.id}: {edit}" for exercise, edit, _ in TRIED]
 )
 def test_generated_mutant_is_rejected(exercise: teach.Exercise, edit: str, source: str) -> None:
-    unnamed = dataclasses.replace(exercise, mutants=())  # that a name is not looked for saves time
+    # Looking for the name of a mistake would take time.
+    unnamed = dataclasses.replace(exercise, mutants=())
     verdict = unnamed.evaluate(mutants.build(exercise, source, f"<{exercise.id}: {edit}>"))
     assert verdict.solved == ((exercise.id, edit) in HARMLESS)
 
 
 def test_each_kind_of_edit_is_generated() -> None:
-    """And each harmless one listed above is really made."""
+    """Each harmless edit that is listed above is generated too."""
     edits = {(exercise.id, edit) for exercise, edit, _ in GENERATED}
     assert set(HARMLESS) <= edits
     assert ("00-2", "offsets < length -> offsets <= length") in edits
@@ -320,7 +321,7 @@ def test_each_kind_of_edit_is_generated() -> None:
     assert ("00-3", "block * BLOCK_SIZE -> BLOCK_SIZE") in edits
     stores = {id for id, edit in edits if "-> tl.store(" in edit and ".to(tl.float16)" in edit}
     launching = [exercise for exercise in teach.exercises() if exercise.returns_launch]
-    # Others launch a kernel of the package, and store nothing of their own.
+    # The other exercises launch a kernel of the package, and have no store of their own.
     assert stores == {each.id for each in launching if "tl.store(" in each.solution_code()}
     assert ("00-3", "range(program, blocks, programs) -> range(0, blocks, programs)") in edits
     source = "def f():\n    a = tl.zeros([2])\n    n = 0\n    b = tl.load(p, mask=m, other=1.0)\n"
@@ -357,7 +358,7 @@ def test_hints_lead_and_end(exercise: teach.Exercise, capsys: pytest.CaptureFixt
 
 @each_exercise
 def test_lesson_shows_the_exercise(exercise: teach.Exercise) -> None:
-    """Its title, its stub, its check and its solution, in this order."""
+    """The lesson has the title, the stub, the check and the solution, in this order."""
     (path,) = LESSONS.glob(f"{exercise.lesson}_*.ipynb")
     text = "\n".join(cell.source for cell in nbformat.read(path, as_version=4).cells)
     pieces = [
@@ -417,7 +418,7 @@ def test_unknown_ids_are_told_with_the_nearest() -> None:
         teach.exercise("00-22")
     with pytest.raises(UnknownNameError, match="lesson: '2' is not known"):
         teach.exercises("2")
-    no_text: Any = []  # what cannot even be looked up
+    no_text: Any = []  # not hashable, so it cannot be looked up
     with pytest.raises(UnknownNameError, match=r"exercise: \[\] is not known"):
         teach.exercise(no_text)
     with pytest.raises(UnknownNameError, match=r"lesson: \[\] is not known"):
@@ -430,7 +431,7 @@ def test_unknown_ids_are_told_with_the_nearest() -> None:
 @pytest.mark.gpu
 @each_exercise
 def test_checks_work_beside_a_gpu(exercise: teach.Exercise) -> None:
-    """Inputs lie on the GPU there, and the worker interprets all the same."""
+    """With a GPU the inputs lie on it, and the worker still interprets."""
     solution = defined_after_the_imports(exercise, teach.solution_text(exercise.id))
     assert exercise.evaluate(solution).solved
 
