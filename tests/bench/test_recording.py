@@ -85,7 +85,7 @@ WRONG: dict[str, list[Any]] = {
     "mode": ["", "wall_clock", None],
     "data": ["", None],
     "config": [None, [], "", {"kernels": [math.nan]}, {"launch_us": math.inf}, {"": 1}],
-    "median_ms": [0, -0.2, math.nan, math.inf, "0.2", None, True, 0.22, 0.18],  # last: not between p20 and p80
+    "median_ms": [0, -0.2, math.nan, math.inf, "0.2", None, True, 0.22, 0.18],  # last: beyond p20, p80
     "p20_ms": [0, math.nan, None, "0.19", 0.205],
     "p80_ms": [0, math.inf, None, "0.21", 0.195],
     "flops": [-1, 1.5, "1", True, math.nan],

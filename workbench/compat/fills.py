@@ -5,7 +5,7 @@ as -128: where a lane loads several of them at once, only one has it and the oth
 fills as it is asked. Repaired: ValueError. For that, constants are followed as the compiler follows them.
 
 `tests/kernels/test_reduction.py::test_lanes_that_hang_over_are_filled_alike` reads the PTX, and
-`tests/compat/test_compat.py::test_fills_that_are_packed_wrongly_are_refused` holds the error
+`tests/compat/test_compat.py::test_fills_that_triton_packs_wrongly_are_refused` holds the error
 (docs/decisions/011).
 """
 

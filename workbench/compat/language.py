@@ -8,9 +8,10 @@ nanoseconds, and 0.
 Repaired. `x.T` passes by the builder, from which others learn that lanes exchange values, and takes a tile
 with any number of axes. Repaired: a permutation of two axes, as the compiler makes of it.
 
-Seen on 3.6.0 and 3.7.1. In `tests/compat/test_compat.py`, `test_functions_are_methods`,
-`test_only_a_matrix_has_a_transpose` and `test_a_kernel_asks_for_the_time_and_where_it_runs` hold it: a repair
-without which they pass is no longer needed.
+Seen on 3.6.0 and 3.7.1. In `tests/compat/test_compat.py`,
+`test_functions_of_the_language_are_methods_of_tensors`, `test_only_a_matrix_has_a_transpose` and
+`test_a_kernel_can_read_the_clock_and_its_multiprocessor` hold it: a repair without which they pass is no
+longer needed.
 """
 
 from __future__ import annotations

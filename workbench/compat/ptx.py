@@ -2,7 +2,8 @@
 
 A kernel marks a place by a comment in inline assembly, and the PTX is changed there: a copy that hints the L2
 cache, and one `wgmma` of 192 columns for two (3.6.0 and 3.7.1). Tests that fail once Gluon can say the same,
-in `tests/compat/test_compat.py`: `test_gluon_has_no_word_for_a_hint` and `test_tensors_have_no_192_columns`.
+in `tests/compat/test_compat.py`: `test_gluon_still_has_no_hints` and
+`test_tensors_still_cannot_have_192_columns`.
 """
 
 from __future__ import annotations
