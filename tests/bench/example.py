@@ -1,4 +1,4 @@
-"""A line such as an H200 gives, to change one thing of."""
+"""A recorded line such as an H200 gives, of which tests change one field."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ FIELDS: dict[str, Any] = {
 
 
 def line(**changes: Any) -> Line:
-    """The example with some fields changed; p20 and p80 follow a changed median."""
+    """Return the example with some fields changed; p20 and p80 follow a changed median."""
     if "median_ms" in changes:
         changes = {"p20_ms": changes["median_ms"], "p80_ms": changes["median_ms"], **changes}
     return Line(**{**FIELDS, **changes})
 
 
 def copy_line(**changes: Any) -> Line:
-    """A copy of 1 GiB at 4.25 TB/s."""
+    """Return a copy of 1 GiB at 4.25 TB/s."""
     copied = {"op": "clone", "case": {"shape": [2**28]}, "dtype": "fp32", "provider": "torch"}
     work = {"flops": 0, "bytes": 2**31, "median_ms": 2**31 / 4.25e9}
     return line(**{**copied, **work, **changes})
 
 
 def gpu(**changes: Any) -> Device:
-    """An H200 that is not here."""
+    """Return an H200 that is not present."""
     fields: dict[str, Any] = {
         "kind": "cuda",
         "name": "NVIDIA H200",

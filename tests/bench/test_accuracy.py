@@ -1,4 +1,4 @@
-"""How near is right, in numbers."""
+"""The accuracy rule, in numbers."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ HALF, SINGLE, DOUBLE = (torch.finfo(t).eps for t in (torch.float16, torch.float3
     ("eps", "terms", "least", "allowed"),
     [
         (HALF, 0, 0.0, 0.0),  # nothing is summed: exact
-        (0.0, 4, 0.0, 4 * 2 * 2**-23),  # whole numbers have no rounding of their own
+        (0.0, 4, 0.0, 4 * 2 * 2**-23),  # whole numbers are not rounded
         (HALF, 4, 0.0, 4 * (4 * 2**-10 + 2 * 2**-23)),
         (SINGLE, 100, 10.0, 10 * (4 * 2**-23 + 10 * 2**-23)),  # a sum that cancels
         (SINGLE, 100, 1.0, 4 * (4 * 2**-23 + 10 * 2**-23)),
         (DOUBLE, 100, 0.0, 4 * (4 * 2**-52 + 10 * 2**-50)),  # sums of fp64 are in fp64
     ],
 )
-def test_the_rule(eps: float, terms: int, least: float, allowed: float) -> None:
+def test_the_rule_allows_its_published_errors(eps: float, terms: int, least: float, allowed: float) -> None:
     wanted = torch.tensor([1.0, -4.0]).double()
     assert math.isclose(allowed_error(wanted, eps, terms, least), allowed)
 
@@ -37,5 +37,5 @@ def test_the_rule(eps: float, terms: int, least: float, allowed: float) -> None:
         (DOUBLE, 4, (4 + 2) * 2**-50),
     ],
 )
-def test_what_cancels_is_held_to_the_arithmetic(eps: float, terms: int, allowed: float) -> None:
+def test_results_that_cancel_are_held_to_the_arithmetic(eps: float, terms: int, allowed: float) -> None:
     assert math.isclose(allowed_relative_error(eps, terms), allowed)

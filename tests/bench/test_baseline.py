@@ -1,4 +1,4 @@
-"""Baselines: names, what is absent here and why, and settings of torch that are put back."""
+"""Baselines: their names, why some are absent here, and torch's settings that are restored."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from workbench.errors import (
 )
 from workbench.problems import OPERATORS
 
-# The packages of the optional libraries, by the names of their baselines.
+# name of a baseline -> the packages of its optional library
 PACKAGES = {name: one.package for name, one in baseline.BASELINES.items() if one.package is not None}
 
 
 class GpuWithoutMemory(Device):
-    """A GPU whose tensors lie on the CPU, so that a machine without one has them too."""
+    """A GPU whose tensors are on the CPU, so that a machine without a GPU has it too."""
 
     @property
     def torch_device(self) -> str:
@@ -39,7 +39,7 @@ class GpuWithoutMemory(Device):
 
 
 def installed(monkeypatch: pytest.MonkeyPatch, name: str, **members: Any) -> None:
-    """Let a module be there, and with it the packages that it lies in."""
+    """Pretend that a module is installed, and the packages that contain it."""
     parts = name.split(".")
     for end in range(1, len(parts) + 1):
         module = ModuleType(".".join(parts[:end]))
@@ -70,7 +70,7 @@ def test_every_baseline_has_a_name_and_a_sentence() -> None:
 @pytest.mark.parametrize(
     ("name", "near"), [("cublas", "cuBLAS"), ("hipBLAS", "hipBLASLt"), ("touch", "torch")]
 )
-def test_an_unknown_name_gets_the_nearest(name: str, near: str) -> None:
+def test_an_unknown_name_is_answered_with_the_nearest(name: str, near: str) -> None:
     with pytest.raises(UnknownNameError) as caught:
         baseline.get(name)
     assert near in caught.value.nearest
@@ -122,7 +122,7 @@ def test_each_kind_of_device_has_its_own(
 
 
 @pytest.mark.parametrize("sizes", [(1, 1, 1), (64, 64, 64), (65, 17, 70)], ids=str)
-def test_kernels_by_hand_are_right(sizes: tuple[int, int, int]) -> None:
+def test_handwritten_kernels_are_right(sizes: tuple[int, int, int]) -> None:
     m, n, k = sizes
     x, y = torch.randn(m * n), torch.randn(m * n)
     assert torch.equal(plain_triton.JITTED["add"](x, y), x + y)
@@ -131,7 +131,7 @@ def test_kernels_by_hand_are_right(sizes: tuple[int, int, int]) -> None:
     assert plain_triton.AUTOTUNED.keys() == plain_triton.JITTED.keys()
 
 
-def test_kernels_by_hand_take_no_options(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_handwritten_kernels_take_no_options(monkeypatch: pytest.MonkeyPatch) -> None:
     here = GpuWithoutMemory(**asdict(gpu()))
     monkeypatch.setattr("workbench.device.current", lambda: here)
     x = torch.ones(8)
@@ -165,7 +165,7 @@ def test_asking_for_a_library_does_not_import_it(
 
 
 class Softmax(torch.autograd.Function):
-    """With Liger's arguments, as are those below; computed by torch."""
+    """An operator with Liger's arguments, computed by torch, as those below."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
@@ -219,7 +219,7 @@ class RMSNorm(torch.autograd.Function):
 
 
 def with_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let both libraries be installed on a machine with a GPU; with their signatures, they call torch."""
+    """Pretend that both libraries are installed on a machine with a GPU; their functions call torch."""
     here = GpuWithoutMemory(**asdict(gpu()))
     monkeypatch.setattr("workbench.device.current", lambda: here)
     installed(
@@ -263,10 +263,8 @@ def with_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("name", "op"), [(name, op) for name in PACKAGES for op in baseline.get(name).operators]
 )
-def test_a_library_is_called_for_what_torch_computes(
-    name: str, op: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Twice, since a benchmark gives the same gradient at every call."""
+def test_a_librarys_kernels_give_torchs_results(name: str, op: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A benchmark gives the same gradient at every call, so the call is made twice."""
     with_libraries(monkeypatch)
     is_product = op == "matmul"
     case = {"m": 6, "n": 5, "k": 9, "layout": "nn"} if is_product else {"rows": 6, "cols": 9, "dim": -1}
@@ -296,7 +294,7 @@ def test_flag_gems_goes_along_columns_too(op: str, monkeypatch: pytest.MonkeyPat
         ("FlagGems", "layer_norm", {}, "normalized_shape: got None"),
     ],
 )
-def test_what_a_library_is_not_compared_on_is_said(
+def test_a_librarys_missing_operators_are_named(
     name: str, op: str, options: dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with_libraries(monkeypatch)
@@ -346,7 +344,7 @@ def test_the_classic_interface_has_no_fp8(monkeypatch: pytest.MonkeyPatch) -> No
     assert (baseline.product_layout("fp8_e4m3"), baseline.product_layout("fp16")) == ("nt", "nn")
 
 
-def test_the_library_is_put_back() -> None:
+def test_the_library_is_restored() -> None:
     before = preferred()
     with baseline.blas_library("ck"):  # the only other one that a CPU build takes
         assert preferred() != before
@@ -364,13 +362,13 @@ def test_an_unknown_library_is_named() -> None:
         pass
 
 
-def test_torch_s_word_on_the_switch_is_not_shown(capfd: pytest.CaptureFixture[str]) -> None:
+def test_torchs_message_about_the_library_is_hidden(capfd: pytest.CaptureFixture[str]) -> None:
     with baseline.blas_library("ck"):
         pass
     assert capfd.readouterr().err == ""
 
 
-def test_precision_is_put_back() -> None:
+def test_the_precision_is_restored() -> None:
     settings = torch.backends.cuda.matmul
     before = settings.fp32_precision
     with baseline.precision("tf32"):
@@ -392,7 +390,7 @@ def test_precision_is_put_back() -> None:
         ("sum", (torch.ones(1), torch.ones(1)), "inputs: got 2 tensors. The operator sum takes 1"),
     ],
 )
-def test_too_few_or_too_many_inputs_are_said(op: str, inputs: tuple[torch.Tensor, ...], said: str) -> None:
+def test_a_wrong_number_of_inputs_is_named(op: str, inputs: tuple[torch.Tensor, ...], said: str) -> None:
     with pytest.raises(InvalidArgumentError) as caught:
         baseline.get("torch").build(op, *inputs)
     assert said in str(caught.value)
@@ -414,13 +412,13 @@ def test_an_unknown_option_is_named() -> None:
         baseline.get("torch").build("add", torch.ones(1), torch.ones(1), alhpa=2)
 
 
-def test_integers_of_one_byte_are_no_fp8() -> None:
+def test_int8_does_not_pass_for_fp8() -> None:
     a = torch.ones(2, 2, dtype=torch.int8)
     assert torch.equal(baseline.get("torch").build("matmul", a, a)(), a @ a)
 
 
 @pytest.mark.parametrize("name", ["x", "float16", "int8", None, 3, ["fp16"], ""])
-def test_a_dtype_that_is_not_known_is_named(name: Any) -> None:
+def test_an_unknown_dtype_is_named(name: Any) -> None:
     with pytest.raises(UnknownNameError, match="dtype"), baseline.precision(name):
         pass
     with pytest.raises(UnknownNameError, match="dtype"):
@@ -430,7 +428,7 @@ def test_a_dtype_that_is_not_known_is_named(name: Any) -> None:
 
 
 @pytest.mark.parametrize("name", [None, 3, ["torch"], {}])
-def test_what_is_no_name_is_refused_as_a_name(name: Any) -> None:
+def test_a_name_of_a_wrong_type_is_refused(name: Any) -> None:
     with pytest.raises(UnknownNameError, match="baseline"):
         baseline.get(name)
     with pytest.raises(UnknownNameError, match="operator of torch"):
@@ -446,7 +444,7 @@ def test_an_unknown_kind_of_device_is_named() -> None:
         baseline.get("cuBLAS").absence("cuda")  # type: ignore[arg-type] # as above
 
 
-def test_kernels_are_those_of_a_launch_or_function() -> None:
+def test_kernels_of_other_objects_are_refused() -> None:
     with pytest.raises(ArgumentTypeError, match="subject: got a Tensor"):
         baseline.kernels_of(torch.ones(3))  # type: ignore[arg-type] # a result instead of the launch
 

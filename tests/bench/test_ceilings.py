@@ -1,4 +1,4 @@
-"""Ceilings: from a recording's lines; refused where nothing can be measured."""
+"""Ceilings come from a recording's lines, and are refused where nothing can be measured."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from workbench.errors import (
 
 LINES = [
     copy_line(),
-    copy_line(bytes=2**31, median_ms=2**31 / 4.28e9, case={"shape": [2**29]}),  # the best
+    copy_line(bytes=2**31, median_ms=2**31 / 4.28e9, case={"shape": [2**29]}),  # the best copy
     copy_line(provider="workbench", median_ms=0.001),  # faster, but not the copy that makes the roof
     copy_line(mode="cuda_graph", median_ms=0.001),  # warm caches
     line(median_ms=0.2),
     line(median_ms=0.19, provider="cuBLASLt", when="2026-02-01T00:00:01+00:00"),
-    line(median_ms=0.1, provider="workbench"),  # beats the vendor: drawn above the roof
+    line(median_ms=0.1, provider="workbench"),  # faster than the vendor: drawn above the roof
     line(median_ms=0.3, dtype="bf16"),
-    line(median_ms=0.4, dtype="fp64", provider="torch"),  # no vendor library by name
+    line(median_ms=0.4, dtype="fp64", provider="torch"),  # the provider is no vendor library
 ]
 
 
@@ -47,7 +47,7 @@ def test_the_interpreters_lines_make_no_roof() -> None:
         ceilings.from_recording(lines)
 
 
-def test_what_is_missing_is_named() -> None:
+def test_missing_lines_are_named() -> None:
     with pytest.raises(InvalidArgumentError, match="no copy"):
         ceilings.from_recording([line()])
     with pytest.raises(InvalidArgumentError, match="no product"):
@@ -56,7 +56,7 @@ def test_what_is_missing_is_named() -> None:
     assert ceilings.has_roofs(LINES)
 
 
-def test_roofs_are_of_one_device() -> None:
+def test_lines_of_two_devices_are_refused() -> None:
     with pytest.raises(InvalidArgumentError, match="of AMD Instinct MI300X and NVIDIA H200"):
         ceilings.from_recording([*LINES, line(device="AMD Instinct MI300X")])
 
@@ -69,7 +69,7 @@ def test_without_a_gpu_nothing_is_measured() -> None:
 
 
 @pytest.mark.parametrize("dtypes", [3, None, "fp16", [3], [["fp16"]]])
-def test_dtypes_are_names_in_a_list(dtypes: Any) -> None:
+def test_dtypes_of_a_wrong_type_are_refused(dtypes: Any) -> None:
     with pytest.raises(ArgumentTypeError, match="dtypes"):
         ceilings.measure_ceilings(dtypes)
 
@@ -82,14 +82,14 @@ def test_roofs_of_no_dtype_are_refused() -> None:
 
 
 @pytest.mark.parametrize("lines", [None, 3, "run", [3], [{}], line()])
-def test_lines_are_lines(lines: Any) -> None:
+def test_lines_of_a_wrong_type_are_refused(lines: Any) -> None:
     with pytest.raises(ArgumentTypeError, match="lines"):
         ceilings.from_recording(lines)
     with pytest.raises(ArgumentTypeError, match="lines"):
         ceilings.has_roofs(lines)
 
 
-def test_a_full_memory_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_memory_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device, "current", gpu)
     monkeypatch.setattr(device, "free_memory_bytes", lambda: 3 * 10**8)
     with pytest.raises(NotMeasurableError, match=r"0\.30 GB of device memory are free"):

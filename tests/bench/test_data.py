@@ -1,4 +1,4 @@
-"""Inputs of measurements: dtypes by name, what a device multiplies, random-normal matrices in a layout."""
+"""Inputs of measurements: dtypes by name, dtypes that a device multiplies, normal matrices in a layout."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_inputs_are_normal_and_repeatable(dtype: str) -> None:
 
 
 @pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
-def test_a_layout_is_how_the_matrices_are_stored(layout: str) -> None:
+def test_matrices_are_stored_in_the_layout(layout: str) -> None:
     a, b = data.matrices(3, 5, 7, "fp32", layout)
     assert (a.shape, b.shape) == ((3, 7), (7, 5))
     for letter, matrix in zip(layout, (a, b), strict=True):
@@ -50,7 +50,7 @@ def test_a_layout_is_how_the_matrices_are_stored(layout: str) -> None:
         ("interpreter", {"tf32", "fp8_e4m3"}),
     ],
 )
-def test_what_a_device_does_not_multiply(architecture: str, absent: set[str]) -> None:
+def test_dtypes_that_a_device_does_not_multiply_are_named(architecture: str, absent: set[str]) -> None:
     kind = (
         "cuda"
         if architecture.startswith("sm")
@@ -85,7 +85,7 @@ def test_wrong_names_and_lengths_are_refused() -> None:
 
 
 @pytest.mark.parametrize("shape", [3, None, "4", "", 2.0, [2.0], [None], (True,), {4}])
-def test_a_shape_is_of_whole_numbers(shape: Any) -> None:
+def test_a_wrong_shape_is_refused(shape: Any) -> None:
     with pytest.raises(ArgumentTypeError, match="shape"):
         data.normal(shape, "fp32")
 
@@ -102,12 +102,12 @@ def test_a_shape_may_be_empty() -> None:
 
 
 @pytest.mark.parametrize("seed", [None, "0", 1.0, True, -1, 2**63])
-def test_a_seed_is_a_whole_number(seed: Any) -> None:
+def test_a_wrong_seed_is_refused(seed: Any) -> None:
     with pytest.raises((ArgumentTypeError, InvalidArgumentError), match="seed"):
         data.normal((1,), "fp32", seed=seed)
 
 
-def test_a_device_is_a_device() -> None:
+def test_a_wrong_device_is_refused() -> None:
     with pytest.raises(ArgumentTypeError, match="here"):
         data.product_absence("fp16", "sm_90")  # type: ignore[arg-type] # its name instead
     with pytest.raises(InvalidArgumentError, match="'hopper'"):
@@ -123,7 +123,7 @@ def test_whole_numbers_are_exact_in_every_dtype(dtype: str) -> None:
 
 
 @pytest.mark.parametrize("shape", [(5,), (3, 5), (2, 3, 5), (7, 1), (2, 0), (0, 3), ()])
-def test_one_of_each_row_is_hot(shape: tuple[int, ...]) -> None:
+def test_one_element_of_each_row_is_hot(shape: tuple[int, ...]) -> None:
     values = data.draw(shape, "bf16", "one-hot", seed=2)
     assert values.shape == shape
     assert values.dtype == torch.bfloat16
@@ -140,6 +140,6 @@ def test_normal_values_of_int8_fill_its_range() -> None:
     assert torch.equal(data.draw((8,), "fp32", seed=3), data.normal((8,), "fp32", seed=3))
 
 
-def test_an_unknown_init_is_said() -> None:
+def test_an_unknown_init_is_named() -> None:
     with pytest.raises(UnknownNameError, match="integer, normal, one-hot"):
         data.draw((2,), "fp32", "ones")

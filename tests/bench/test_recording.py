@@ -1,4 +1,4 @@
-"""Recordings: what is written is read back; what does not fit is refused by file, line and field."""
+"""Recordings are read back as written; errors name file, line and field."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ WRONG: dict[str, list[Any]] = {
     "mode": ["", "wall_clock", None],
     "data": ["", None],
     "config": [None, [], "", {"kernels": [math.nan]}, {"launch_us": math.inf}, {"": 1}],
-    "median_ms": [0, -0.2, math.nan, math.inf, "0.2", None, True, 0.22, 0.18],  # the last two: not between
+    "median_ms": [0, -0.2, math.nan, math.inf, "0.2", None, True, 0.22, 0.18],  # last: beyond p20, p80
     "p20_ms": [0, math.nan, None, "0.19", 0.205],
     "p80_ms": [0, math.inf, None, "0.21", 0.195],
     "flops": [-1, 1.5, "1", True, math.nan],
@@ -107,7 +107,7 @@ def test_a_wrong_value_is_refused_by_name(path: Path, field: str, value: object)
     assert (caught.value.file, caught.value.line) == (path, 2)
     assert all(word in str(caught.value) for word in (str(path), "line 2"))
     with pytest.raises(InvalidArgumentError, match="median_ms" if out_of_order else field):
-        line(**{"p20_ms": 0.19, "p80_ms": 0.21, field: value})  # nor can such a line be made
+        line(**{"p20_ms": 0.19, "p80_ms": 0.21, field: value})  # such a line cannot be made either
 
 
 @pytest.mark.parametrize("field", recording.FIELDS)
@@ -131,9 +131,9 @@ GOOD = json.dumps(FIELDS)
 @pytest.mark.parametrize(
     ("content", "number", "said"),
     [
-        (GOOD[: len(GOOD) // 2] + "\n", 1, "not JSON"),  # half a line, then others
+        (GOOD[: len(GOOD) // 2] + "\n", 1, "not JSON"),  # half a line, then other lines
         (f"{GOOD}\n{GOOD[:40]}", 2, "cut off"),  # a crash while the last line was written
-        (f"{GOOD}\n{GOOD}", 2, "cut off"),  # ... just before its line break
+        (f"{GOOD}\n{GOOD}", 2, "cut off"),  # a crash just before the line break
         (f"{GOOD}\n\n{GOOD}\n", 2, "not JSON"),  # an empty line
         (f"{GOOD}{GOOD}\n", 1, "not JSON"),  # two objects
         ("[1]\n", 1, "got"),
@@ -162,7 +162,7 @@ def test_another_encoding_is_refused(path: Path, encoding: str) -> None:
     ("text", "field"),
     [
         (GOOD[:-1] + ', "run": "other"}', "run"),
-        (GOOD.replace('"m": 4096', '"m": 4096, "m": 1'), "m"),  # inside of the case
+        (GOOD.replace('"m": 4096', '"m": 4096, "m": 1'), "m"),  # inside the case
     ],
 )
 def test_a_key_given_twice_is_refused(path: Path, text: str, field: str) -> None:
@@ -172,14 +172,14 @@ def test_a_key_given_twice_is_refused(path: Path, text: str, field: str) -> None
     assert caught.value.field == field
 
 
-def test_a_number_beyond_floats_is_refused(path: Path) -> None:
+def test_a_number_beyond_the_range_of_floats_is_refused(path: Path) -> None:
     path.write_text(GOOD.replace('"p80_ms": 0.21', '"p80_ms": 1e999') + "\n")
     with pytest.raises(RecordingError) as caught:
         recording.load(path)
     assert caught.value.field == "p80_ms"
 
 
-def test_a_file_that_is_not_there_is_named(path: Path) -> None:
+def test_a_missing_file_is_named(path: Path) -> None:
     with pytest.raises(InvalidArgumentError, match=r"some-gpu\.jsonl: No such file"):
         recording.load(path)
 
@@ -204,7 +204,7 @@ def test_nothing_is_added_behind_a_line_that_does_not_fit(path: Path, last: str)
 
 
 @pytest.mark.parametrize("lines", [None, 3, "run", [3], [None], [FIELDS], line()])
-def test_only_lines_are_written_and_read(path: Path, lines: Any) -> None:
+def test_lines_of_a_wrong_type_are_refused(path: Path, lines: Any) -> None:
     calls: list[Callable[[], object]] = [
         lambda: recording.append(path, lines),
         lambda: recording.select(lines),
@@ -269,12 +269,12 @@ def test_a_path_that_takes_no_file_is_refused(tmp_path: Path) -> None:
             recording.append(path, [line()])
 
 
-def test_folders_on_the_way_are_made(tmp_path: Path) -> None:
+def test_missing_folders_are_made(tmp_path: Path) -> None:
     recording.append(tmp_path / "a" / "b.jsonl", [line()])
     assert recording.load(tmp_path / "a" / "b.jsonl") == [line()]
 
 
-def test_select_by_any_field() -> None:
+def test_select_finds_lines_by_any_field() -> None:
     one, other = line(), copy_line(run="another", device="AMD Instinct MI300X")
     lines = [one, other]
     assert recording.select(lines) == lines
@@ -282,8 +282,8 @@ def test_select_by_any_field() -> None:
     assert recording.select(lines, device="NVIDIA H200") == [one]
     assert recording.select(lines, dtype="fp16", provider="cuBLAS", mode="events") == [one]
     assert recording.select(lines, run="another") == [other]
-    assert recording.select(lines, case={"m": 4096}) == [one]  # other keys may be there
-    assert recording.select(lines, case={"shape": (2**28,)}) == [other]  # a tuple is a list
+    assert recording.select(lines, case={"m": 4096}) == [one]  # the case may have other keys
+    assert recording.select(lines, case={"shape": (2**28,)}) == [other]  # a tuple equals a list
     assert recording.select(lines, case={"m": 4096, "shape": [2**28]}) == []
     with pytest.raises(UnknownNameError, match=r"Did you mean .*'fp16'"):
         recording.select(lines, dtype="fp61")
@@ -303,16 +303,18 @@ def test_select_names_the_nearest_device_and_operator() -> None:
 
 def test_select_finds_nothing_where_a_value_is_possible() -> None:
     lines = [line(), copy_line(device="AMD Instinct MI300X")]
-    assert recording.select(lines, device="AMD Instinct MI300X", op="matmul") == []  # each by itself is there
+    assert (
+        recording.select(lines, device="AMD Instinct MI300X", op="matmul") == []
+    )  # both occur, but not together
     assert recording.select(lines, op="matmul", case={"m": 512}) == []
     assert recording.select(lines, provider="rocBLAS") == []
     assert recording.select(lines, run="another") == []
-    assert recording.select([], device="any", op="any") == []  # of nothing
+    assert recording.select([], device="any", op="any") == []  # no lines
 
 
 @pytest.mark.parametrize("name", ["device", "op", "dtype", "provider", "mode", "case", "run"])
 @pytest.mark.parametrize("wrong", [3, ["x"], math.nan])
-def test_select_wants_texts_and_a_case(name: str, wrong: object) -> None:
+def test_select_refuses_values_of_a_wrong_type(name: str, wrong: object) -> None:
     with pytest.raises((ArgumentTypeError, UnknownNameError), match=name):
         recording.select([line()], **{name: wrong})  # type: ignore[arg-type] # that is the question
 
@@ -320,7 +322,7 @@ def test_select_wants_texts_and_a_case(name: str, wrong: object) -> None:
 def test_latest_run_is_by_time_not_by_place_or_id() -> None:
     early = line(run="z", when="2026-01-31T23:30:00+00:00")
     late = [
-        line(run="a", when="2026-02-01T00:10:00+01:00"),  # earlier than `early`, but its run went on
+        line(run="a", when="2026-02-01T00:10:00+01:00"),  # earlier than `early`, but its run ended later
         line(run="a", when="2026-01-31T23:40:00+00:00"),
     ]
     assert recording.latest_run([*late, early]) == late
@@ -354,12 +356,12 @@ def test_ratio_says_how_much_faster_the_first_is() -> None:
         ({"mode": "cuda_graph"}, "2 modes"),
     ],
 )
-def test_ratio_refuses_what_does_not_compare(change: dict[str, Any], said: str) -> None:
+def test_ratio_refuses_lines_that_cannot_be_compared(change: dict[str, Any], said: str) -> None:
     with pytest.raises(InvalidArgumentError, match=said):
         recording.ratio([line(), line(provider="workbench", **change)], "workbench", "cuBLAS")
 
 
-def test_ratio_refuses_what_is_not_there_or_there_twice() -> None:
+def test_ratio_refuses_missing_and_repeated_lines() -> None:
     with pytest.raises(UnknownNameError, match="provider: 'rocBLAS'"):
         recording.ratio([line()], "cuBLAS", "rocBLAS")
     with pytest.raises(InvalidArgumentError, match="several lines of one provider"):
@@ -395,7 +397,7 @@ def test_points_are_the_lines_with_known_work_that_comes_from_memory() -> None:
     assert len(recording.points([line(mode="cuda_graph", bytes=2**28)])) == 1  # no cache holds as much
 
 
-def test_rates_of_a_line() -> None:
+def test_rates_follow_from_work_and_time() -> None:
     assert line().tflops == pytest.approx(2 * 4096**3 / 0.2e-3 / 1e12)
     assert copy_line().gb_per_s == pytest.approx(4250)
     assert line(flops=None).tflops is None
@@ -432,7 +434,7 @@ def test_rates_of_a_line() -> None:
         ),
     ],
 )
-def test_a_case_in_short(case: dict[str, Any], short: str) -> None:
+def test_a_case_has_a_short_text(case: dict[str, Any], short: str) -> None:
     assert line(case=case).problem == short
 
 
@@ -452,7 +454,7 @@ _VALUES: dict[str, st.SearchStrategy[Any]] = {
 
 
 def cases_of(family: str) -> st.SearchStrategy[dict[str, Any]]:
-    """Cases whose lengths are so few that many come twice, in other places."""
+    """Draw cases whose few lengths occur often, in different places."""
     values = {
         key: _VALUES.get(key, st.integers(1, 3)) for keys in recording.CASE_KEYS[family] for key in keys
     }
@@ -464,13 +466,13 @@ def cases_of(family: str) -> st.SearchStrategy[dict[str, Any]]:
 
 @pytest.mark.parametrize("family", recording.CASE_KEYS)
 @given(data=st.data())
-def test_different_cases_differ_in_short(family: str, data: st.DataObject) -> None:
+def test_different_cases_have_different_short_texts(family: str, data: st.DataObject) -> None:
     named: dict[str, dict[str, Any]] = {}
     for case in data.draw(st.lists(cases_of(family), min_size=2, max_size=40)):
         assert named.setdefault(recording.in_short(case), case) == case
 
 
-def test_table_as_text() -> None:
+def test_a_table_is_aligned_text() -> None:
     text = recording.table([line(), copy_line()])
     head, product, copied, source = text.splitlines()
     assert head.split()[:5] == ["op", "problem", "dtype", "provider", "ms"]
@@ -492,7 +494,7 @@ def test_table_as_text() -> None:
     assert source == "NVIDIA H200, 2026-01-31, commit 0123456789ab"
 
 
-def test_table_as_markdown_and_html_escapes() -> None:
+def test_a_table_as_markdown_or_html_escapes_its_texts() -> None:
     odd = line(provider="a|b<c>")
     assert "a\\|b<c>" in recording.table([odd], "markdown")
     assert recording.table([odd], "markdown").splitlines()[1] == "| " + " | ".join(["---"] * 9) + " |"
@@ -501,17 +503,17 @@ def test_table_as_markdown_and_html_escapes() -> None:
     assert "<caption>NVIDIA H200, 2026-01-31, commit 0123456789ab</caption>" in page
 
 
-def test_table_of_chosen_columns() -> None:
+def test_a_table_may_have_chosen_columns() -> None:
     text = recording.table([line()], columns=("provider", "kernels", "launch us"))
     assert text.splitlines()[1].split() == ["cuBLAS", "nvjet_hsh_128x256_64x4_2x1_v_bz_coopA_NNT"]
 
 
-def test_table_says_what_is_no_measurement() -> None:
+def test_a_table_marks_times_of_the_interpreter() -> None:
     assert "interpreter, no measurement" in recording.table([line(mode="interpreter")])
     assert "no lines" in recording.table([])
 
 
-def test_table_refuses_unknown_names() -> None:
+def test_a_table_refuses_unknown_columns() -> None:
     with pytest.raises(UnknownNameError, match="markdown"):
         recording.table([], "latex")  # type: ignore[arg-type] # what a user might type
     with pytest.raises(ArgumentTypeError, match="columns: got 'op'"):
@@ -521,7 +523,7 @@ def test_table_refuses_unknown_names() -> None:
 
 
 @pytest.mark.parametrize("case", [None, 3, "4096^3", [4096]])
-def test_a_case_is_a_mapping(case: Any) -> None:
+def test_a_case_that_is_no_mapping_is_refused(case: Any) -> None:
     with pytest.raises(ArgumentTypeError, match="case"):
         recording.in_short(case)
 
@@ -535,13 +537,13 @@ def test_a_case_has_all_the_keys_of_its_family(case: Any) -> None:
 
 
 @pytest.mark.parametrize("recorded", [None, 1, "no"])
-def test_points_are_recorded_or_not(recorded: Any) -> None:
+def test_points_need_a_true_or_false_recorded(recorded: Any) -> None:
     with pytest.raises(ArgumentTypeError, match="recorded"):
         recording.points([], recorded=recorded)
 
 
 @pytest.mark.parametrize("name", [None, 3, ["nvidia-h200"]])
-def test_what_is_no_name_has_no_recording(name: Any) -> None:
+def test_a_device_name_of_a_wrong_type_is_refused(name: Any) -> None:
     with pytest.raises(UnknownNameError, match="recording"):
         recording.shipped(name)
     with pytest.raises(UnknownNameError, match="Did you mean 'provider'"):
@@ -552,7 +554,7 @@ def test_shipped_recordings_fit_the_format() -> None:
     slugs = [path.stem for path in recording.recordings_folder().glob("*.jsonl")]
     for slug in slugs:
         lines = recording.shipped(slug)
-        # What somebody recorded in the interpreter stays on that machine: git ignores the file.
+        # A recording in the interpreter stays on the machine: git ignores the file.
         assert ({read.mode for read in lines} == {"interpreter"}) == (slug == "triton-interpreter-cpu")
     assert len(recording.load_all()) == sum(len(recording.shipped(slug)) for slug in slugs)
 
@@ -565,12 +567,12 @@ def test_a_device_without_a_recording_is_named() -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("flops", 10**400),  # no rate could be computed of it
+        ("flops", 10**400),  # no rate could be computed
         ("median_ms", 10**400),
         ("case", {"shape": [-4]}),
         ("case", {"shape": [10**400]}),
         ("case", {"shape": [4], "alpha": 10**400}),
-        ("case", {"m": [4, 4], "n": 4, "k": 4, "layout": "nn"}),  # only a convolution has lengths in pairs
+        ("case", {"m": [4, 4], "n": 4, "k": 4, "layout": "nn"}),  # only a convolution has pairs of lengths
         ("case", {"m": 0, "n": 4, "k": 4, "layout": "nn"}),
         ("config", {"kernels": None}),
         ("config", {"kernels": "binary_kernel"}),
@@ -584,7 +586,7 @@ def test_values_that_no_table_could_show_are_refused(path: Path, name: str, valu
 
 
 @pytest.mark.parametrize("wrong", [None, 3, ["a.jsonl"], "a\0b"])
-def test_a_path_that_is_none_is_named(wrong: Any) -> None:
+def test_a_path_of_a_wrong_type_is_refused(wrong: Any) -> None:
     with pytest.raises((ArgumentTypeError, InvalidArgumentError), match="path"):
         recording.load(wrong)
     with pytest.raises((ArgumentTypeError, InvalidArgumentError), match="path"):

@@ -1,4 +1,4 @@
-"""The arithmetic of the roofline: properties that hold for any device."""
+"""The arithmetic of the roofline has properties that hold for any device."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_a_dtype_without_a_roof_is_named() -> None:
 
 
 @pytest.mark.parametrize("wrong", [None, 3, "fp61", ["fp16"], {}])
-def test_a_rate_is_asked_by_name(wrong: Any) -> None:
+def test_a_rate_of_a_wrong_dtype_is_refused(wrong: Any) -> None:
     with pytest.raises(UnknownNameError, match="dtype"):
         ceilings().rate(wrong)
 
@@ -117,7 +117,7 @@ def test_ceilings_keep_their_own_copy() -> None:
 
 
 @pytest.mark.parametrize("wrong", NOT_POSITIVE)
-def test_numbers_are_positive_and_finite(wrong: float) -> None:
+def test_numbers_that_are_not_positive_and_finite_are_refused(wrong: float) -> None:
     for argument in ("intensity", "bandwidth", "rate"):
         given_numbers = {"intensity": 1.0, "bandwidth": 1.0, "rate": 1.0, argument: wrong}
         with pytest.raises(InvalidArgumentError, match=argument):
@@ -135,14 +135,14 @@ def test_numbers_are_positive_and_finite(wrong: float) -> None:
             point(**{argument: wrong})
 
 
-@pytest.mark.parametrize("wrong", NOT_POSITIVE[1:])  # 0 is a copy
-def test_flops_are_not_negative(wrong: float) -> None:
+@pytest.mark.parametrize("wrong", NOT_POSITIVE[1:])  # a copy has 0
+def test_negative_flops_are_refused(wrong: float) -> None:
     with pytest.raises(InvalidArgumentError, match="flops"):
         point(flops=wrong)
 
 
 @pytest.mark.parametrize("wrong", ["4e12", None, True, 1j])
-def test_numbers_are_numbers(wrong: object) -> None:
+def test_numbers_of_a_wrong_type_are_refused(wrong: object) -> None:
     with pytest.raises(ArgumentTypeError, match="bandwidth"):
         ceilings(bandwidth=wrong)
     with pytest.raises(ArgumentTypeError, match="seconds"):
@@ -150,14 +150,14 @@ def test_numbers_are_numbers(wrong: object) -> None:
 
 
 @pytest.mark.parametrize("wrong", [None, 3, "fp16", ["fp16"], {3: 1.0}])
-def test_roofs_are_by_dtype(wrong: Any) -> None:
+def test_roofs_of_a_wrong_type_are_refused(wrong: Any) -> None:
     with pytest.raises(ArgumentTypeError, match="matrix"):
         ceilings(matrix=wrong)
 
 
 @pytest.mark.parametrize("name", ["device", "when", "recorded"])
 @pytest.mark.parametrize("wrong", [None, 3, ["NVIDIA H200"]])
-def test_where_and_when_are_of_their_types(name: str, wrong: object) -> None:
+def test_device_and_day_of_a_wrong_type_are_refused(name: str, wrong: object) -> None:
     with pytest.raises(ArgumentTypeError, match=name):
         ceilings(**{name: wrong})
     with pytest.raises(ArgumentTypeError, match=name):
@@ -165,14 +165,14 @@ def test_where_and_when_are_of_their_types(name: str, wrong: object) -> None:
 
 
 @pytest.mark.parametrize("wrong", ["yesterday", "31.1.2026", "20260131", "2026-13-31", "2026-01-31T12:00:00"])
-def test_a_day_is_written_in_one_way(wrong: str) -> None:
+def test_a_day_in_another_format_is_refused(wrong: str) -> None:
     with pytest.raises(InvalidArgumentError, match="when"):
         ceilings(when=wrong)
     with pytest.raises(InvalidArgumentError, match="when"):
         point(when=wrong)
 
 
-def test_of_a_point_day_and_operator_may_be_unknown() -> None:
+def test_a_point_may_lack_day_and_operator() -> None:
     typed = point(op="", when="")
     assert (typed.op, typed.when) == ("", "")
     with pytest.raises(InvalidArgumentError, match="when"):
@@ -182,19 +182,19 @@ def test_of_a_point_day_and_operator_may_be_unknown() -> None:
 
 
 @pytest.mark.parametrize("name", ["label", "provider", "op", "dtype"])
-def test_names_of_a_point_are_texts(name: str) -> None:
+def test_names_of_a_point_of_a_wrong_type_are_refused(name: str) -> None:
     with pytest.raises(ArgumentTypeError, match=name):
         point(**{name: None})
 
 
 @pytest.mark.parametrize("wrong", [False, "0", None, []])
-def test_no_flops_are_a_number_too(wrong: object) -> None:
+def test_flops_of_a_wrong_type_are_refused(wrong: object) -> None:
     with pytest.raises(ArgumentTypeError, match="flops"):
         point(flops=wrong)
 
 
 @pytest.mark.parametrize("wrong", [None, 3, "fp16", []])
-def test_distance_wants_a_point_and_ceilings(wrong: Any) -> None:
+def test_distance_refuses_arguments_of_a_wrong_type(wrong: Any) -> None:
     with pytest.raises(ArgumentTypeError, match="point: got"):
         distance(wrong, ceilings())
     with pytest.raises(ArgumentTypeError, match="ceilings: got"):

@@ -1,6 +1,6 @@
-"""Timing: what is refused, what a measurement says, and how candidates take turns.
+"""Timing: refusals, the content of a measurement, and the turns of candidates.
 
-There is no GPU here, so `triton.testing` is replaced where a test is about how it is asked.
+There is no GPU here, so `triton.testing` is replaced in tests of how it is called.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def pretended_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def pretended_streams(pretended_gpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Streams that order nothing, since nothing runs on them."""
+    """Pretend streams, which order nothing, since nothing runs on them."""
     stream = SimpleNamespace(wait_stream=lambda other: None)
     monkeypatch.setattr(torch.cuda.graph, "default_capture_stream", stream)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda: stream)
@@ -73,7 +73,7 @@ def test_interpreter_time_is_refused_with_the_reason(launch: Launch) -> None:
             NotMeasurableError, match="says nothing about how fast a kernel is on a GPU"
         ) as caught:
             call()
-        assert "interpreter=True" in str(caught.value)  # the way out
+        assert "interpreter=True" in str(caught.value)  # the alternative
         assert "--interpreter" in str(caught.value)
 
 
@@ -81,7 +81,7 @@ def test_interpreter_time_is_labeled(launch: Launch) -> None:
     measured = measure(launch, interpreter=True, rep_ms=1)
     assert measured.mode == "interpreter"
     assert 0 < measured.p20_ms <= measured.median_ms <= measured.p80_ms
-    assert (measured.flops, measured.bytes) == (8, 96)  # the launch's own work
+    assert (measured.flops, measured.bytes) == (8, 96)  # the work of the launch itself
 
 
 def test_given_work_comes_before_the_launchs_own(launch: Launch) -> None:
@@ -102,7 +102,7 @@ def test_each_candidate_keeps_its_own_work(launch: Launch) -> None:
     assert measured["other"].flops is None
 
 
-def test_rates_and_spread() -> None:
+def test_rates_and_spread_follow_from_times_and_work() -> None:
     measured = Measurement(2.0, 1.9, 2.3, "events", flops=4 * 10**12, bytes=10**9)
     assert measured.tflops == pytest.approx(2000)
     assert measured.gb_per_s == pytest.approx(500)
@@ -151,7 +151,7 @@ def test_events_are_triton_s_with_all_single_times(monkeypatch: pytest.MonkeyPat
         {"a": lambda: ran.append("a"), "b": lambda: ran.append("b")}, rounds=2, warmup_ms=20, rep_ms=100
     )
     assert "".join(ran) == "abba"
-    assert asked == [(20, 50), (20, 50), (2, 50), (2, 50)]  # rep is shared by the rounds; warm later on
+    assert asked == [(20, 50), (20, 50), (2, 50), (2, 50)]  # the rounds share rep; later rounds are warm
     assert measured["a"].mode == "events"
     assert measured["a"].median_ms == 7  # of 1, 10, 4, 10
 
@@ -161,7 +161,7 @@ def test_a_graph_is_captured_with_no_garbage_collection(monkeypatch: pytest.Monk
     def do_bench_cudagraph(fn: Callable[[], object], *, rep: float, return_mode: str) -> list[float]:
         assert (rep, return_mode, gc.isenabled()) == (10, "all", False)
         fn()
-        return [9.0] * 5 + [0.5] * 5  # at first as fast or slow as what ran before lets it be
+        return [9.0] * 5 + [0.5] * 5  # the first times depend on what ran before
 
     monkeypatch.setattr(triton.testing, "do_bench_cudagraph", do_bench_cudagraph)
     measured = measure(nothing, mode="cuda_graph")
@@ -190,9 +190,7 @@ def test_a_burst_follows_a_rest_and_calls_that_do_not_count(monkeypatch: pytest.
     monkeypatch.setattr(torch.cuda, "Event", Event)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: done.append("wait"))
     monkeypatch.setattr(time, "sleep", lambda seconds: done.append("rest"))
-    monkeypatch.setattr(
-        triton.testing, "do_bench", lambda *_, **__: 0.25
-    )  # so there are four in a millisecond
+    monkeypatch.setattr(triton.testing, "do_bench", lambda *_, **__: 0.25)  # so four calls take a millisecond
     measured = measure(lambda: done.append("call"), mode="burst", rep_ms=20)
     assert [one for one in done if one != "call"] == [
         "rest",
@@ -202,13 +200,15 @@ def test_a_burst_follows_a_rest_and_calls_that_do_not_count(monkeypatch: pytest.
         "event",
         "wait",
     ] * 2
-    assert done.count("call") == 2 + 4  # by itself, on the stream that captures, and captured
+    assert done.count("call") == 2 + 4  # alone, on the stream that captures, and captured
     assert (measured.mode, measured.median_ms) == ("burst", 0.5)
 
 
 @pytest.mark.usefixtures("pretended_streams")
 @pytest.mark.parametrize("mode", ["cuda_graph", "burst"])
-def test_what_cannot_be_captured_is_explained(mode: timing.Mode, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_call_that_cannot_be_captured_is_explained(
+    mode: timing.Mode, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def do_bench_cudagraph(*_: object, **__: object) -> list[float]:
         raise RuntimeError("operation not permitted when stream is capturing")
 
@@ -221,7 +221,7 @@ def test_what_cannot_be_captured_is_explained(mode: timing.Mode, monkeypatch: py
 
 @pytest.mark.usefixtures("pretended_streams")
 @pytest.mark.parametrize("mode", timing.IN_GRAPHS)
-def test_a_full_memory_is_no_work_that_cannot_be_captured(
+def test_out_of_memory_is_not_reported_as_a_failed_capture(
     mode: timing.Mode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     full = Mock(side_effect=torch.OutOfMemoryError("CUDA out of memory"))
@@ -235,7 +235,7 @@ def test_a_full_memory_is_no_work_that_cannot_be_captured(
     ("options", "error", "said"),
     [
         ({"mode": "graph"}, UnknownNameError, "cuda_graph"),
-        ({"mode": "interpreter"}, UnknownNameError, "events"),  # a label, not a way to measure
+        ({"mode": "interpreter"}, UnknownNameError, "events"),  # a label, not a mode
         ({"rep_ms": 0}, InvalidArgumentError, "rep_ms"),
         ({"warmup_ms": -1}, InvalidArgumentError, "warmup_ms"),
         ({"rep_ms": float("nan")}, InvalidArgumentError, "rep_ms"),
@@ -263,7 +263,7 @@ def test_wrong_subjects_are_named() -> None:
         measure_together({"ours": lambda x: x}, interpreter=True)  # type: ignore[misc, dict-item] # as above
 
 
-def test_a_wrapper_without_arguments_is_not_taken_for_what_it_wraps() -> None:
+def test_a_wrapper_without_arguments_is_called_itself() -> None:
     def wanting(x: int) -> int:
         return x
 
@@ -309,7 +309,7 @@ def test_an_error_of_the_candidate_is_shown_at_its_own_line(
     assert caught.value.source is not None
     assert caught.value.source.strip().startswith(source)
     assert str(caught.value.line) in str(caught.value)
-    if said != "NameError":  # which the guard around kernels has told already
+    if said != "NameError":  # the guard of kernels has reported it already
         assert caught.value.__cause__ is not None
 
 
@@ -321,7 +321,7 @@ def test_an_error_in_a_library_has_no_line_of_the_readers() -> None:
 
 @pytest.mark.usefixtures("pretended_gpu")
 def test_launches_of_several_are_timed_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a CPU that slows down all the time, one function costs the same twice; and half of another."""
+    """The CPU slows down all the time: a function costs the same twice, and another half of it."""
     now = 0.0
     called: list[str] = []
 
@@ -343,7 +343,7 @@ def test_launches_of_several_are_timed_in_turns(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.usefixtures("pretended_gpu")
-def test_an_error_of_a_candidate_is_its_own_in_every_way_of_timing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_of_a_candidate_names_it_in_every_mode(monkeypatch: pytest.MonkeyPatch) -> None:
     def do_bench(fn: Callable[[], object], **_: object) -> list[float]:
         fn()
         return [1.0]
@@ -360,11 +360,11 @@ def test_an_error_of_a_candidate_is_its_own_in_every_way_of_timing(monkeypatch: 
             call()
 
 
-def test_what_says_enough_by_itself_is_left_as_it_is() -> None:
+def test_out_of_memory_and_our_own_errors_are_not_wrapped() -> None:
     def full() -> None:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    with pytest.raises(torch.OutOfMemoryError):  # a suite passes such a case over
+    with pytest.raises(torch.OutOfMemoryError):  # a suite skips such a case
         measure(full, interpreter=True)
     x = torch.ones(4)
     with pytest.raises(InvalidArgumentError, match=r"grid\[0\]: got 0"):
@@ -383,19 +383,21 @@ def test_what_says_enough_by_itself_is_left_as_it_is() -> None:
         (-1, InvalidArgumentError),
     ],
 )
-def test_a_duration_is_a_finite_number_above_0(name: str, value: Any, kind: type[Exception]) -> None:
+def test_a_duration_that_is_not_finite_and_positive_is_refused(
+    name: str, value: Any, kind: type[Exception]
+) -> None:
     with pytest.raises(kind, match=name):
         measure(nothing, interpreter=True, **{name: value})
 
 
 @pytest.mark.parametrize("work", [3, "1e9", {"flops": 1, "bytes": 1}])
-def test_work_is_a_work(work: Any) -> None:
+def test_work_of_a_wrong_type_is_refused(work: Any) -> None:
     with pytest.raises(ArgumentTypeError, match="work"):
         measure(nothing, work=work, interpreter=True)
 
 
 @pytest.mark.parametrize("candidates", [None, nothing, [nothing], {3: nothing}])
-def test_candidates_have_names(candidates: Any) -> None:
+def test_candidates_without_names_are_refused(candidates: Any) -> None:
     with pytest.raises(ArgumentTypeError, match="candidates"):
         measure_together(candidates, interpreter=True)
     with pytest.raises(InvalidArgumentError, match="candidates: none"):
@@ -403,7 +405,7 @@ def test_candidates_have_names(candidates: Any) -> None:
 
 
 @pytest.mark.parametrize("flag", [None, 1, "no"])
-def test_the_interpreter_is_allowed_or_not(flag: Any) -> None:
+def test_a_flag_that_is_no_bool_is_refused(flag: Any) -> None:
     with pytest.raises(ArgumentTypeError, match="interpreter"):
         measure(nothing, interpreter=flag)
 
@@ -419,7 +421,7 @@ def test_the_interpreter_is_allowed_or_not(flag: Any) -> None:
         ({"bytes": -1}, InvalidArgumentError),
     ],
 )
-def test_a_measurement_is_of_sound_numbers(change: dict[str, Any], error: type[Exception]) -> None:
+def test_a_measurement_of_wrong_numbers_is_refused(change: dict[str, Any], error: type[Exception]) -> None:
     values: dict[str, Any] = {"median_ms": 1.0, "p20_ms": 1.0, "p80_ms": 1.0, "mode": "events"}
     with pytest.raises(error, match=next(iter(change))):
         Measurement(**{**values, **change})
@@ -435,12 +437,12 @@ def test_a_measurement_is_of_sound_numbers(change: dict[str, Any], error: type[E
         ([-1.0, 1.0], InvalidArgumentError),
     ],
 )
-def test_times_are_finite_numbers(times: Any, error: type[Exception]) -> None:
+def test_times_that_are_not_finite_are_refused(times: Any, error: type[Exception]) -> None:
     with pytest.raises(error, match="times_ms"):
         timing.summarize(times, "events")
 
 
-def test_turns_are_of_named_functions_and_a_timer() -> None:
+def test_turns_of_wrong_arguments_are_refused() -> None:
     with pytest.raises(ArgumentTypeError, match="functions"):
         timing.take_turns([nothing], 1, lambda index: lambda function: [1.0])  # type: ignore[arg-type] # no names
     with pytest.raises(ArgumentTypeError, match="timer_of_round"):

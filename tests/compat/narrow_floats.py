@@ -1,7 +1,7 @@
-"""Kernels on bf16 and fp8, each with what torch says.
+"""Kernels on bf16 and fp8, each with torch's result.
 
 `test_compat.py` runs them in the repaired interpreter, and as a script, without workbench, in Triton's own:
-`python narrow_floats.py` prints, for each case, whether Triton as it is gets it right.
+`python narrow_floats.py` prints, for each case, whether unrepaired Triton gets it right.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ def normal(*shape: int, dtype: torch.dtype = BF16, seed: int = 0) -> torch.Tenso
 
 
 def patterns(dtype: torch.dtype, count: int = 2048) -> torch.Tensor:
-    """Random bits as floats: every exponent, subnormals, infinities and NaN among them."""
+    """Return random bits as floats: every exponent, subnormals, infinities and NaN among them."""
     generator = torch.Generator().manual_seed(7)
     words = torch.randint(-(2**63), 2**63 - 1, (count,), generator=generator)
     bits = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[dtype.itemsize]
@@ -172,7 +172,7 @@ def subnormals_of_fp32() -> torch.Tensor:
 
 
 def halfway_in_fp32() -> torch.Tensor:
-    """Halfway between two bf16 numbers, where the even one is to be chosen, and one step to either side."""
+    """Return numbers halfway between two bf16 numbers, which round to even, and one step to either side."""
     upper = torch.arange(0x3F80, 0x3F80 + 512, dtype=torch.int32) << 16
     steps = torch.tensor([0x7FFF, 0x8000, 0x8001], dtype=torch.int32)
     return torch.cat([(upper[:, None] + steps).flatten(), steps.new_zeros(512)]).view(torch.float32)
@@ -207,7 +207,7 @@ def computing(operation: str, reference: Callable[[torch.Tensor, torch.Tensor], 
 
 def comparing(operation: str, reference: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> Case:
     def case() -> tuple[torch.Tensor, torch.Tensor]:
-        # Negative numbers order the other way round as bits; zeros and NaN differ as bits and are (un)equal.
+        # As bits, negative numbers have reverse order; zeros and NaN differ in bits yet compare (un)equal.
         special = torch.tensor([0.0, -0.0, 1.0, -1.0, float("inf"), -float("inf"), float("nan"), 2**-130])
         x, y = torch.meshgrid(
             torch.cat([special, normal(8).float()]).to(BF16), special.to(BF16), indexing="ij"
@@ -244,7 +244,7 @@ def multiplying(
     m: int, n: int, k: int, dtype: torch.dtype, output_dtype: torch.dtype = torch.float32
 ) -> Case:
     def case() -> tuple[torch.Tensor, torch.Tensor]:
-        # Small integers: every sum is exact, in any order. Those of fp8 are subnormal as often as not.
+        # Small integers: every sum is exact in any order. About half of those of fp8 are subnormal.
         scale = 2.0**-16 if dtype == torch.float8_e5m2 else 1.0
         a, b = (normal(*s).mul(2).round().mul(scale).to(dtype) for s in ((m, k), (k, n)))
         c = normal(m, n).float().mul(4).round()
@@ -294,7 +294,7 @@ def whole(dtype: torch.dtype) -> torch.Tensor:
 
 
 def between_fp8(dtype: torch.dtype) -> torch.Tensor:
-    """Numbers of fp8, subnormal ones too, and what lies halfway between two, where the even one is right."""
+    """Return fp8 numbers, also subnormal ones, and numbers halfway between two, which round to even."""
     numbers = patterns(dtype).float()
     numbers = numbers[numbers.isfinite()].unique()
     halfway = (numbers[1:] + numbers[:-1]) / 2
@@ -303,7 +303,7 @@ def between_fp8(dtype: torch.dtype) -> torch.Tensor:
 
 FP8 = (torch.float8_e4m3fn, torch.float8_e5m2)
 
-# The repair in compat/, by the name of what it replaces -> what shows that it is needed.
+# name of what a repair in compat/ replaces -> cases that show that it is needed
 CASES: dict[str, dict[str, Case]] = {
     "InterpreterBuilder.binary_op": {
         "+": computing("+", torch.add),
@@ -368,7 +368,7 @@ CASES: dict[str, dict[str, Case]] = {
     "_interpreter.atomic_rmw": {"atomic_add": adding_atomically},
 }
 
-# What Triton 3.7.1 gets right by itself, and the repairs must leave right.
+# Cases that Triton 3.7.1 gets right by itself, and that the repairs must leave right.
 UNAFFECTED: dict[str, Case] = {
     "%": computing("%", torch.fmod),
     "maximum": computing("maximum", torch.maximum),
@@ -390,7 +390,7 @@ UNAFFECTED: dict[str, Case] = {
 
 
 def same(got: torch.Tensor, want: torch.Tensor) -> bool:
-    """Bit by bit, but for the bits of a NaN."""
+    """Return whether all bits are equal, except those of a NaN."""
     if not want.is_floating_point():
         return torch.equal(got, want)
     nan = want.isnan()

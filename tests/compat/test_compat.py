@@ -1,4 +1,4 @@
-"""The repairs of Triton's interpreter against torch, whether each is needed, and the names that moved."""
+"""Repairs of Triton's interpreter give torch's results and are still needed; names that moved are found."""
 
 from __future__ import annotations
 
@@ -43,25 +43,25 @@ REPAIRED = {name: case for cases in narrow_floats.CASES.values() for name, case 
 
 
 def run_all(cases: dict[str, narrow_floats.Case], name: str) -> tuple[torch.Tensor, torch.Tensor]:
-    with np.errstate(all="ignore"):  # as a Launch does: numpy warns of what is plain arithmetic on a GPU
+    with np.errstate(all="ignore"):  # as a Launch does: numpy warns of arithmetic that is ordinary on a GPU
         return cases[name]()
 
 
 @pytest.mark.parametrize("name", REPAIRED)
-def test_repaired_as_torch(name: str) -> None:
+def test_repaired_operations_give_torchs_results(name: str) -> None:
     got, want = run_all(REPAIRED, name)
     assert narrow_floats.same(got, want)
 
 
 @pytest.mark.parametrize("name", narrow_floats.UNAFFECTED)
-def test_what_needs_no_repair_is_left_right(name: str) -> None:
+def test_operations_without_repair_stay_right(name: str) -> None:
     got, want = run_all(narrow_floats.UNAFFECTED, name)
     assert narrow_floats.same(got, want)
 
 
 @pytest.fixture(scope="module")
 def unrepaired() -> dict[str, dict[str, str]]:
-    """What each case gives in Triton's own interpreter."""
+    """Return the outcome of each case in Triton's own interpreter."""
     done = subprocess.run(
         [sys.executable, "-W", "ignore", narrow_floats.__file__],
         env={**os.environ, "TRITON_INTERPRET": "1"},
@@ -120,7 +120,7 @@ def truth_kernel(x, output, n, KIND: tl.constexpr, N: tl.constexpr):
 
 @pytest.mark.parametrize("kind", ["if", "if expression", "and", "or", "not", "while"])
 def test_a_tile_is_neither_true_nor_false(kind: str) -> None:
-    """Triton's compiler refuses an `if`, too; it warns of `and`, which its interpreter gets wrong."""
+    """Triton's compiler refuses an `if` too, and warns of `and`, which its interpreter gets wrong."""
     x, output = torch.arange(8.0), torch.zeros(8)
     with pytest.raises(KernelError, match="a tile of 8 elements is neither true nor false") as caught:
         Launch.of(truth_kernel, 1, x, output, 5, kind, 8, outputs=output).run()
@@ -139,15 +139,13 @@ def fill_kernel(x, output, known, N: tl.constexpr, FILL: tl.constexpr, IS_CONSTA
     [(torch.int8, -128), (torch.int8, -2), (torch.int16, -32768), (torch.uint8, 200), (torch.uint16, 40000)],
     ids=str,
 )
-def test_fills_that_are_packed_wrongly_are_refused(dtype: torch.dtype, fill: int) -> None:
+def test_fills_that_triton_packs_wrongly_are_refused(dtype: torch.dtype, fill: int) -> None:
     """What Triton makes of them for a GPU is in tests/kernels/rows/test_reduction.py."""
     x, output = torch.ones(8).to(dtype), torch.zeros(8).to(dtype)
     with pytest.raises(KernelError, match=rf"other={fill} of .*with -1\. Write tl\.where") as caught:
         Launch.of(fill_kernel, 1, x, output, fill, 3, fill, True, outputs=output).run()
     assert "tl.load(x + i, mask=i < N" in (caught.value.source or "")
-    Launch.of(
-        fill_kernel, 1, x, output, fill, 3, fill, False, outputs=output
-    ).run()  # known at run time alone
+    Launch.of(fill_kernel, 1, x, output, fill, 3, fill, False, outputs=output).run()  # known at run time only
     assert output.tolist() == [1] * 3 + [fill] * 5
 
 
@@ -213,7 +211,7 @@ def methods_kernel(x, output, N: tl.constexpr):
     tl.store(output + N + i, tl.load(x + i).to(tl.float16).sqrt())
 
 
-def test_functions_are_methods() -> None:
+def test_functions_of_the_language_are_methods_of_tensors() -> None:
     x, output = torch.linspace(0.1, 3, 16), torch.zeros(2, 16)
     launch = Launch.of(methods_kernel, 1, x, output, 16, outputs=output)
     launch.run()
@@ -248,8 +246,8 @@ def described_kernel(x, KIND: tl.constexpr, rows, N: tl.constexpr):
         *((kind, torch.int32) for kind in ("and", "or", "xor")),
     ],
 )
-def test_atomics_through_descriptors(kind: str, dtype: torch.dtype) -> None:
-    """Rows beyond the last one are left alone."""
+def test_atomics_through_descriptors_are_right(kind: str, dtype: torch.dtype) -> None:
+    """Rows beyond the last one are not touched."""
     operations: dict[str, Callable[[int, int], int]] = {
         "add": lambda a, b: a + b, "min": min, "max": max, "and": lambda a, b: a & b,
         "or": lambda a, b: a | b, "xor": lambda a, b: a ^ b,
@@ -288,8 +286,8 @@ def counting_kernel(output, n, STEP: tl.constexpr):
     tl.store(output, total)
 
 
-def test_a_loop_to_a_bound_that_is_known_at_run_time() -> None:
-    """On Triton 3.6 numpy warns of it, here an error; from 3.7 on there is nothing to repair."""
+def test_a_loop_to_a_runtime_bound_does_not_warn() -> None:
+    """numpy warns of it on Triton 3.6, which is an error here; from 3.7 on nothing needs repair."""
     output = torch.zeros(1, dtype=torch.int32)
     Launch.of(counting_kernel, 1, output, 9, 4, outputs=output).run()
     assert output.item() == 0 + 4 + 8
@@ -307,7 +305,7 @@ def single_values_kernel(x, output, n, N: tl.constexpr):
 
 
 def test_a_single_value_is_true_or_false() -> None:
-    """One of the run time, a tile of one element; and Triton itself asks whether there is a mask."""
+    """Values of run time and tiles of one element count; Triton itself asks whether there is a mask."""
     x, output = torch.arange(8.0), torch.zeros(8)
     Launch.of(single_values_kernel, 1, x, output, 6, 8, outputs=output).run()
     assert output.tolist() == [5, 1, 2, 3, 4, 5, 9, 9]
@@ -328,7 +326,7 @@ print(int(x.sum()))
 
 
 def test_the_truth_of_tiles_still_needs_repair(tmp_path: Path) -> None:
-    """Unrepaired, the first condition of an `and` is lost: all four elements are written instead of two."""
+    """Unrepaired, the first condition of an `and` is lost: four elements are written instead of two."""
     script = tmp_path / "truth.py"
     script.write_text(TRUTH)
     done = subprocess.run(
@@ -366,8 +364,8 @@ def reductions_kernel(x, largest, places, whole, columns, ROWS: tl.constexpr, CO
 
 @pytest.mark.parametrize(("rows", "cols"), [(1, 1), (1, 16), (8, 1), (8, 32)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int32])
-def test_reductions_by_a_function_of_ones_own(rows: int, cols: int, dtype: torch.dtype) -> None:
-    """Along either axis, along all, with the axis kept; of equals the first."""
+def test_reductions_by_a_users_function_are_right(rows: int, cols: int, dtype: torch.dtype) -> None:
+    """Reductions go along either axis or all, may keep the axis, and give the first of equal elements."""
     x = torch.randint(-2, 3, (rows, cols)).to(dtype)
     x[x == 0] = 1
     largest, places = torch.empty(rows, dtype=dtype), torch.empty(rows, dtype=torch.int64)
@@ -394,7 +392,7 @@ def timed_kernel(output, x, N: tl.constexpr):
     tl.store(output + 2, tl.extra.cuda.smid())
 
 
-def test_a_kernel_asks_for_the_time_and_where_it_runs() -> None:
+def test_a_kernel_can_read_the_clock_and_its_multiprocessor() -> None:
     x, output = torch.zeros(8), torch.full((3,), -1)
     launch = Launch.of(timed_kernel, 1, output, x, 8, outputs=(output, x))
     before = time.time_ns()
@@ -417,7 +415,7 @@ def sums_kernel(x, rows, cols, whole, M: tl.constexpr, N: tl.constexpr):
 
 
 def test_sums_of_halves_are_halves() -> None:
-    """Which the compiler adds as they are: what is too large in between is infinite, and stays so."""
+    """The compiler adds halves as halves: an intermediate sum that is too large is infinite, and stays so."""
     x = torch.arange(32.0).reshape(4, 8).to(torch.float16)
     rows, cols, whole = (torch.zeros(size, dtype=torch.float16) for size in (4, 8, 2))
     launch = Launch.of(sums_kernel, 1, x, rows, cols, whole, 4, 8, outputs=(rows, cols, whole))
@@ -480,7 +478,7 @@ def branching_kernel(x, y, KIND: tl.constexpr, N: tl.constexpr):
 
 @pytest.mark.parametrize("kind", ["min", "choice", "branch"])
 def test_a_function_of_a_reduction_may_branch(kind: str) -> None:
-    """It has scalars, though here all pairs are combined at once."""
+    """The function gets scalars on a GPU, although all pairs are combined at once here."""
     x, y = torch.randn(4, 16, generator=torch.Generator().manual_seed(0)), torch.zeros(13)
     launch = Launch.of(branching_kernel, 1, x, y, kind, 16, outputs=y)
     launch.run()
@@ -496,7 +494,7 @@ def running_kernel(x, y, N: tl.constexpr):
 
 
 def test_a_scan_calls_its_function_as_the_compiler_does() -> None:
-    """`min` passes NaN by there; Python's own gives whichever comes first."""
+    """`min` of the compiler skips NaN; Python's own returns the first argument."""
     x, y = torch.tensor([torch.nan, 3.0, 5.0, 1.0]), torch.zeros(4)
     launch = Launch.of(running_kernel, 1, x, y, 4, outputs=y)
     launch.run()
@@ -563,11 +561,11 @@ def fp8_kernel(x, output, DO: tl.constexpr, N: tl.constexpr):
 
 @pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2], ids=str)
 @pytest.mark.parametrize("what", ["add", "scale", "negate", "compare", "sum", "scan"])
-def test_no_arithmetic_of_fp8(what: str, dtype: torch.dtype) -> None:
-    """Of its bits it would be, and no compiler takes it."""
+def test_arithmetic_of_fp8_is_refused(what: str, dtype: torch.dtype) -> None:
+    """Arithmetic on fp8 would be arithmetic on bits, and no compiler takes it."""
     x, output = torch.ones(4).to(dtype), torch.zeros(4)
     launch = Launch.of(fp8_kernel, 1, x, output, what, 4, outputs=output)
-    old = compat.VERSION < (3, 7) and what == "scale"  # which has not even the 2.0
+    old = compat.VERSION < (3, 7) and what == "scale"  # it does not even take the 2.0
     expected = r"makes no fp8\w+ of 2.0" if old else r"does not compute with fp8\w+"
     with pytest.raises(KernelError, match=f"{expected}: convert first"):
         launch.run()
@@ -581,7 +579,7 @@ def test_fp8_can_be_chosen() -> None:
     Launch.of(fp8_kernel, 1, x, output, "max", 4, outputs=output).run()
     assert output.tolist() == [3.0] * 4
     launch = Launch.of(fp8_kernel, 1, x, output, "choose", 4, outputs=output)
-    if compat.VERSION < (3, 7):  # by the compiler too
+    if compat.VERSION < (3, 7):  # as the compiler does
         with pytest.raises(KernelError, match=r"makes no fp8e5 of -2.0"):
             launch.run()
         with pytest.raises(KernelError, match="get_fp8e5"):
@@ -635,7 +633,7 @@ FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_functions_of_bf16_are_refused_as_when_compiled(function: str) -> None:
-    """Triton has them for fp32 and fp64 only: nothing needs repair, and one that converts first is right."""
+    """Triton has them for fp32 and fp64 only: nothing needs repair; a kernel that converts first is right."""
     x = torch.rand(32, generator=torch.Generator().manual_seed(0)) + 0.5
     half = x.bfloat16()
     with pytest.raises(KernelError, match="bf16"):
@@ -663,7 +661,7 @@ def plain(x: Any) -> Any:
     return x
 
 
-def test_what_is_a_kernel() -> None:
+def test_is_kernel_recognizes_jit_functions() -> None:
     assert [compat.is_kernel(f) for f in (decorated_kernel, autotuned, heuristic, plain, 3)] == [
         True, False, False, False, False,
     ]  # fmt: skip
@@ -672,7 +670,7 @@ def test_what_is_a_kernel() -> None:
     ]  # fmt: skip
 
 
-def test_signature_and_definition() -> None:
+def test_the_signature_and_definition_of_a_kernel_are_found() -> None:
     assert list(compat.signature(decorated_kernel).parameters) == ["x", "n", "BLOCK"]
     assert compat.signature(decorated_kernel).parameters["BLOCK"].default == 8
     line = compat.definition_line(decorated_kernel)
@@ -680,8 +678,8 @@ def test_signature_and_definition() -> None:
     assert inspect.isfunction(compat.python_function(decorated_kernel))
 
 
-def test_launch_options() -> None:
-    """`warmup` and `grid` are arguments of Triton's own launch: as options they would be given twice."""
+def test_launch_options_are_known() -> None:
+    """`warmup` and `grid` are arguments of Triton's own launch, and would be given twice as options."""
     options = compat.launch_options()
     assert {"num_warps", "num_stages", "num_ctas", "waves_per_eu", "maxnreg"} <= options
     assert not {"warmup", "grid", "stream", "arch"} & options
@@ -703,14 +701,14 @@ def test_extremes_of_nothing_but_nan_are_nan_and_no_warning() -> None:
     assert output[1::2].tolist() == [3.0, 1.0]
 
 
-def test_a_compiler_is_another_when_one_of_its_files_changes(
+def test_the_compilers_key_changes_with_each_of_its_files(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "backends").mkdir()
     file = tmp_path / "backends" / "compiler.py"
     file.write_text("one = 1\n")
     monkeypatch.setattr(cache_keys, "TRITON_FOLDER", str(tmp_path))
-    monkeypatch.setattr(cache, "triton_key", cache.triton_key)  # put back afterwards
+    monkeypatch.setattr(cache, "triton_key", cache.triton_key)  # restored afterwards
     keys = []
     for text in ("one = 1\n", "one = 1\n", "one = 12\n"):
         if file.read_text() != text:
@@ -728,7 +726,7 @@ def chain_kernel(x: Any, output: Any, CHAIN: tl.constexpr) -> None:
 
 
 def edited(text: str) -> list[JITFunction[Any]]:
-    """A function before and after an edit: of the same name, in the same place."""
+    """Return a function before and after an edit, with the same name and the same place."""
     found = []
     for operator in "+*":
         file = f"<edited {operator}>"
@@ -741,7 +739,7 @@ def edited(text: str) -> list[JITFunction[Any]]:
 
 
 def with_chain(functor: JITFunction[Any]) -> ASTSource:
-    """What Triton compiles, and keeps by its hash, where the kernel is given the functor in a tuple."""
+    """Return Triton's source for a kernel with the functor in a tuple; its hash is the key of the cache."""
     signature = {"x": "*fp32", "output": "*fp32", "CHAIN": "constexpr"}
     return ASTSource(JITFunction(chain_kernel), signature, {"CHAIN": ((functor, 2.0), (functor, 3.0))})
 
@@ -755,8 +753,8 @@ def with_chain(functor: JITFunction[Any]) -> ASTSource:
     ],
     ids=["edited", "calls what was edited"],
 )
-def test_a_function_in_a_tuple_is_another_when_it_is_edited(text: str) -> None:
-    """The cache on disk gave the kernel of the function before."""
+def test_a_kernels_key_changes_with_a_function_in_a_tuple(text: str) -> None:
+    """The cache on disk once gave the kernel of the old function."""
     before, after = (with_chain(functor) for functor in edited(text))
     assert before.hash() != after.hash()
     assert before.hash() == with_chain(edited(text)[0]).hash()
@@ -764,7 +762,7 @@ def test_a_function_in_a_tuple_is_another_when_it_is_edited(text: str) -> None:
     assert plain(before) == plain(after), "Triton minds functions in tuples: remove the repair"
 
 
-def test_a_kernel_is_another_when_what_changes_its_ptx_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kernels_key_changes_with_the_repairs_of_ptx(monkeypatch: pytest.MonkeyPatch) -> None:
     source = with_chain(edited("@jit\ndef functor(x, y):\n    return x\n")[0])
     before = source.hash()
     monkeypatch.setattr(cache_keys, "_own_text", lambda: "edited")
@@ -774,8 +772,8 @@ def test_a_kernel_is_another_when_what_changes_its_ptx_is(monkeypatch: pytest.Mo
 COPY = "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
 
 
-def test_a_copy_behind_a_mark_has_its_hint() -> None:
-    """The next one alone, and nothing else; a mark without one stays a comment."""
+def test_a_copy_behind_a_mark_gets_its_hint() -> None:
+    """The next copy alone gets the hint; a mark without a copy stays a comment."""
     copy = f"\t@%p5 {COPY} [%r1], [%rd2, {{%r3, %r4}}], [%r5];"
     text = "\n".join([copy, f"\t{compat.EVICT_FIRST}", "\tbar.warp.sync -1;", copy, copy, compat.EVICT_FIRST])
     lines = compat.with_hints(text).split("\n")
@@ -783,18 +781,18 @@ def test_a_copy_behind_a_mark_has_its_hint() -> None:
     assert f"@%p5 {COPY}.L2::cache_hint [%r1], [%rd2, {{%r3, %r4}}], [%r5], policy;" in lines[3]
 
 
-def test_gluon_has_no_word_for_a_hint() -> None:
+def test_gluon_still_has_no_hints() -> None:
     words = inspect.signature(tma.async_copy_global_to_shared).parameters
     has_none = not any(word in name for name in words for word in ("evict", "cache", "policy"))
     assert has_none, "Gluon hints the cache by itself: remove with_hints"
 
 
-def test_tensors_have_no_192_columns() -> None:
-    with pytest.raises(ValueError, match="power of"):  # if they have, remove with_whole_products
+def test_tensors_still_cannot_have_192_columns() -> None:
+    with pytest.raises(ValueError, match="power of"):  # if this no longer raises, remove with_whole_products
         validate_block_shape([128, 192])
 
 
-def test_marks_are_minded_once() -> None:
+def test_marks_are_replaced_once() -> None:
     before = backends["nvidia"].compiler.make_ptx
     compat.let_marks_change_ptx()
     assert backends["nvidia"].compiler.make_ptx == before
@@ -811,8 +809,8 @@ MARK, WAIT = f"\t{compat.ONE_BLOCK}", "\twgmma.wait_group.sync.aligned 2;"
 BETWEEN = "\tadd.s64 \t%rd5, %rd1, 2; // %r9"
 
 
-def test_products_of_one_block_are_one() -> None:
-    """Each with the one of the same A, however many; behind the mark, and not behind what waits for them."""
+def test_products_of_one_block_are_joined() -> None:
+    """A product is joined with those of the same A behind the mark, up to the next wait."""
     lines = [LEFT, RIGHT, WAIT, MARK, LEFT, BETWEEN, BELOW[0], RIGHT, BELOW[1], WAIT, LEFT, RIGHT, WAIT]
     made = compat.with_whole_products("\n".join(lines)).split("\n")
     assert [i for i, line in enumerate(made) if line != lines[i]] == [4, 6, 7, 8]
@@ -821,8 +819,8 @@ def test_products_of_one_block_are_one() -> None:
     assert made[7] == made[8] == ""
 
 
-def test_products_behind_another_mark_are_others() -> None:
-    """What lies between is of no product, so it may branch."""
+def test_products_behind_another_mark_are_joined_apart() -> None:
+    """Instructions between them belong to no product, and may branch."""
     wait = "\t@!complete bra.uni waitLoop;"
     lines = [MARK, LEFT, RIGHT, wait, MARK, *BELOW, MARK, LEFT, wait, MARK, RIGHT, WAIT]
     made = compat.with_whole_products("\n".join(lines)).split("\n")
@@ -836,21 +834,21 @@ def test_products_behind_another_mark_are_others() -> None:
         [MARK, WAIT],
         [MARK, LEFT, WAIT, RIGHT, WAIT],
         [MARK, LEFT, BELOW[1], WAIT],  # of another A
-        [MARK, LEFT, *BELOW, WAIT],  # one has no other
+        [MARK, LEFT, *BELOW, WAIT],  # one has no partner
         [MARK, LEFT, RIGHT, RIGHT, WAIT],
-        [MARK, LEFT, of_columns(64, "%r9", "%rd1", "%rd3", "%p4, 1, 1, 0, 0"), WAIT],  # B lies otherwise
-        [MARK, LEFT, "\tmov.b32 \t%r9, 0;", RIGHT, WAIT],  # sums that begin between them
+        [MARK, LEFT, of_columns(64, "%r9", "%rd1", "%rd3", "%p4, 1, 1, 0, 0"), WAIT],  # another layout of B
+        [MARK, LEFT, "\tmov.b32 \t%r9, 0;", RIGHT, WAIT],  # sums that begin between the products
         [MARK, LEFT, "\tbra.uni \t$L__BB0_7;", RIGHT, WAIT],
         [MARK, LEFT, "$L__BB0_7:", RIGHT, WAIT],
     ],
     ids=repr,
 )
-def test_other_products_stay(lines: list[str]) -> None:
+def test_other_products_are_not_joined(lines: list[str]) -> None:
     assert compat.with_whole_products("\n".join(lines)).split("\n") == lines
 
 
-def test_errors_of_triton_itself_know_no_function() -> None:
-    """Its name and file; `tests/lens/test_compile.py` has what is made of them."""
+def test_tritons_errors_still_name_no_function() -> None:
+    """The error has no name and no file; `tests/lens/test_compile.py` tests what is made of it."""
     error = CompilationError("def f(): pass", ast.parse("pass").body[0])
     assert set(vars(error)) == {"src", "node", "error_message", "message"}
     before = CodeGenerator.call_JitFunction
@@ -858,9 +856,9 @@ def test_errors_of_triton_itself_know_no_function() -> None:
     assert CodeGenerator.call_JitFunction is before
 
 
-def test_triton_itself_reads_all_its_files_to_tell_compilers_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tritons_own_key_still_reads_all_its_files(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cache, "triton_key", cache.triton_key)
-    own = inspect.unwrap(cache.triton_key)  # without what it remembers
+    own = inspect.unwrap(cache.triton_key)  # without its cache
     begin = time.process_time()
     own()
     reads = time.process_time() - begin
@@ -894,7 +892,9 @@ def test_other_launchers_are_left_to_triton() -> None:
 
 
 @pytest.mark.parametrize("said", ["invalid device context", "invalid argument"])
-def test_a_map_is_made_again_once_there_is_a_context(said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tensor_map_is_made_again_once_there_is_a_context(
+    said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     done = []
 
     def made(descriptor: str, meta: int) -> list[Any]:
@@ -933,10 +933,10 @@ def bounds_kernel(x, output, KIND: tl.constexpr, NAN: tl.constexpr, N: tl.conste
         ("clamp", [0.5, -0.5, -0.5, 0.5], [0.5, torch.nan, -0.5, 0.5]),
     ],
 )
-def test_nan_is_propagated_where_that_is_asked_for(
+def test_nan_is_propagated_on_request_only(
     kind: str, passed_by: list[float], propagated: list[float], dtype: torch.dtype
 ) -> None:
-    """The default, `PropagateNan.NONE`, gives the number that stands beside NaN, as on a GPU."""
+    """`PropagateNan.NONE`, the default, gives the number beside a NaN, as on a GPU."""
     x, output = torch.tensor([1, torch.nan, -3, 2], dtype=dtype), torch.zeros(4, dtype=dtype)
     for nan, want in ((tl.PropagateNan.NONE, passed_by), (tl.PropagateNan.ALL, propagated)):
         Launch.of(bounds_kernel, 1, x, output, kind, nan, 4, outputs=output).run()
@@ -957,8 +957,8 @@ def index_kernel(x, values, indices, KIND: tl.constexpr, ROWS: tl.constexpr, COL
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize(("kind", "best"), [("argmax", 3), ("argmin", 1)])
-def test_an_index_of_the_extreme_passes_nan_by(kind: str, best: int, dtype: torch.dtype) -> None:
-    """As comparisons do on a GPU: NaN among the first half of a row loses against all that is a number."""
+def test_the_index_of_an_extreme_skips_nan(kind: str, best: int, dtype: torch.dtype) -> None:
+    """Comparisons do so on a GPU: a NaN in the first half of a row loses against every number."""
     x = torch.tensor([[2.0, -1, 0, 5, 1, 2, 3, 1]] * 4, dtype=dtype)
     x[1, 0] = x[2, 2] = torch.nan
     x[3] = torch.nan
@@ -982,8 +982,8 @@ def undefined_kernel(x, output, n, N: tl.constexpr):
         torch.int64, torch.int32, torch.int8, torch.uint8, torch.bool,
     ],
 )  # fmt: skip
-def test_masked_lanes_without_other_hold_what_stands_out(dtype: torch.dtype) -> None:
-    """On a GPU they are undefined: a kernel that counts on 0 there is wrong."""
+def test_masked_lanes_without_other_hold_unusual_values(dtype: torch.dtype) -> None:
+    """Such lanes are undefined on a GPU: a kernel that relies on 0 there is wrong."""
     x, output = torch.ones(8).to(dtype), torch.zeros(8).to(dtype)
     Launch.of(undefined_kernel, 1, x, output, 5, 8, outputs=output).run()
     assert output[:5].float().tolist() == [1.0] * 5
@@ -995,7 +995,7 @@ def test_masked_lanes_without_other_hold_what_stands_out(dtype: torch.dtype) -> 
     elif dtype.is_signed:
         assert (rest.double().abs() > 80).all()
     else:
-        assert rest.tolist() == [1, 243, 1]  # no small one stands out, but the smallest shows it
+        assert rest.tolist() == [1, 243, 1]  # no unsigned number stands out; the smallest shows it
 
 
 @triton.jit
@@ -1007,7 +1007,7 @@ def single_kernel(x, output, n):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int32])
-def test_an_other_of_a_single_zero_is_no_missing_one(dtype: torch.dtype) -> None:
+def test_an_other_of_a_single_zero_is_used(dtype: torch.dtype) -> None:
     x, output = torch.ones(1).to(dtype), torch.ones(3).to(dtype)
     Launch.of(single_kernel, 1, x, output, 1, outputs=output).run()
     assert output[:2].tolist() == [0, 0]
@@ -1054,10 +1054,10 @@ print(output.nan_to_num(99).int().tolist())
 
 
 def test_nan_and_undefined_lanes_still_need_repair(tmp_path: Path) -> None:
-    """Unrepaired, NaN is found by all three, and masked lanes hold 0.
+    """Unrepaired, all three functions find NaN, and masked lanes hold 0.
 
-    A place before the first is the last, fp16 is summed in fp32, `tl.fma` rounds twice, and what no integer
-    holds wraps.
+    Also, an index before the first is the last, fp16 is summed in fp32, `tl.fma` rounds twice, and
+    conversions to integers wrap.
     """
     script = tmp_path / "undefined.py"
     script.write_text(UNDEFINED)

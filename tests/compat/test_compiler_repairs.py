@@ -1,4 +1,4 @@
-"""What compilers make wrong of a right kernel, and that it is mended."""
+"""Right kernels that compilers make wrong, and their repairs."""
 
 from __future__ import annotations
 
@@ -70,22 +70,22 @@ NARROW = [("plain", torch.uint8), ("mask", torch.uint8), ("plain", torch.float8_
 
 @pytest.mark.parametrize(("kind", "dtype"), NARROW)
 @pytest.mark.parametrize("target", ["sm_80", "sm_90", "gfx942"])
-def test_lanes_exchange_narrow_elements_one_a_register(kind: str, dtype: torch.dtype, target: str) -> None:
+def test_narrow_elements_are_exchanged_one_a_register(kind: str, dtype: torch.dtype, target: str) -> None:
     (made,) = compile_for(of_pixels(torch.zeros(3, 9, 4).to(dtype), kind), target)
-    if target != "gfx942":  # whose warps have other layouts
+    if target != "gfx942":  # its warps have other layouts
         assert re.search(r"ttg\.convert_layout .*xi32", made.stages["ttgir"])
         assert "nvvm.shfl" in made.stages["llir"]
     assert not re.search(r"nvvm\.prmt|amdgcn\.perm\(", made.stages["llir"])
 
 
-def test_lanes_exchange_wide_elements_as_they_are() -> None:
+def test_wide_elements_are_exchanged_without_repair() -> None:
     ttgir = compile_for(of_pixels(torch.zeros(3, 9, 4).to(torch.int16), "plain"), "sm_90")[0].stages["ttgir"]
     assert re.search(r"ttg\.convert_layout .*xi16, .* -> .*xi16, ", ttgir)
     assert "arith.trunci" not in ttgir
 
 
 @pytest.mark.parametrize("kind", ["plain", "mask"])
-def test_elements_take_each_others_place(kind: str) -> None:
+def test_exchanged_elements_are_right_in_the_interpreter(kind: str) -> None:
     x = torch.arange(108, dtype=torch.uint8).reshape(3, 9, 4) % 5
     (output,) = of_pixels(x, kind).run()
     expected = x.transpose(1, 2)
@@ -93,7 +93,7 @@ def test_elements_take_each_others_place(kind: str) -> None:
 
 
 def converting(registers: Sequence[int], lanes: Sequence[int], element: str) -> str:
-    """TTGIR: a copy of 256 elements, from a layout of eight in a row a lane to the one of these bases."""
+    """Return TTGIR that copies 256 elements from a layout of eight in a row a lane to that of these bases."""
 
     def layout(registers: Sequence[int], lanes: Sequence[int]) -> str:
         register, lane = ([[base] for base in bases] for bases in (registers, lanes))
@@ -135,13 +135,13 @@ def parsed(text: str, folder: Path) -> Any:
 
 
 def llir_of(text: str, folder: Path) -> str:
-    """Return the LLVM IR of TTGIR, to which Triton applies no stage before."""
+    """Return the LLVM IR of TTGIR, to which Triton has applied no earlier stage."""
     file = folder / "compiled.ttgir"
     file.write_text(text)
     return str(triton.compile(str(file), target=HOPPER).asm["llir"])
 
 
-# Of the numbers of a register's bytes (r0, r1), of registers (r2) and of lanes (l4): who takes whose place.
+# Exchanges of bits of the numbers of a register's bytes (r0, r1), of registers (r2) and of lanes (l4).
 LANES = [8, 16, 32, 64]
 MOVES = {
     "r0 r1 l4": ([2, 128, 4], [*LANES, 1]),
@@ -151,7 +151,7 @@ MOVES = {
 
 
 def sent_and_kept(llir: str) -> set[tuple[str, int]]:
-    """The bytes of registers that the lower half of the lanes sends away, and stores nevertheless."""
+    """Return the bytes of registers that the lower half of the lanes sends away, and stores all the same."""
     chosen = dict(re.findall(r"(%\w+) = select i1 \S+ i32 (\d+), i32 \d+", llir))
     picked = {
         name: (one, other, [int(digit, 16) for digit in f"{int(chosen.get(by, by)):04x}"])
@@ -171,12 +171,12 @@ def sent_and_kept(llir: str) -> set[tuple[str, int]]:
 
 
 @pytest.mark.parametrize("move", ["r0 r1 l4", "r0 l4 r1"])
-def test_triton_keeps_bytes_that_it_sends(move: str, tmp_path: Path) -> None:
-    """If this fails, Triton is mended: remove with_wide_shuffles."""
+def test_triton_still_keeps_bytes_that_it_sends(move: str, tmp_path: Path) -> None:
+    """Triton is repaired if this fails: remove with_wide_shuffles."""
     assert sent_and_kept(llir_of(converting(*MOVES[move], "i8"), tmp_path))
 
 
-def test_of_bytes_that_change_places_with_lanes_alone_none_is_kept(tmp_path: Path) -> None:
+def test_no_byte_is_kept_if_bytes_change_places_with_lanes_only(tmp_path: Path) -> None:
     assert not sent_and_kept(llir_of(converting([128, 2, 4], [*LANES, 1], "i8"), tmp_path))
 
 
@@ -188,8 +188,8 @@ def test_conversions_within_a_warp_are_widened(move: str, element: str, tmp_path
     assert "prmt" not in llir_of(str(made), tmp_path)
 
 
-def test_conversions_by_shared_memory_are_left(tmp_path: Path) -> None:
-    """As where two numbers of registers change places with those of lanes."""
+def test_conversions_through_shared_memory_are_not_changed(tmp_path: Path) -> None:
+    """Two register bits that change places with lane bits are such a conversion."""
     module = parsed(converting([128, 64, 4], [8, 16, 32, 2, 1], "i8"), tmp_path)
     assert compiler.with_wide_shuffles(module) is module
 
@@ -197,7 +197,7 @@ def test_conversions_by_shared_memory_are_left(tmp_path: Path) -> None:
 # Many quotients and remainders
 
 
-def test_many_quotients_and_remainders_are_thawed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_freeze_is_removed_from_many_quotients(monkeypatch: pytest.MonkeyPatch) -> None:
     llir = """
   %25 = extractelement <32 x i32> %24, i64 3, !dbg !31
   %x.element = extractelement <2 x i64> %x, i64 1
@@ -225,7 +225,7 @@ THIRD = f"\tadd.s64 \t%rd6, %rd9, {0x40000080 << 32 | 128};"
 @pytest.mark.parametrize("made", ["bfe.u32 \t%r5, %r4, 4, 14;", "and.b32 \t%r5, %r4, 16383;"])
 @pytest.mark.parametrize(("added", "lower"), [("add.s64", 64), ("or.b64", 0)])
 @pytest.mark.parametrize("upper", [0x40000080, 0x80000020])
-def test_descriptors_are_put_together(made: str, added: str, lower: int, upper: int) -> None:
+def test_sums_of_descriptors_are_joined_from_halves(made: str, added: str, lower: int, upper: int) -> None:
     constant = upper << 32 | lower
     constant -= 2**64 if upper >> 31 else 0
     ptx = f"\t{made}\n\tcvt.u64.u32 \t%rd9, %r5;\n\t{added} \t%rd7, %rd9, {constant};\n{OTHER}"
@@ -237,7 +237,7 @@ def test_descriptors_are_put_together(made: str, added: str, lower: int, upper: 
     assert lines[3].endswith("mov.b64 %rd8, {lower, 1073741888}; }")
 
 
-def test_places_of_tiles_that_lie_in_one_way_are_left() -> None:
+def test_addresses_of_tiles_of_one_layout_are_not_changed() -> None:
     added = f"\tor.b64 \t%rd7, %rd9, {UPPER << 32};\n\tadd.s64 \t%rd8, %rd9, {UPPER << 32 | 64};"
     ptx = f"\tbfe.u32 \t%r5, %r4, 4, 14;\n\tcvt.u64.u32 \t%rd9, %r5;\n{added}"
     assert compiler.with_descriptors_of_halves(ptx) == ptx
@@ -253,15 +253,15 @@ def test_places_of_tiles_that_lie_in_one_way_are_left() -> None:
         ("bfe.u32 \t%r6, %r4, 4, 14;", UPPER << 32),
     ],
 )
-def test_other_sums_are_left(made: str, constant: int) -> None:
-    """Though their place has tiles of two layouts."""
+def test_other_sums_are_not_changed(made: str, constant: int) -> None:
+    """Their places have tiles of two layouts."""
     added = f"\tadd.s64 \t%rd7, %rd9, {constant};"
     ptx = f"\t{made}\n\tcvt.u64.u32 \t%rd9, %r5;\n{OTHER}\n{THIRD}\n{added}"
     assert compiler.with_descriptors_of_halves(ptx).split("\n")[-1] == added
 
 
-def test_descriptors_of_a_compiled_product_are_put_together() -> None:
-    """Of queries and keys whose heads lie next to each other, as they read beyond shared memory.
+def test_descriptors_of_a_compiled_product_are_joined_from_halves() -> None:
+    """Queries and keys whose heads are interleaved once read beyond shared memory.
 
     Triton 3.7 gives keys and values places of their own.
     """
@@ -275,7 +275,7 @@ def test_descriptors_of_a_compiled_product_are_put_together() -> None:
     assert ptx.count(".reg .b32 lower") == (12 if compat.VERSION < (3, 7) else 0)
 
 
-def test_the_assembler_is_the_one_that_adds_to_other_registers() -> None:
-    """With another one, see whether the problem is gone: then remove with_descriptors_of_halves."""
+def test_the_assembler_is_still_the_one_with_the_fault() -> None:
+    """Remove with_descriptors_of_halves once another assembler no longer has the problem."""
     version = knobs.nvidia.ptxas.version
     assert version.startswith("12.8"), f"ptxas is {version}"

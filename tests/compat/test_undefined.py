@@ -1,4 +1,4 @@
-"""What a GPU leaves undefined shows, also in extremes, which pass an ordinary NaN by."""
+"""Lanes and memory that a GPU leaves undefined show in results, also in extremes, which skip ordinary NaN."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def extreme_kernel(x, y, n, KIND: tl.constexpr, GUARDED: tl.constexpr, N: tl.con
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 @pytest.mark.parametrize("kind", ["min", "max", "minimum", "clamp", "argmin", "max with index", "sum"])
 def test_extremes_over_undefined_lanes_are_undefined(kind: str, dtype: torch.dtype) -> None:
-    """Only a kernel that replaces them is right: the smallest of five lanes of eight is not theirs else."""
+    """Kernels must replace the lanes: otherwise the smallest of five of eight lanes is not theirs."""
     x, y = torch.ones(5).to(dtype), torch.zeros(1)
     launch = Launch.of(extreme_kernel, 1, x, y, 5, kind, False, 8, outputs=y)
     (result,) = interpret(launch, poison=True).outputs
@@ -62,8 +62,8 @@ def test_extremes_over_undefined_lanes_are_undefined(kind: str, dtype: torch.dty
 
 
 @pytest.mark.parametrize("kind", ["min", "max", "minimum", "clamp"])
-def test_an_ordinary_nan_is_still_passed_by(kind: str) -> None:
-    """As `PropagateNan.NONE` says, also beside lanes that are masked off and replaced."""
+def test_an_ordinary_nan_is_still_skipped(kind: str) -> None:
+    """`PropagateNan.NONE` says so, also beside masked lanes that are replaced."""
     x, y = torch.tensor([1.0, torch.nan, 1.0, -torch.nan, 1.0]), torch.zeros(1)
     Launch.of(extreme_kernel, 1, x, y, 5, kind, True, 8, outputs=y).run()
     assert y.item() == {"minimum": 10, "clamp": 6}.get(kind, 1)
@@ -78,7 +78,7 @@ def along_kernel(x, y, z, cols, ROWS: tl.constexpr, COLS: tl.constexpr):
     tl.store(z + row, index)
 
 
-def test_only_the_rows_that_have_them_are_undefined() -> None:
+def test_only_rows_with_undefined_lanes_are_undefined() -> None:
     x = torch.arange(32.0).reshape(4, 8)
     x[2, 3] = torch.nan
     y, z = torch.zeros(4), torch.zeros(4, dtype=torch.int32)
@@ -111,10 +111,8 @@ WIDE = [torch.float32, torch.float64, torch.int32, torch.int64]
         *((kind, dtype) for kind in ("max", "exchange") for dtype in WIDE),
     ],
 )
-def test_what_an_atomic_gives_to_lanes_that_are_masked_off_is_undefined(
-    kind: str, dtype: torch.dtype
-) -> None:
-    """Of memory that nobody wrote, it was whatever lay there."""
+def test_the_result_of_an_atomic_is_undefined_in_masked_lanes(kind: str, dtype: torch.dtype) -> None:
+    """Memory that nobody wrote once showed whatever it held."""
     x, y = torch.arange(2, 10).to(dtype), torch.zeros(8, dtype=dtype)
     Launch.of(atomic_kernel, 1, x, y, 5, kind, 8, outputs=y).run()
     assert y[:5].tolist() == [2, 3, 4, 5, 6]
@@ -137,10 +135,8 @@ def gathering_kernel(x, indices, y, n, AXIS: tl.constexpr, N: tl.constexpr):
 @pytest.mark.parametrize("axis", [0, 1])
 @pytest.mark.parametrize("places", [torch.int32, torch.int64])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int32])
-def test_lanes_without_a_place_gather_what_is_undefined(
-    dtype: torch.dtype, places: torch.dtype, axis: int
-) -> None:
-    """That is no error where nobody uses it; and no place lies before the first."""
+def test_gathers_outside_the_source_are_undefined(dtype: torch.dtype, places: torch.dtype, axis: int) -> None:
+    """An undefined value is no error if nobody uses it, and no index counts from the end."""
     x = torch.arange(16.0).reshape(4, 4).to(dtype)
     indices = torch.randint(0, 4, (4, 4), generator=torch.Generator().manual_seed(3)).to(places)
     y = torch.zeros(4, 4, dtype=dtype)
@@ -169,7 +165,7 @@ def integer_kernel(x, y, n, N: tl.constexpr):
 
 
 @pytest.mark.parametrize("dtype", [torch.int8, torch.int16, torch.int32, torch.int64])
-def test_integers_show_in_the_smallest_the_largest_and_the_sum(dtype: torch.dtype) -> None:
+def test_undefined_integers_show_in_extremes_and_sums(dtype: torch.dtype) -> None:
     x, y = torch.ones(6, dtype=dtype), torch.zeros(3, dtype=torch.int64)
     Launch.of(integer_kernel, 1, x, y, 6, 8, outputs=y).run()
     large, small = ends(np.dtype(str(dtype).removeprefix("torch.")))
@@ -179,7 +175,7 @@ def test_integers_show_in_the_smallest_the_largest_and_the_sum(dtype: torch.dtyp
 
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.uint16, torch.uint32, torch.uint64])
-def test_unsigned_integers_show_there_too(dtype: torch.dtype) -> None:
+def test_undefined_unsigned_integers_show_in_extremes_and_sums(dtype: torch.dtype) -> None:
     x, y = torch.full((6,), 9).to(dtype), torch.zeros(3, dtype=torch.int64)
     Launch.of(integer_kernel, 1, x, y, 6, 8, outputs=y).run()
     large = ends(np.dtype(str(dtype).removeprefix("torch.")))[0]
@@ -189,8 +185,8 @@ def test_unsigned_integers_show_there_too(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.int8, torch.int16, torch.int32, torch.int64])
-def test_memory_of_integers_is_filled_with_large_and_small_ones(dtype: torch.dtype) -> None:
-    """So that the smallest shows it, and not only the largest; of a view nothing else is touched."""
+def test_undefined_memory_of_integers_has_large_and_small_numbers(dtype: torch.dtype) -> None:
+    """The smallest and the largest element show it; nothing beside a view is touched."""
     memory = torch.zeros(4, 4, dtype=dtype)
     fill_undefined(memory[:, ::2])
     assert memory[:, 1::2].eq(0).all()
@@ -198,8 +194,8 @@ def test_memory_of_integers_is_filled_with_large_and_small_ones(dtype: torch.dty
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
-def test_bits_survive_arithmetic_and_conversions(dtype: type) -> None:
-    """Of either sign, and whatever else is added, up to the functions of which numpy's keep them."""
+def test_undefined_bits_survive_arithmetic_and_conversions(dtype: type) -> None:
+    """The bits survive with either sign, and in sums, up to the functions for which numpy keeps them."""
     values = undefined((16,), dtype)
     ones: Any = np.ones(16, dtype)
     with np.errstate(all="ignore"):
@@ -211,8 +207,8 @@ def test_bits_survive_arithmetic_and_conversions(dtype: type) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
-def test_memory_is_filled_with_the_same(dtype: torch.dtype) -> None:
-    """Also a view with steps, of which nothing else is touched."""
+def test_undefined_memory_of_floats_has_the_undefined_bits(dtype: torch.dtype) -> None:
+    """A view with steps is filled too, and nothing else is touched."""
     memory = torch.zeros(4, 4, dtype=dtype)
     fill_undefined(memory[:, ::2])
     assert memory[:, 1::2].eq(0).all()
@@ -235,7 +231,7 @@ def part_kernel(x, parts, n):
 
 
 def two_steps(n: int, parts: torch.Tensor, workspaces: tuple[torch.Tensor, ...] = ()) -> Launch:
-    """The smallest of four parts, of which the first step writes n."""
+    """Return a launch of the smallest of four parts, of which the first step writes n."""
     x, y = torch.arange(1.0, 5.0), torch.zeros(1)
     first = Step(part_kernel, (4,), (x, parts, n))
     second = Step(smallest_of_parts_kernel, (1,), (parts, y, 4))
@@ -243,7 +239,7 @@ def two_steps(n: int, parts: torch.Tensor, workspaces: tuple[torch.Tensor, ...] 
 
 
 def test_scratch_is_poisoned() -> None:
-    """It happens to hold large numbers here; what no step wrote is seen all the same."""
+    """The memory holds large numbers, and elements that no step wrote show all the same."""
     parts = torch.full((4,), 9.0)
     for n, smallest in ((4, 1.0), (3, None)):
         undeclared = interpret(two_steps(n, parts), poison=True)
@@ -324,7 +320,7 @@ def answer_with(other: float | None) -> Callable[[torch.Tensor], Launch]:
 
 
 def test_a_check_finds_an_extreme_over_undefined_lanes() -> None:
-    """Which would be right if NaN were passed by."""
+    """The answer would be right if NaN were skipped."""
     assert exercise().evaluate(answer_with(float("inf"))).solved
     verdict = exercise().evaluate(answer_with(None))
     assert not verdict.solved

@@ -39,7 +39,7 @@ DTYPES = {"fp32": torch.float32, "fp64": torch.float64, "int32": torch.int32, "u
 
 
 def signatures(library: Any) -> dict[str, list[tuple[tuple[str, ...], str, str]]]:
-    """By function: the types of its arguments, the symbol that is called, and the type of what that gives."""
+    """Return for each function its lists of argument types, the symbol that is called, its result type."""
     entry = re.compile(r'\(((?:\s*core\.dtype\("\w+"\),?)+)\s*\)\s*:\s*\("(\w+)",\s*core\.dtype\("(\w+)"\)\)')
     text = inspect.getsource(library)
     functions = re.split(r"\ndef (?=\w+\()", text)[1:]
@@ -56,7 +56,7 @@ OF_CUDA, OF_HIP = signatures(cuda_libdevice), signatures(hip_libdevice)
 
 
 def kernel_of(path: Path, name: str, arguments: int, library: str = "libdevice") -> Any:
-    """A kernel that calls one function with `arguments` tiles."""
+    """Return a kernel that calls one function with `arguments` tiles."""
     names = [f"x{i}" for i in range(arguments)]
     path.write_text(
         "import triton\nimport triton.language as tl\n"
@@ -84,7 +84,7 @@ def ran(path: Path, name: str, operands: list[torch.Tensor], result: torch.dtype
 
 
 def test_every_function_is_known() -> None:
-    """Those of CUDA's library and of ROCm's, by the symbols that their compilers link."""
+    """CUDA's and ROCm's functions are listed by the symbols that the compilers link."""
     symbols = {symbol for each in (OF_CUDA, OF_HIP) for entries in each.values() for _, symbol, _ in entries}
     assert len(symbols) > 400
     assert [symbol for symbol in sorted(symbols) if function_of(symbol) is None] == []
@@ -93,7 +93,7 @@ def test_every_function_is_known() -> None:
 
 @pytest.mark.parametrize("name", sorted(OF_CUDA))
 def test_each_function_runs_in_a_kernel(name: str, tmp_path: Path) -> None:
-    """With every list of types that it takes, by the name that is of no vendor."""
+    """Every list of types that the function takes is tried, under the name that belongs to no vendor."""
     for number, (types, _, result) in enumerate(OF_CUDA[name]):
         operands = [torch.full((8,), 1).to(DTYPES[each]) for each in types]
         y = ran(tmp_path / f"{name}_{number}.py", name, operands, DTYPES[result])
@@ -128,8 +128,8 @@ REAL: dict[str, Callable[[Any], Any]] = {
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("name", sorted(REAL))
-def test_real_functions(name: str, dtype: torch.dtype, tmp_path: Path) -> None:
-    """To the rounding of fp32, where double precision is rounded once, and to some ulp of fp64."""
+def test_real_functions_are_right_to_their_rounding(name: str, dtype: torch.dtype, tmp_path: Path) -> None:
+    """Results are within a rounding of fp32, which is rounded once from fp64, and some ulp of fp64."""
     x = torch.tensor([0.0625, 0.3, 0.5, 0.75, 0.99, 1.0, 1.5, 3.0], dtype=dtype)
     if name in ("acos", "asin", "atanh", "erfinv"):
         x = x.clamp(max=0.99)
@@ -148,8 +148,8 @@ def test_real_functions(name: str, dtype: torch.dtype, tmp_path: Path) -> None:
     torch.testing.assert_close(y.double(), expected, rtol=relative, atol=relative / 4)
 
 
-def test_bessel_functions_at_any_argument() -> None:
-    """Small and large, of both signs, and where an expansion takes over from another."""
+def test_bessel_functions_are_right_at_any_argument() -> None:
+    """Arguments are small and large, of both signs, and where one expansion takes over from another."""
     x = np.array([1e-6, 0.1, 1.0, 4.9, 5.1, 7.0, 12.5, 24.9, 25.1, 26.0, 40.0, 1000.0, 123456.0])
     for order in (0, 1, 2, 3, 7, 30, -1, -4):
         orders = np.full(x.shape, order, dtype=np.int32)
@@ -163,15 +163,15 @@ def test_bessel_functions_at_any_argument() -> None:
                     if name == "yn" and order < 0:
                         assert np.isnan(got).all()
                         continue
-                    # Errors are relative to the wave's height, since its zeros lie at no float; below the
+                    # Errors are relative to the height of the wave, whose zeros are at no float; below the
                     # wave they are absolute.
                     scale = np.maximum(np.abs(expected), np.minimum(1, np.sqrt(2 / (np.pi * x))))
                     scale = np.where(x < abs(order), np.maximum(1e-2, np.abs(expected)), scale)
                     assert (np.abs(got - expected) <= 2e-13 * scale).all(), (name, order, sign)
 
 
-def test_functions_at_their_edges(tmp_path: Path) -> None:
-    """As the CUDA math API says for 0, infinities and NaN."""
+def test_functions_of_0_infinities_and_nan_are_cudas(tmp_path: Path) -> None:
+    """The CUDA math API defines the results for 0, infinities and NaN."""
     inf, nan = math.inf, math.nan
     cases: dict[str, tuple[list[float], list[float]]] = {
         "tanh": ([inf, -inf, nan, -0.0], [1, -1, nan, -0.0]),
@@ -228,7 +228,7 @@ SEVERAL: dict[str, Callable[..., Any]] = {
 
 
 @pytest.mark.parametrize("name", sorted(SEVERAL))
-def test_functions_of_several_numbers(name: str, tmp_path: Path) -> None:
+def test_functions_of_several_numbers_are_right(name: str, tmp_path: Path) -> None:
     for number, (types, _, result) in enumerate(OF_CUDA[name]):
         dtype = DTYPES[result]
         generator = torch.Generator().manual_seed(number)
@@ -245,7 +245,7 @@ def test_functions_of_several_numbers(name: str, tmp_path: Path) -> None:
         torch.testing.assert_close(y, expected, rtol=relative, atol=0)
 
 
-def test_functions_with_an_integer(tmp_path: Path) -> None:
+def test_functions_with_an_integer_are_right(tmp_path: Path) -> None:
     n = torch.tensor([0, 1, 2, 3, 5, 8, -1, -2], dtype=torch.int32)
     x = torch.tensor([0.5, 1.0, 2.5, 7.0, 12.5, 40.0, 3.0, 2.0], dtype=torch.float64)
     expected = {
@@ -277,7 +277,7 @@ OPERATIONS: dict[str, Callable[..., Fraction]] = {
     data=st.data(),
 )
 def test_operations_round_as_their_names_say(name: str, width: int, data: st.DataObject) -> None:
-    """Exactly: no float lies between the exact result and the one that is given."""
+    """No float is between the exact result and the one that is given."""
     dtype: Any = np.float32 if width == 32 else np.float64
     floats = st.floats(width=32 if width == 32 else 64, allow_nan=False, allow_infinity=False)
     count = 3 if name == "fma" else 1 if name in ("rcp", "sqrt") else 2
@@ -297,7 +297,7 @@ def test_operations_round_as_their_names_say(name: str, width: int, data: st.Dat
         down, up = results["rd"], results["ru"]
 
         def compared(value: Any) -> int:
-            """Its place beside the exact result."""
+            """Return how the exact result compares with the value."""
             if np.isinf(value):
                 return int(np.sign(value))
             if exact is not None:
@@ -364,7 +364,7 @@ def test_conversions_round_as_their_names_say(mode: str, tmp_path: Path) -> None
         assert abs(Fraction(got) - exact) < max(abs(exact), 1) * Fraction(2, 2**24)
 
 
-def test_integers_and_bits(tmp_path: Path) -> None:
+def test_functions_of_integers_and_bits_are_exact(tmp_path: Path) -> None:
     x = torch.tensor([0, 1, -1, 2**31 - 1, -(2**31), 0x12345678, 0x00FF00FF, -12345], dtype=torch.int32)
     y = torch.tensor([1, -1, 7, 2**31 - 1, -(2**31), 0x0F0F0F0F, 3, 1000], dtype=torch.int32)
     bits = [v % 2**32 for v in x.tolist()]
@@ -393,7 +393,7 @@ def test_integers_and_bits(tmp_path: Path) -> None:
     assert got.tolist() == [6, 7] * 4
 
 
-def test_bits_of_floats(tmp_path: Path) -> None:
+def test_functions_of_the_bits_of_floats_are_exact(tmp_path: Path) -> None:
     x = torch.tensor([1.0, -2.5, 0.0, -0.0, math.inf, 1e-40, 3.14159, 65504.0])
     bits = ran(tmp_path / "as_int.py", "float_as_int", [x], torch.int32)
     assert torch.equal(bits, x.view(torch.int32))
@@ -417,8 +417,8 @@ def activations_kernel(x, y, N: tl.constexpr):
     tl.store(y + 3 * N + i, tl.where(libdevice.isnan(tile), 0.0, libdevice.pow(tile, tile)))
 
 
-def test_by_every_way_to_name_them() -> None:
-    """From the module of no vendor, a vendor's, imported by name; of tiles, scalars and numbers."""
+def test_functions_may_be_named_in_every_way() -> None:
+    """Names come from the module of no vendor, a vendor's, or an import; operands are tiles and scalars."""
     x, y = torch.tensor([0.5, 1.0, 2.0, 3.0]), torch.zeros(4, 4)
     launch = Launch.of(activations_kernel, 1, x, y, 4, outputs=y)
     launch.run()
@@ -433,8 +433,8 @@ def half_kernel(x, y, N: tl.constexpr):
     tl.store(y + i, libdevice.tanh(tl.load(x + i)))
 
 
-def test_a_half_is_refused_as_by_the_compiler() -> None:
-    """The libraries have no functions of halves, and Triton converts none."""
+def test_halves_are_refused_as_by_the_compiler() -> None:
+    """The libraries have no functions of halves, and Triton does not convert."""
     x, y = torch.ones(4, dtype=torch.float16), torch.zeros(4)
     launch = Launch.of(half_kernel, 1, x, y, 4, outputs=y)
     for run in (launch.run, lambda: compile_for(launch, "sm_90")):
@@ -442,8 +442,8 @@ def test_a_half_is_refused_as_by_the_compiler() -> None:
             run()
 
 
-def test_they_count_as_functions_do() -> None:
-    """One operation an element, as `tl.exp`."""
+def test_calls_are_counted_as_functions() -> None:
+    """A call is one operation an element, like `tl.exp`."""
     x, y = torch.ones(4), torch.zeros(4)
     seen: list[Computation] = []
     (step,) = Launch.of(half_kernel, 1, x, y, 4, outputs=y).steps
@@ -451,7 +451,7 @@ def test_they_count_as_functions_do() -> None:
     assert [(each.kind, each.flops, each.shape) for each in seen] == [("arithmetic", 4, (4,))]
 
 
-def test_outside_kernels_they_are_refused() -> None:
+def test_calls_outside_kernels_are_refused() -> None:
     with pytest.raises(Exception, match="tensor"):
         libdevice.tanh(torch.ones(4))
 
@@ -478,8 +478,8 @@ torch.testing.assert_close(y, x.tanh().erf())
 """
 
 
-def test_functions_that_were_imported_before_this_package(tmp_path: Path) -> None:
-    """By name, so that the kernel's module has those that Triton left empty."""
+def test_functions_imported_before_the_workbench_work(tmp_path: Path) -> None:
+    """The module of the kernel has the functions that Triton left empty, by name."""
     script = tmp_path / "imported_first.py"
     script.write_text(IMPORTED_FIRST)
     root = str(Path(__file__).parents[2])

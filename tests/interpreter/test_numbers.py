@@ -1,4 +1,4 @@
-"""Numbers in the interpreter have the types that the compiler gives them, and wrap, divide and shift so."""
+"""Numbers in the interpreter have the compiler's types, and wrap, divide and shift as in the compiler."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ TARGET = "sm_90"
 
 
 def compiles(launch: Launch) -> str:
-    """What the compiler makes of it: Triton's own intermediate representation."""
+    """Return the compiler's Triton IR for the launch."""
     return compile_for(launch, TARGET)[0].stages["ttir"]
 
 
@@ -63,7 +63,7 @@ def scaled_kernel(x, y, scale, N: tl.constexpr):
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.int32])
 def test_a_float_argument_is_fp32(dtype: torch.dtype) -> None:
-    """A half times it is a float, which holds what a half does not."""
+    """The product of a half and the argument is a float, which holds what a half does not."""
     x = torch.full((16,), 60000, dtype=dtype)
     launch = Launch.of(scaled_kernel, 1, x, torch.empty(16), 2.0, outputs=(), N=16)
     y = launch.steps[0].args[1]
@@ -79,7 +79,7 @@ def literal_kernel(x, y, SCALE: tl.constexpr, N: tl.constexpr):
     tl.store(y + N + i, tl.load(x + i) * 2.0)
 
 
-def test_a_constant_adopts_the_type_of_the_tile() -> None:
+def test_a_constant_takes_the_type_of_the_tile() -> None:
     x, y = torch.full((16,), 60000.0, dtype=torch.float16), torch.empty(32)
     launch = Launch.of(literal_kernel, 1, x, y, 2.0, 16, outputs=y)
     launch.run()
@@ -103,7 +103,7 @@ def test_number_arguments_have_a_type_and_convert() -> None:
 
 
 def test_an_integer_argument_that_is_1_is_a_constant() -> None:
-    """The compiler makes it one, and a constant has no `.to`: such a kernel fails where n is 1."""
+    """The compiler makes it a constant, which has no `.to`: such a kernel fails if n is 1."""
     x, y = torch.ones(16), torch.empty(16)
     launch = Launch.of(eps_kernel, 1, x, y, 0.5, 1, 16, outputs=y)
     for run in (launch.run, lambda: compiles(launch)):
@@ -127,7 +127,7 @@ def annotated_kernel(y, n: tl.int32):
 
 
 @pytest.mark.parametrize("kernel", [unspecialized_kernel, unspecialized_by_number_kernel, annotated_kernel])
-def test_unless_the_kernel_is_not_specialized_to_it(kernel: Any) -> None:
+def test_an_unspecialized_1_is_no_constant(kernel: Any) -> None:
     y = torch.zeros(1, dtype=torch.int64)
     launch = Launch.of(kernel, 1, y, 1, outputs=y)
     launch.run()
@@ -198,7 +198,7 @@ def test_numbers_in_tuples_are_typed_too() -> None:
     assert compiles(launch)
 
 
-# A text, since with `from __future__ import annotations` Triton is given the quotes too.
+# A text, since with `from __future__ import annotations` Triton would get the quotes too.
 ANNOTATIONS = """
 @triton.jit
 def kernel(y, a: "fp64", b: "fp16", c: "bf16", d: "i64", e: tl.float64, f: tl.uint8):
@@ -235,14 +235,14 @@ def default_kernel(x, y, N: tl.constexpr, scale=2.0, shift=3):
     tl.store(y + i, tl.load(x + i) * scale + shift)
 
 
-def test_defaults_are_arguments() -> None:
+def test_defaults_have_the_types_of_arguments() -> None:
     x, y = torch.full((16,), 60000.0, dtype=torch.float16), torch.empty(16)
     Launch.of(default_kernel, 1, x, y, 16, outputs=y).run()
     assert y.tolist() == [120003.0] * 16
 
 
-def test_a_kernel_that_is_called_as_triton_calls_it_has_them_too() -> None:
-    """Its grid, a function, is given Python's numbers, as on a GPU."""
+def test_arguments_of_tritons_own_call_have_types_too() -> None:
+    """The grid is a function, which gets Python's numbers, as on a GPU."""
     x, y = torch.full((32,), 60000.0, dtype=torch.float16), torch.zeros(32)
     given: list[Any] = []
 
@@ -301,8 +301,8 @@ def loops_kernel(y, n, N: tl.constexpr):
         tl.store(y + 2 * N + k, (k - 8) // 3)
 
 
-def test_each_kind_of_range() -> None:
-    """What `static_range` counts are constants, of which Python's rules hold: -8 // 3 is -3."""
+def test_each_kind_of_range_counts_as_in_the_compiler() -> None:
+    """`static_range` counts constants, which follow Python's rules: -8 // 3 is -3."""
     y = torch.zeros(24)
     launch = Launch.of(loops_kernel, 1, y, 8, 8, outputs=y)
     launch.run()
@@ -338,7 +338,7 @@ def wrapping_kernel(y, n):
     tl.store(y + 4, -n - n - 2)
 
 
-def test_integers_wrap() -> None:
+def test_integers_wrap_around() -> None:
     most = 2**31 - 1
     y = torch.zeros(5, dtype=torch.int64)
     Launch.of(wrapping_kernel, 1, y, most, outputs=y).run()
@@ -351,7 +351,7 @@ def float_bound_kernel(y, n):
         tl.store(y + i, i)
 
 
-def test_a_float_is_no_bound_of_a_loop() -> None:
+def test_a_float_bound_of_a_loop_is_refused() -> None:
     y = torch.zeros(4)
     launch = Launch.of(float_bound_kernel, 1, y, 4.0, outputs=y)
     for run in (launch.run, lambda: compiles(launch)):
@@ -411,7 +411,7 @@ def launched(kernel: Any) -> Launch:
 
 @pytest.mark.filterwarnings("ignore:builtin m.. on non-scalar")
 def test_expressions_have_the_types_that_the_compiler_gives_them(tmp_path: Path) -> None:
-    """Each of many drawn ones, assigned to a variable; the compiler then asserts the interpreter's type."""
+    """Random expressions are assigned to a variable; the compiler then asserts the interpreter's type."""
     seed = random.randrange(2**32)
     draw = random.Random(seed)
     accepted = []
@@ -423,7 +423,7 @@ def test_expressions_have_the_types_that_the_compiler_gives_them(tmp_path: Path)
         try:
             printed = interpret(launched(kernel)).printed.split()
         except KernelError:
-            continue  # Triton refuses it: a shift of floats, a sign that is lost
+            continue  # Triton refuses it: a shift of floats, a lost sign
         assert printed[0] == printed[1]
         accepted += [f"v{number} = {text}", f"tl.static_assert(v{number}.dtype.name == {printed[0]!r})"]
     assert len(accepted) > 20
@@ -463,8 +463,8 @@ def assigned_kernel(x, y, flag, n, FLAG: tl.constexpr, N: tl.constexpr):
     tl.store(y + i, half * first_of((second, 0)) * min(n, 1) * max(N, 3) / N)
 
 
-def test_variables_hold_tensors() -> None:
-    """As of numbers that are assigned, one by one or in tuples, added to, chosen or compared."""
+def test_assigned_numbers_are_tensors() -> None:
+    """Numbers become tensors when they are assigned, also in tuples, by +=, a choice or a comparison."""
     x, y = torch.full((16,), 60000.0, dtype=torch.float16), torch.empty(16)
     launch = Launch.of(assigned_kernel, 1, x, y, 3, 5, True, 16, outputs=y)
     launch.run()
@@ -478,8 +478,8 @@ def unpacking_kernel(y, values):
     tl.store(y, first + second + third)
 
 
-def test_a_tuple_is_taken_apart_whole() -> None:
-    """The compiler drops a fourth value without a word, which nobody means."""
+def test_a_tuple_must_be_unpacked_whole() -> None:
+    """The compiler drops a fourth value without a word, which nobody intends."""
     y = torch.zeros(1)
     Launch.of(unpacking_kernel, 1, y, (1.0, 2.0, 3), outputs=y).run()
     assert y.item() == 6
@@ -586,7 +586,7 @@ def kernel(x, k, N: tl.constexpr):
     ],
 )  # fmt: skip
 def test_constants_of_several_returns_are_tensors(tmp_path: Path, call: str, dtype: str) -> None:
-    """Where the compiler sees more than one of them and they differ, whichever one is executed."""
+    """Constants are tensors if the compiler sees several that differ, whichever one is executed."""
     name = f"returning_{''.join(filter(str.isalnum, call))}"
     kernel = module_of(tmp_path / f"{name}.py", RETURNING.format(call=call, dtype=dtype)).kernel
     for k in (2, 5):
@@ -605,7 +605,7 @@ def global_constant_kernel(x, y, N: tl.constexpr):
     tl.store(y + N + i, tl.where(tl.load(x + i) > FACTOR, FACTOR, 0.0))
 
 
-def test_a_constant_of_the_module_on_the_left() -> None:
+def test_a_global_constant_may_be_the_left_operand() -> None:
     x, y = torch.arange(4.0), torch.zeros(8)
     launch = Launch.of(global_constant_kernel, 1, x, y, 4, outputs=y)
     launch.run()
@@ -630,7 +630,7 @@ def guarded_kernel(x, y, n, i, GUARD: tl.constexpr):
 
 @pytest.mark.parametrize("guard", ["and", "or"])
 def test_both_sides_of_and_are_evaluated(guard: str) -> None:
-    """A GPU does not skip the second, so that a load there needs a mask of its own."""
+    """A GPU does not skip the second side, so a load there needs its own mask."""
     x, y = torch.ones(4), torch.zeros(1, dtype=torch.int32)
     inside = Launch.of(guarded_kernel, 1, x, y, 4, 3, guard, outputs=y)
     inside.run()
@@ -643,7 +643,7 @@ def test_both_sides_of_and_are_evaluated(guard: str) -> None:
 
 
 @pytest.mark.parametrize("guard", ["constant", "branch"])
-def test_a_constant_and_a_branch_skip_it(guard: str) -> None:
+def test_a_constant_or_a_branch_skips_the_second_side(guard: str) -> None:
     x, y = torch.ones(4), torch.ones(1, dtype=torch.int32)
     launch = Launch.of(guarded_kernel, 1, x, y, 4, 4, guard, outputs=y)
     launch.run()
@@ -711,7 +711,7 @@ def operation_kernel(x, y, z, OPERATION: tl.constexpr, NAME: tl.constexpr, N: tl
 
 
 def promoted(one: str, other: str) -> str:
-    """Triton's rule: of two widths the wider, of one width the unsigned."""
+    """Return the promoted type: of two widths the wider, of one width the unsigned."""
     bits = {name: DTYPES[name][1].itemsize for name in (one, other)}
     if bits[one] != bits[other]:
         return max(one, other, key=bits.__getitem__)
@@ -749,7 +749,7 @@ def operations(draw: Any) -> tuple[str, str, str, list[int], list[int]]:
     operation = draw(st.sampled_from(list(EXPECTED)))
     one, other = draw(st.sampled_from(list(DTYPES))), draw(st.sampled_from(list(DTYPES)))
     if operation in ("floordiv", "mod") and one[0] != other[0]:
-        other = one  # Triton refuses signs that differ
+        other = one  # Triton refuses different signs
     left, right = draw(numbers_of(one)), draw(numbers_of(other))
     result = promoted(one, other)
     if operation in ("floordiv", "mod"):
@@ -760,8 +760,10 @@ def operations(draw: Any) -> tuple[str, str, str, list[int], list[int]]:
 
 
 @given(operations())
-def test_integers_of_each_width_and_sign(case: tuple[str, str, str, list[int], list[int]]) -> None:
-    """Against Python's integers, reduced to the width."""
+def test_operations_on_integers_of_each_width_and_sign_are_exact(
+    case: tuple[str, str, str, list[int], list[int]],
+) -> None:
+    """Python's integers, reduced to the width, are the reference."""
     operation, one, other, left, right = case
     is_truth = operation in ("lt", "ge", "eq")
     name = promoted(one, other)
@@ -775,14 +777,14 @@ def test_integers_of_each_width_and_sign(case: tuple[str, str, str, list[int], l
     for a, b in zip(left, right, strict=True):
         a, b = wrapped(a, name), wrapped(b, name)
         if operation == "rshift" and one.startswith("i"):
-            a = wrapped(a, name.removeprefix("u"))  # the left operand says which shift it is
+            a = wrapped(a, name.removeprefix("u"))  # the left operand decides the kind of shift
         result = EXPECTED[operation](a, b)
         expected.append(int(result) if is_truth else wrapped(wrapped(result, name), "int64"))
     assert z.tolist() == expected
 
 
 def test_a_shift_by_the_width_and_more_shifts_all_bits_out() -> None:
-    """As `shl` and `shr` do in PTX; a negative count is a large one."""
+    """`shl` and `shr` of PTX do so; a negative count is a large one."""
     x = torch.tensor([5, -5, 5, -5, 5, -5, 1, -1], dtype=torch.int32)
     y = torch.tensor([32, 32, 33, 33, -1, -1, 31, 31], dtype=torch.int32)
     z = torch.zeros(8, dtype=torch.int64)
@@ -806,7 +808,7 @@ def bits_kernel(x, y, z, N: tl.constexpr):
 
 
 def test_bits_add_without_a_carry() -> None:
-    """And have no second bit to be shifted to."""
+    """There is no second bit to shift to."""
     x, y = torch.tensor([False, False, True, True]), torch.tensor([False, True, False, True])
     z = torch.zeros(7, 4, dtype=torch.int32)
     launch = Launch.of(bits_kernel, 1, x, y, z, 4, outputs=z)
@@ -846,7 +848,7 @@ def rounded_kernel(x, y, N: tl.constexpr):
 @pytest.mark.parametrize("source", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 @pytest.mark.parametrize("name", ["int16", "uint16", "int32", "uint32", "int64", "uint64"])
 def test_floats_that_no_integer_holds_are_saturated(source: torch.dtype, name: str) -> None:
-    """As `cvt.rzi` does on NVIDIA GPUs, NaN to 0; numpy would give the smallest, or wrap."""
+    """`cvt.rzi` on NVIDIA GPUs does so, and NaN becomes 0; numpy would give the smallest, or wrap."""
     limits = np.iinfo(DTYPES[name][1])
     values = [0.0, -0.5, 2.75, -2.75, torch.inf, -torch.inf, torch.nan, 1e30, -1e30, 2.0**31, -(2.0**31), 3e9,
               2.0**63, -(2.0**63), 2.0**64, 60000.0]  # fmt: skip
@@ -862,7 +864,7 @@ def test_floats_that_no_integer_holds_are_saturated(source: torch.dtype, name: s
 
 @pytest.mark.parametrize("source", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 @pytest.mark.parametrize("name", ["int8", "uint8"])
-def test_of_8_bits_they_are_the_lower_half_of_16(source: torch.dtype, name: str) -> None:
+def test_floats_become_8_bits_by_way_of_16(source: torch.dtype, name: str) -> None:
     """There is no conversion to 8 bits: -1 as an unsigned one is 0, and 300 is 44."""
     values = [
         -1,
@@ -927,8 +929,8 @@ def histogram_kernel(x, y, n, IS_MASKED: tl.constexpr, N: tl.constexpr, BINS: tl
 
 @pytest.mark.parametrize("is_masked", [False, True])
 @pytest.mark.parametrize("name", DTYPES)
-def test_integers_of_32_bits_are_counted(name: str, is_masked: bool) -> None:
-    """Of others the interpreter would write as many bytes as they have; no GPU takes them."""
+def test_histograms_take_integers_of_32_bits_only(name: str, is_masked: bool) -> None:
+    """The interpreter would write other dtypes with their own widths, which no GPU takes."""
     x = torch.from_numpy(np.array([3] * 700 + [0] * 300 + [1] * 24, DTYPES[name][1]))
     y = torch.full((4,), -1, dtype=torch.int32)
     launch = Launch.of(histogram_kernel, 1, x, y, 1000, is_masked, 1024, 4, outputs=y)
@@ -949,8 +951,8 @@ def unmasked_histogram_kernel(x, y, n, N: tl.constexpr, BINS: tl.constexpr):
     tl.store(y + tl.arange(0, BINS), tl.histogram(tl.load(x + i, mask=i < n), BINS))
 
 
-def test_what_has_no_bin_is_counted_by_its_lowest_bits() -> None:
-    """By five of them at least, one for each lane of a warp; and so are lanes without a value."""
+def test_numbers_without_a_bin_are_counted_by_their_lowest_bits() -> None:
+    """The lowest five bits count at least, one bin for each lane of a warp; so do lanes without a value."""
     x, y = (
         torch.tensor([0, 1, 64, 65, -1, 63, 127, 33], dtype=torch.int32),
         torch.zeros(64, dtype=torch.int32),
@@ -972,7 +974,7 @@ def fused_kernel(x, y, z, output, N: tl.constexpr):
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 def test_a_fused_product_and_sum_is_rounded_once(dtype: torch.dtype) -> None:
-    """What is left of a product when its rounded self is subtracted is its error, and not 0."""
+    """A product minus its own rounding is the rounding's error, and not 0."""
     generator = torch.Generator().manual_seed(7)
     x, y, others = torch.randn(3, 64, generator=generator, dtype=torch.float64).to(dtype)
     zeros = torch.zeros_like(others)
@@ -999,7 +1001,7 @@ def test_integers_are_not_fused() -> None:
         compiles(launch)
 
 
-def test_a_fused_product_of_no_numbers_and_of_nothing() -> None:
+def test_fma_of_nan_infinity_and_empty_tiles_is_right() -> None:
     inf, nan = torch.inf, torch.nan
     x, y = (
         torch.tensor([inf, inf, nan, 0.0, 3e38, 2.0, 0.0, -0.0]),
@@ -1016,7 +1018,7 @@ def test_a_fused_product_of_no_numbers_and_of_nothing() -> None:
 
 
 def test_integers_are_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And not twice, in 64 bits and in their own, to find out whether they overflow."""
+    """Overflows are not found by computing twice, in 64 bits and in their own."""
     seen: list[str] = []
     builder: Any = triton.runtime.interpreter.InterpreterBuilder
     plain = builder.binary_op
@@ -1048,7 +1050,7 @@ print(y.tolist())
 
 
 def test_the_interpreter_still_needs_repair(tmp_path: Path) -> None:
-    """Unrepaired, a float argument is a half here and an index divides toward minus infinity."""
+    """Unrepaired, a float argument is a half here, and an index divides toward minus infinity."""
     script = tmp_path / "unrepaired.py"
     script.write_text(UNREPAIRED)
     command = [sys.executable, str(script)]

@@ -1,4 +1,4 @@
-"""What a kernel tells the compiler is checked in each program, as Triton's analysis understands it."""
+"""Promises of a kernel to the compiler are checked in each program, as Triton's analysis understands them."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def line_of(kernel: Any, text: str) -> int:
     return first + next(i for i, line in enumerate(lines) if text in line)
 
 
-# The meaning, spelled out run by run.
+# The meaning, written out run by run.
 
 
 def runs(values: np.ndarray[Any, Any], axis: int, length: int) -> Iterator[list[int]]:
-    """Every run of a length along an axis, as a list; those at the end may be shorter."""
+    """Yield every run of a length along an axis, as a list; runs at the end may be shorter."""
     for line in np.moveaxis(values, axis, -1).reshape(-1, values.shape[axis]).tolist():
         for begin in range(0, len(line), length):
             yield line[begin : begin + length]
@@ -51,7 +51,7 @@ def divides(values: np.ndarray[Any, Any], axis: int, divisor: int, length: int) 
 
 @st.composite
 def tiles(draw: st.DrawFn) -> np.ndarray[Any, Any]:
-    """Sums of what steps along each axis and of noise that is mostly none: promises hold, or nearly."""
+    """Draw sums of steps along each axis and of sparse noise, so that promises hold, or nearly hold."""
     shape = draw(st.lists(st.sampled_from((1, 2, 4, 8)), min_size=1, max_size=3))
     values = np.full(shape, draw(st.integers(-16, 16)), dtype=np.int64)
     for axis, size in enumerate(shape):
@@ -77,9 +77,7 @@ def said(name: str, values: np.ndarray[Any, Any], promised: dict[str, list[int]]
 
 
 @given(tiles(), st.data())
-def test_each_hint_is_refused_where_its_meaning_says_so(
-    values: np.ndarray[Any, Any], data: st.DataObject
-) -> None:
+def test_a_false_hint_is_refused(values: np.ndarray[Any, Any], data: st.DataObject) -> None:
     lengths = data.draw(st.lists(LENGTHS, min_size=values.ndim, max_size=values.ndim))
     divisors = data.draw(st.lists(LENGTHS, min_size=values.ndim, max_size=values.ndim))
     axes = range(values.ndim)
@@ -94,10 +92,10 @@ def test_each_hint_is_refused_where_its_meaning_says_so(
 
 
 @given(tiles(), st.data())
-def test_a_divisor_alone_is_refused_only_where_no_length_of_runs_makes_it_true(
+def test_a_divisor_alone_is_refused_if_no_length_of_runs_makes_it_true(
     values: np.ndarray[Any, Any], data: st.DataObject
 ) -> None:
-    """The compiler may find out any length that is true; a longer one asks for less."""
+    """The compiler may find any true length of runs; a longer one promises less."""
     divisors = data.draw(st.lists(LENGTHS, min_size=values.ndim, max_size=values.ndim))
 
     def may_hold(axis: int) -> bool:
@@ -111,7 +109,7 @@ def test_a_divisor_alone_is_refused_only_where_no_length_of_runs_makes_it_true(
 
 
 @given(tiles())
-def test_the_longest_runs_of_neighbors(values: np.ndarray[Any, Any]) -> None:
+def test_the_longest_runs_of_neighbors_are_found(values: np.ndarray[Any, Any]) -> None:
     for axis, size in enumerate(values.shape):
         possible = [length for length in (1, 2, 4, 8) if length <= size and counts_up(values, axis, length)]
         assert promises.contiguity(values, axis) == max(possible)
@@ -120,24 +118,24 @@ def test_the_longest_runs_of_neighbors(values: np.ndarray[Any, Any]) -> None:
 @pytest.mark.parametrize(
     ("values", "dtype"),
     [
-        (np.array([2**31 - 1, -(2**31)], np.int32), tl.int32),  # the next number only if it wraps around
+        (np.array([2**31 - 1, -(2**31)], np.int32), tl.int32),  # neighbors only if the number wraps around
         (np.array([255, 0], np.uint8), tl.uint8),
         (np.array([5, 4], np.uint64), tl.uint64),
         (np.array([True, True]), tl.int1),
     ],
 )
-def test_numbers_of_every_width(values: np.ndarray[Any, Any], dtype: Any) -> None:
+def test_hints_about_numbers_of_every_width_are_checked(values: np.ndarray[Any, Any], dtype: Any) -> None:
     assert promises.what_is_wrong(promises.CONTIGUITY, values, dtype, {promises.CONTIGUITY: [2]})
 
 
-def test_a_divisor_that_the_type_cannot_hold() -> None:
+def test_a_divisor_beyond_the_type_holds_for_0_only() -> None:
     promised = {promises.DIVISIBILITY: [256]}
     assert not promises.what_is_wrong(promises.DIVISIBILITY, np.zeros(1, np.int8), tl.int8, promised)
     assert promises.what_is_wrong(promises.DIVISIBILITY, np.full(1, 64, np.int8), tl.int8, promised)
 
 
-def test_numbers_that_are_no_integers_are_told_constant_alone() -> None:
-    """The compiler makes nothing of the rest. NaN is as good as NaN."""
+def test_floats_are_checked_for_constancy_only() -> None:
+    """The compiler ignores other promises about them. NaN equals NaN."""
     values = np.array([1.5, 1.5, np.nan, np.nan], np.float32)
     for name in (promises.DIVISIBILITY, promises.CONTIGUITY):
         assert not promises.what_is_wrong(name, values, tl.float32, {name: [4]})
@@ -146,7 +144,7 @@ def test_numbers_that_are_no_integers_are_told_constant_alone() -> None:
         assert bool(promises.what_is_wrong(promises.CONSTANCY, values, tl.float32, promised)) == is_wrong
 
 
-# In kernels: which line, which value, which program.
+# In kernels: the line, the value and the program of an error.
 
 
 @triton.jit
@@ -174,7 +172,7 @@ def run_in_worker(launch: Launch) -> None:
 
 
 @pytest.mark.parametrize("run", [run_here, run_in_worker])
-def test_what_is_true_changes_nothing(run: Callable[[Launch], None]) -> None:
+def test_true_promises_raise_nothing(run: Callable[[Launch], None]) -> None:
     for arguments in ((16, 32, 16, 16, 16), (20, 32, 4, 4, 4), (17, 29, 1, 16, 1), (16, 24, 16, 1000, 8)):
         run(hinted(*arguments))
 
@@ -204,7 +202,7 @@ def test_what_is_true_changes_nothing(run: Callable[[Launch], None]) -> None:
         ),
     ],
 )  # fmt: skip
-def test_what_is_false_is_an_error_that_names_its_line(
+def test_a_false_promise_names_its_line(
     run: Callable[[Launch], None], arguments: tuple[int, int, int, int, int], text: str, words: str
 ) -> None:
     with pytest.raises(PromiseError) as caught:
@@ -216,7 +214,7 @@ def test_what_is_false_is_an_error_that_names_its_line(
     assert "Promise what always holds" in caught.value.fix
 
 
-def test_a_kernel_that_is_called_as_triton_calls_it_is_checked_too() -> None:
+def test_promises_of_tritons_own_call_are_checked() -> None:
     x, output = torch.zeros(64), torch.zeros(64)
     with pytest.raises(PromiseError, match=r"element \[0\] is 20"):
         hinted_kernel[(2,)](x, output, 20, 64, 16, 16, 1, 16)
@@ -224,7 +222,7 @@ def test_a_kernel_that_is_called_as_triton_calls_it_is_checked_too() -> None:
 
 @triton.jit
 def told_twice_kernel(x, output, LENGTHS: tl.constexpr, DIVISOR: tl.constexpr, N: tl.constexpr):
-    """What is promised twice of one value, as two accesses with the same offsets do."""
+    """Two promises about one value, as two accesses with the same offsets make them."""
     i = tl.program_id(0) * 12 + tl.arange(0, N)
     i = tl.max_contiguous(tl.multiple_of(i, 4), 4)
     i = tl.multiple_of(i, DIVISOR)
@@ -238,7 +236,7 @@ def test_the_last_promise_of_each_kind_counts() -> None:
     def run(programs: int, run: int, divisor: int) -> None:
         Launch.of(told_twice_kernel, programs, x, output, run, divisor, 16, outputs=output).run()
 
-    run(1, 16, 16)  # a multiple of 16, as the first of all 16
+    run(1, 16, 16)  # a multiple of 16, like the first of each 16
     run(2, 4, 4)
     assert output[:28].tolist() == [*range(28)]
     for programs, length, program in ((1, 4, 0), (2, 16, 1)):
@@ -251,7 +249,7 @@ def test_the_last_promise_of_each_kind_counts() -> None:
 
 @triton.jit
 def gathering_kernel(x, indices, output, ROWS: tl.constexpr, COLS: tl.constexpr):
-    """Rows at places that are read: along them nothing is contiguous, and each is to begin at eights."""
+    """Load rows at given places, of which each is promised to be a multiple of eight."""
     rows = tl.multiple_of(tl.load(indices + tl.arange(0, ROWS)), 8)
     cols = tl.arange(0, COLS)
     offsets = rows[:, None] + cols[None, :]
@@ -259,7 +257,7 @@ def gathering_kernel(x, indices, output, ROWS: tl.constexpr, COLS: tl.constexpr)
     tl.store(output + tl.arange(0, ROWS)[:, None] * COLS + cols[None, :], tl.load(x + offsets))
 
 
-def test_two_axes() -> None:
+def test_promises_along_two_axes_are_checked() -> None:
     x, output = torch.arange(64.0), torch.zeros(4, 8)
     Launch.of(gathering_kernel, 1, x, torch.tensor([8, 0, 24, 8]), output, 4, 8, outputs=output).run()
     assert output[:, 0].tolist() == [8, 0, 24, 8]
@@ -273,14 +271,14 @@ def pointer_kernel(x, output, shift, DIVISOR: tl.constexpr, RUN: tl.constexpr, N
     tl.store(output + tl.arange(0, N), tl.load(pointers))
 
 
-def test_addresses_are_counted_in_bytes_and_run_by_elements() -> None:
+def test_divisors_of_addresses_are_bytes_and_runs_are_elements() -> None:
     x, output = torch.arange(64, dtype=torch.float16), torch.zeros(16, dtype=torch.float16)
 
     def run(shift: int, divisor: int, source: torch.Tensor = x) -> None:
         Launch.of(pointer_kernel, 1, source, output, shift, divisor, 16, 16, outputs=output).run()
 
     run(8, 16)
-    run(0, 1024)  # where memory begins is up to the device
+    run(0, 1024)  # the device decides where memory begins
     assert output.tolist() == [*range(16)]
     for shift, source in ((4, x), (0, x[4:])):
         with pytest.raises(PromiseError, match=r"element \[0\] is an address 8 bytes after one, in program"):
@@ -290,7 +288,7 @@ def test_addresses_are_counted_in_bytes_and_run_by_elements() -> None:
 
 @triton.jit
 def rows_kernel(x, starts, output, n, DIVISOR: tl.constexpr, N: tl.constexpr):
-    """Sums of eight elements from each of the `starts`, which are known to be multiples."""
+    """Sum eight elements from each of the `starts`, which are promised to be multiples."""
     i = tl.arange(0, N)
     start = tl.multiple_of(tl.load(starts + i, mask=i < n), DIVISOR)
     places = start[:, None] + tl.arange(0, 8)[None, :]
@@ -298,8 +296,8 @@ def rows_kernel(x, starts, output, n, DIVISOR: tl.constexpr, N: tl.constexpr):
 
 
 @pytest.mark.parametrize("dtype", [torch.int16, torch.int32, torch.int64])
-def test_a_divisor_of_what_is_loaded_holds_where_nothing_is(dtype: torch.dtype) -> None:
-    """Lanes that are masked off have no value that could make the promise false."""
+def test_masked_lanes_do_not_break_a_promise(dtype: torch.dtype) -> None:
+    """Masked lanes have no value that could make the promise false."""
     x, output = torch.arange(64.0), torch.zeros(3)
     launch = Launch.of(
         rows_kernel, 1, x, torch.tensor([16, 48, 32]).to(dtype), output, 3, 16, 4, outputs=output
@@ -329,7 +327,9 @@ def scalar_kernel(output, n, stride):
         (50, 8, "n % 16", "tl.assume's condition is false, with n = 50"),
     ],
 )
-def test_scalars_and_assumptions(n: int, stride: int, text: str, words: str) -> None:
+def test_false_promises_of_scalars_and_assumptions_are_refused(
+    n: int, stride: int, text: str, words: str
+) -> None:
     output = torch.zeros(1, dtype=torch.int64)
     with pytest.raises(PromiseError) as caught:
         Launch.of(scalar_kernel, 1, output, n, stride, outputs=output).run()
@@ -368,8 +368,8 @@ def test_a_promise_in_a_function_names_that_functions_line() -> None:
     assert (caught.value.function, caught.value.line) == ("promising", line_of(promising, "return"))
 
 
-def test_nothing_is_left_behind() -> None:
-    """The interpreter of others, outside of what is watched, is as it was."""
+def test_tritons_interpreter_is_restored() -> None:
+    """Triton's interpreter, outside of a watched run, is not changed."""
     plain = triton_interpreter.TensorHandle.set_attr
     builder = triton_interpreter.interpreter_builder
     for divisor in (16, 3):
@@ -382,7 +382,7 @@ def test_nothing_is_left_behind() -> None:
 
 
 def test_every_program_is_checked() -> None:
-    """An argument's promise is made once for all programs; what each computes is checked in each."""
+    """A promise about an argument is made once for all programs; computed values are checked in each."""
     seen: list[Sequence[int]] = []
     launch = hinted(16, 64, 16, 16, 16)
     (step,) = launch.steps

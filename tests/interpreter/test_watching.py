@@ -1,4 +1,4 @@
-"""Every access to memory is seen, one outside the tensors is refused, and programs run in any order."""
+"""Every memory access is seen, accesses outside the tensors are refused, and programs run in any order."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def copy_kernel(x, output, n, shift, N: tl.constexpr):
 
 @triton.jit
 def pair_kernel(x, y, offset, N: tl.constexpr):
-    """Reads x, writes y, adds to y; `offset` may lead anywhere."""
+    """Read x, write y, and add to y; `offset` may lead anywhere."""
     i = tl.arange(0, N)
     value = tl.load(x + i)
     tl.store(y + i, value)
@@ -68,14 +68,14 @@ def nested_kernel(x, output, offset, N: tl.constexpr):
 
 @triton.jit
 def choice_kernel(x, y, output, N: tl.constexpr):
-    """Half of the lanes address one tensor, half another."""
+    """Half of the lanes address one tensor, and half another."""
     i = tl.arange(0, N)
     tl.store(output + i, tl.load(tl.where(i % 2 == 0, x + i, y + i)))
 
 
 @triton.jit
 def wide_load_kernel(x, output, offset):
-    """Eight bytes at a time of a tensor of bytes."""
+    """Load eight bytes at a time from a tensor of bytes."""
     tl.store(output, tl.load((x + offset).to(tl.pointer_type(tl.int64))))
 
 
@@ -138,10 +138,10 @@ def test_each_access_is_seen_with_argument_elements_and_line() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int8], ids=str)
 def test_what_a_store_writes_is_seen(dtype: torch.dtype) -> None:
-    """Its bits, in all lanes; loads and atomics have none."""
+    """The bits of all lanes are seen; loads and atomics have none."""
     x, y = torch.arange(8).to(dtype), torch.zeros(12, dtype=dtype)
     launch = Launch.of(pair_kernel, 1, x, y, 4, 8, outputs=y)
-    if dtype == torch.int8:  # which has no atomics
+    if dtype == torch.int8:  # it has no atomics
         launch = Launch.of(copy_kernel, 1, x, y, 5, 0, 8, outputs=y)
     load, store, *atomic = watch(launch)
     assert [access.stored for access in (load, *atomic)] == [None] * (1 + len(atomic))
@@ -151,8 +151,8 @@ def test_what_a_store_writes_is_seen(dtype: torch.dtype) -> None:
     assert torch.equal(stored, x[: len(stored)])
 
 
-def test_the_mask_tells_the_lanes_that_touch_memory() -> None:
-    """The last of three tiles hangs over; the fourth program has no lane, and still says what it is about."""
+def test_the_mask_shows_the_lanes_that_touch_memory() -> None:
+    """The last of three tiles is partial; a fourth program has no active lane, and still has its argument."""
     x, output = torch.arange(10.0), torch.zeros(10)
     seen = watch(Launch.of(copy_kernel, 4, x, output, 10, 0, 4, outputs=output))
     assert [int(access.mask.sum()) for access in seen] == [4, 4, 4, 4, 2, 2, 0, 0]
@@ -185,11 +185,11 @@ def test_a_store_outside_is_refused_and_not_done(offset: int, element: int) -> N
     assert error.source is not None
     assert error.source.strip() == "tl.store(output + i + shift, value, mask=i < n)"
     assert "Mask the lanes that have no element" in str(error)
-    assert output.tolist() == [5.0] * 4  # the lanes within bounds are not written either
+    assert output.tolist() == [5.0] * 4  # lanes within bounds are not written either
 
 
-def test_a_slice_ends_where_it_ends() -> None:
-    """Behind it its storage goes on, with elements that the kernel was not given."""
+def test_accesses_behind_a_slice_are_refused() -> None:
+    """Its storage goes on behind it, with elements that the kernel was not given."""
     x, memory = torch.arange(8.0), torch.full((16,), 5.0)
     for begin, offset, element in ((0, 0, 6), (10, -2, -2), (10, 0, 6)):
         output = memory[begin : begin + 6]
@@ -209,17 +209,17 @@ def test_the_program_that_went_outside_is_named() -> None:
     x, output = torch.arange(16.0), torch.zeros(12)
     with pytest.raises(OutOfBoundsError, match=r"element 12 of a tensor with 12, in program \(3, 0, 0\)"):
         Launch.of(copy_kernel, 4, x, output, 16, 0, 4, outputs=output).run()
-    assert output.tolist() == list(range(12))  # the programs before it ran
+    assert output.tolist() == list(range(12))  # programs before it ran
 
 
-def test_each_kind_of_access_is_refused() -> None:
+def test_each_kind_of_access_outside_is_refused() -> None:
     x, short, y = torch.arange(8.0), torch.arange(7.0), torch.zeros(8)
     with pytest.raises(OutOfBoundsError, match="reads outside x: element 7 of a tensor with 7"):
         Launch.of(pair_kernel, 1, short, y, 0, 8, outputs=y).run()
     with pytest.raises(OutOfBoundsError, match="updates outside y: element 8 of a tensor with 8") as caught:
         Launch.of(pair_kernel, 1, x, y, 1, 8, outputs=y).run()
     assert caught.value.line == line_of(pair_kernel, "tl.atomic_add")
-    assert torch.equal(y, x)  # what came before the update is done, the update is not
+    assert torch.equal(y, x)  # operations before the update are done, the update is not
     count = torch.zeros(1, dtype=torch.int32)
     with pytest.raises(OutOfBoundsError, match="updates outside x: element 1 of a tensor with 1"):
         Launch.of(exchange_kernel, 1, count, 1, outputs=count).run()
@@ -238,7 +238,7 @@ def test_an_update_of_bf16_is_one_access_like_any_other() -> None:
         Launch.of(pair_kernel, 1, x, y, 5, 8, outputs=y).run()
 
 
-def test_an_access_wider_than_the_tensors_elements() -> None:
+def test_an_access_wider_than_the_elements_is_checked_to_its_end() -> None:
     """The last int64 that begins inside the tensor ends outside it."""
     x, output = torch.arange(16, dtype=torch.uint8), torch.zeros(1, dtype=torch.int64)
     Launch.of(wide_load_kernel, 1, x, output, 8, outputs=output).run()
@@ -247,7 +247,7 @@ def test_an_access_wider_than_the_tensors_elements() -> None:
         Launch.of(wide_load_kernel, 1, x, output, 9, outputs=output).run()
 
 
-def test_inside_a_function_that_the_kernel_calls() -> None:
+def test_an_access_in_a_called_function_is_refused() -> None:
     """The line is the innermost in the kernel's file: that of the load itself."""
     x, output = torch.arange(8.0), torch.zeros(4)
     (load, _) = watch(Launch.of(nested_kernel, 1, x, output, 4, 4, outputs=output))
@@ -258,7 +258,7 @@ def test_inside_a_function_that_the_kernel_calls() -> None:
 
 
 def test_lanes_may_choose_among_tensors() -> None:
-    """One access for each: as on a GPU this is no error."""
+    """There is one access for each tensor; as on a GPU, this is no error."""
     x, y, output = torch.arange(8.0), -torch.arange(8.0), torch.zeros(8)
     seen = watch(Launch.of(choice_kernel, 1, x, y, output, 8, outputs=output))
     assert [(access.kind, access.argument) for access in seen] == [
@@ -273,8 +273,8 @@ def test_lanes_may_choose_among_tensors() -> None:
         Launch.of(choice_kernel, 1, x, y[:7].clone(), output, 8, outputs=output).run()
 
 
-def test_an_offset_from_one_tensor_into_another() -> None:
-    """The memory there is another argument's, and yet it is none of this one's."""
+def test_an_offset_from_one_tensor_into_another_is_refused() -> None:
+    """The memory there belongs to another argument, and still not to this one."""
     both = torch.zeros(1000)
     x, y = both[:4].clone(), both[4:8].clone()
     distance = (y.data_ptr() - x.data_ptr()) // 4
@@ -285,21 +285,21 @@ def test_an_offset_from_one_tensor_into_another() -> None:
     assert y.tolist() == [0.0] * 4
 
 
-def test_one_tensor_as_two_arguments() -> None:
+def test_one_tensor_may_be_two_arguments() -> None:
     x = torch.arange(8.0)
     seen = watch(Launch.of(copy_kernel, 1, x, x, 4, 4, 4, outputs=x))
     assert [access.argument for access in seen] == ["x", "output"]
     assert x.tolist() == [0, 1, 2, 3, 0, 1, 2, 3]
 
 
-def test_tensors_without_elements() -> None:
+def test_tensors_without_elements_are_taken() -> None:
     x, output = torch.empty(0), torch.empty(0)
     Launch.of(copy_kernel, 1, x, output, 0, 0, 4, outputs=output).run()
     with pytest.raises(OutOfBoundsError, match="reads outside x: element 0 of a tensor with 0"):
         Launch.of(copy_kernel, 1, x, output, 4, 0, 4, outputs=output).run()
 
 
-def test_a_kernel_without_tensors() -> None:
+def test_an_address_that_no_argument_has_is_refused() -> None:
     with pytest.raises(OutOfBoundsError, match="writes an address that none of its arguments has"):
         Launch.of(address_kernel, 1, 4096, outputs=()).run()
 
@@ -318,12 +318,12 @@ def address_kernel(address):
     ],
 )
 def test_views_of_one_memory_are_told_apart(views: Any) -> None:
-    """As the queries and keys of a packed projection are."""
+    """Queries and keys of a packed projection are such views."""
     both = torch.zeros(24)
     x, y = views(both)
     seen = watch(Launch.of(strided_kernel, 1, x, y, x.stride(0), y.stride(0), 8, outputs=y))
     assert [(access.kind, access.argument) for access in seen] == [("load", "x"), ("store", "y")]
-    for access, tensor in zip(seen, (x, y), strict=True):  # elements are counted from the view's own first
+    for access, tensor in zip(seen, (x, y), strict=True):  # elements are counted in the view
         np.testing.assert_array_equal(access.offsets, np.arange(8) * tensor.stride(0))
 
 
@@ -339,7 +339,7 @@ def tuple_kernel(tensors, output, N: tl.constexpr):
     tl.store(output + i, tl.load(tensors[0] + i) + tl.load(tensors[1][0] + i))
 
 
-def test_tensors_inside_tuples() -> None:
+def test_tensors_inside_tuples_are_watched() -> None:
     x, y, output = torch.arange(4.0), torch.ones(4), torch.zeros(4)
     seen = watch(Launch.of(tuple_kernel, 1, (x, (y, 3)), output, 4, outputs=output))
     assert [access.argument for access in seen] == ["tensors[0]", "tensors[1]", "output"]
@@ -354,8 +354,8 @@ def byte_kernel(words, output, N: tl.constexpr):
     tl.store(output + i, tl.load(words + i))
 
 
-def test_a_tensor_read_as_another_type() -> None:
-    """`triton.reinterpret` wraps a tensor in something that is none."""
+def test_a_reinterpreted_tensor_is_watched() -> None:
+    """`triton.reinterpret` wraps a tensor in an object that is no tensor."""
     x, output = torch.arange(8, dtype=torch.uint8), torch.zeros(8, dtype=torch.int8)
     launch = Launch.of(byte_kernel, 1, triton.reinterpret(x, tl.int8), output, 8, outputs=output)
     assert [access.argument for access in watch(launch)] == ["words", "output"]
@@ -368,7 +368,7 @@ def test_a_tensor_read_as_another_type() -> None:
     offset=st.integers(0, 5),
     gap=st.integers(1, 3),
 )
-def test_any_view_is_read_where_it_lies(shape: list[int], order: Any, offset: int, gap: int) -> None:
+def test_any_view_is_read_by_its_strides(shape: list[int], order: Any, offset: int, gap: int) -> None:
     dims = list(range(len(shape)))
     order.shuffle(dims)
     whole = torch.arange(200.0)
@@ -388,8 +388,8 @@ def gather_kernel(view, index, output, n, N: tl.constexpr):
     tl.store(output + i, tl.load(view + tl.load(index + i, mask=i < n), mask=i < n), mask=i < n)
 
 
-def test_descriptors_of_the_host() -> None:
-    """What hangs over the descriptor's shape is masked off by the descriptor itself."""
+def test_descriptors_of_the_host_are_watched() -> None:
+    """The descriptor itself masks elements beyond its shape."""
     x, output = torch.arange(64.0).reshape(8, 8), torch.zeros(4, 4)
     descriptor = TensorDescriptor(x, [8, 8], [8, 1], [4, 4])
     launch = Launch.of(descriptor_kernel, 1, descriptor, output, 6, 4, 4, 4, outputs=output)
@@ -402,7 +402,7 @@ def test_descriptors_of_the_host() -> None:
     torch.testing.assert_close(output, torch.cat([x[6:, 4:], torch.zeros(2, 4)]))
 
 
-def test_descriptors_made_in_the_kernel() -> None:
+def test_descriptors_made_in_the_kernel_are_watched() -> None:
     x, output = torch.arange(6 * 8.0).reshape(6, 8), torch.zeros(6, 8)
     launch = Launch.of(own_descriptor_kernel, (2, 2), x, output, 6, 8, 4, 4, outputs=output)
     seen = watch(launch)
@@ -416,7 +416,7 @@ def test_descriptors_made_in_the_kernel() -> None:
     not hasattr(triton_interpreter, "BlockPointerHandle"), reason="Triton dropped block pointers in 3.9"
 )
 @pytest.mark.filterwarnings("ignore:tl.make_block_ptr is deprecated")
-def test_block_pointers() -> None:
+def test_block_pointers_are_watched() -> None:
     @triton.jit
     def block_kernel(x, output, n, CHECKED: tl.constexpr, N: tl.constexpr):
         source = tl.make_block_ptr(x, (n,), (1,), (tl.program_id(0) * N,), (N,), (0,))
@@ -433,7 +433,7 @@ def test_block_pointers() -> None:
 
 
 def test_arithmetic_is_silent_as_on_a_gpu() -> None:
-    """numpy would warn of each, and a learner would read of a line in Triton."""
+    """numpy would warn of each, with a line in Triton."""
     x, y, output = torch.tensor([1.0, 0.0, -1.0, 1.0]), torch.tensor([0.0, 0.0, 0.0, 1.0]), torch.empty(4)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -450,7 +450,7 @@ GRIDS = [(1,), (7,), (2, 3), (3, 1, 2), (1, 2, 2), (2, 2, 3)]
 @pytest.mark.parametrize("grid", GRIDS, ids=str)
 @pytest.mark.parametrize("kind", ["plain", "reversed", "shuffled"])
 def test_programs_run_in_the_order_asked_for(grid: tuple[int, ...], kind: str) -> None:
-    """Numbers go along the grid's first axis first, as GPUs start programs; the interpreter's own do not."""
+    """Numbers go along the first axis of the grid first, as GPUs start programs, unlike the interpreter's."""
     programs = list(itertools.product(*(range(n) for n in (*grid, 1, 1)[:3])))
     in_launch_order = sorted(programs, key=lambda program: program[::-1])
     numbers = torch.randperm(len(programs), generator=torch.Generator().manual_seed(5)).tolist()
@@ -459,7 +459,7 @@ def test_programs_run_in_the_order_asked_for(grid: tuple[int, ...], kind: str) -
     seen = watch(Launch.of(grid_kernel, grid, output, outputs=output), order)
     assert [access.program for access in seen] == ([in_launch_order[i] for i in order] if order else programs)
     assert output.tolist() == [1] * len(programs)
-    # The order ends with the run.
+    # The order applies to this run only.
     seen = watch(Launch.of(grid_kernel, grid, output, outputs=output))
     assert [access.program for access in seen] == programs
 
@@ -468,7 +468,7 @@ def test_some_programs_run_alone_in_the_grid_of_all() -> None:
     output = torch.zeros(12, dtype=torch.int32)
     seen = watch(Launch.of(grid_kernel, (3, 2, 2), output, outputs=output), [10, 2])
     assert [access.program for access in seen] == [(1, 1, 1), (2, 0, 0)]
-    # The kernel, which asks for the number of programs along each axis, marked its own element.
+    # Each program, which asks for the size of the grid, has marked its own element.
     assert output.nonzero().flatten().tolist() == [(1 * 2 + 1) * 2 + 1, (2 * 2 + 0) * 2 + 0]
 
 
@@ -512,7 +512,7 @@ def doubling_kernel(x, output, n, N: tl.constexpr):
     ],
 )
 def test_a_jit_function_that_python_calls_is_refused_as_on_a_gpu(call: Callable[[], Any], name: str) -> None:
-    """Also after a kernel has run, whose language Triton's interpreter replaces."""
+    """The same holds after a kernel has run, for which Triton's interpreter replaces the language."""
     for _ in range(2):
         with pytest.raises(KernelError, match=rf"^kernel {name}: a jit function, called from Python"):
             call()
@@ -522,7 +522,7 @@ def test_a_jit_function_that_python_calls_is_refused_as_on_a_gpu(call: Callable[
         assert output.tolist() == [3, 5, 7, 9]
 
 
-def test_it_is_refused_in_words() -> None:
+def test_a_call_of_a_jit_function_from_python_says_what_to_do() -> None:
     with pytest.raises(KernelError, match=r"Call it in a kernel, and start that"):
         doubled(3)
     with pytest.raises(KernelError, match=r"In Python, call triton\.cdiv\."):
@@ -531,14 +531,14 @@ def test_it_is_refused_in_words() -> None:
     assert doubled.fn(3) == 6  # plain arithmetic, which Python does on any machine
 
 
-def test_tritons_own_start_is_no_call() -> None:
+def test_tritons_own_launch_is_not_refused() -> None:
     x, output = torch.arange(4.0), torch.empty(4)
     doubling_kernel[(1,)](x, output, 9, N=4)
     assert output.tolist() == [3, 5, 7, 9]
 
 
 @pytest.mark.parametrize("order", [None, [1, 0]])
-def test_all_is_as_before_after_an_error(order: list[int] | None) -> None:
+def test_everything_is_restored_after_an_error(order: list[int] | None) -> None:
     plain, memory = vars(triton_interpreter.interpreter_builder).copy(), triton_interpreter._interpreter
     x = torch.zeros(2)
     for failing in (Step(failing_kernel, (2,), (x,)), Step(scalar_kernel, (2,), (x, 9))):
@@ -552,7 +552,7 @@ def test_all_is_as_before_after_an_error(order: list[int] | None) -> None:
 
 
 def language() -> dict[str, Any]:
-    """What Triton's language is made of, by name."""
+    """Return the members of Triton's language, by name."""
     places = {"tl": tl, "core": tl.core, "math": tl.math, "tensor": tl.tensor, "dtype": tl.dtype}
     return {
         f"{place}.{name}": value
@@ -575,7 +575,7 @@ def doubled(pointer, offsets):
 
 @pytest.fixture
 def core_only() -> Iterator[Any]:
-    """A helper from a module that has `tl.core` and no `tl`."""
+    """Yield a helper from a module that has `tl.core` and no `tl`."""
     file = "<a module of helpers>"
     linecache.cache[file] = (len(CORE_ONLY), None, CORE_ONLY.splitlines(keepends=True), file)
     namespace: dict[str, Any] = {}
@@ -595,7 +595,7 @@ def calling_kernel(x, output, N: tl.constexpr, HELPER: tl.constexpr):
 def test_the_language_is_replaced_once_a_launch_and_put_back(
     core_only: Any, fails: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """For each of its modules once, however many functions are called; Triton alone leaves some replaced."""
+    """A module is replaced once, however many functions are called; Triton alone leaves some replaced."""
     plain, replaced = triton_interpreter._patch_lang, []
 
     def counted(function: Any) -> Any:
@@ -620,7 +620,7 @@ def test_the_language_is_replaced_once_a_launch_and_put_back(
 
 
 def test_tracing_takes_less_than_twice_the_time() -> None:
-    """Of loads and stores and nothing else, against Triton's interpreter alone."""
+    """Loads and stores alone are traced, and compared with Triton's interpreter alone."""
     x, output = torch.arange(1024.0), torch.zeros(1024)
     step = Step(repeated_kernel, (1,), (x, output, 200, 1024))
 
@@ -636,7 +636,7 @@ def test_tracing_takes_less_than_twice_the_time() -> None:
         seen: list[Access] = []
         step.run(observer=seen.append)
 
-    times = [(seconds(alone), seconds(traced)) for _ in range(10)]  # in turns, for what else the machine does
+    times = [(seconds(alone), seconds(traced)) for _ in range(10)]  # in turns: the machine has other load
     plain, watched = (min(column) for column in zip(*times, strict=True))
     assert watched < 2 * plain
 
@@ -649,7 +649,7 @@ def repeated_kernel(x, output, TIMES: tl.constexpr, N: tl.constexpr):
 
 
 class Observing:
-    """An observer that can be watched itself."""
+    """An observer that can be referenced weakly."""
 
     def __call__(self, access: Access) -> None:
         self.last = access
@@ -670,7 +670,7 @@ def test_a_trace_is_not_kept_by_the_kernels_module(cell: dict[str, Any]) -> None
 
 @pytest.fixture
 def cell() -> Iterator[dict[str, Any]]:
-    """A kernel with globals of its own."""
+    """Yield the globals of a kernel in a cell."""
     file = "<cell 3>"
     text = "import triton\nimport triton.language as tl\n@triton.jit\ndef kernel(x):\n    tl.store(x, 1)\n"
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
@@ -680,7 +680,7 @@ def cell() -> Iterator[dict[str, Any]]:
     del linecache.cache[file]
 
 
-def test_an_observer_that_raises_is_not_mistaken_for_the_kernel() -> None:
+def test_an_error_of_the_observer_is_not_the_kernels() -> None:
     x = torch.zeros(2)
 
     def observe(access: Access) -> None:
@@ -691,7 +691,7 @@ def test_an_observer_that_raises_is_not_mistaken_for_the_kernel() -> None:
     assert x.tolist() == [0.0, 0.0]
 
 
-def test_threads_take_turns() -> None:
+def test_launches_of_several_threads_do_not_mix() -> None:
     """The interpreter keeps the program's number in one place for all threads."""
     outputs = [torch.zeros(12, dtype=torch.int32) for _ in range(4)]
     seen: list[list[Access]] = [[] for _ in outputs]
@@ -711,7 +711,7 @@ def test_threads_take_turns() -> None:
         )
 
 
-def test_this_file_is_where_the_kernels_are() -> None:
+def test_lines_of_kernels_are_in_this_file() -> None:
     assert (
         Path(__file__)
         .read_text()

@@ -1,4 +1,4 @@
-"""Compiling a launch for GPUs that are not here: what it says, and what it says where it cannot."""
+"""Compile a launch for GPUs that are not present: what the result says, and the errors."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ HERE = __file__
 
 
 def line_of(text: str) -> int:
-    """The line of this file that has `text`, before where it is asked for."""
+    """Return the line of this file, before the caller's, that has `text`."""
     return next(i for i, line in enumerate(Path(HERE).read_text().splitlines(), 1) if text in line)
 
 
@@ -135,7 +135,7 @@ def compiled(launch: Launch, name: str, **meta: Any) -> CompiledStep:
 
 
 @pytest.mark.parametrize("name", TARGETS)
-def test_an_elementwise_kernel_on_every_target(name: str) -> None:
+def test_an_elementwise_kernel_compiles_on_every_target(name: str) -> None:
     step = compiled(add_launch(), name)
     on = target(name)
     last = ["ptx", "sass"] if on.vendor == "NVIDIA" else ["amdgcn"]
@@ -146,7 +146,7 @@ def test_an_elementwise_kernel_on_every_target(name: str) -> None:
     assert (step.threads, step.warp_size) == (4 * on.warp_size, on.warp_size)
     assert 0 < step.registers < 64
     assert step.occupancy.percent == 100
-    # 1024 elements of 32 bits by 4 warps: 8 elements a lane on 32 lanes, 4 on 64.
+    # 1024 elements of 32 bits on 4 warps: 8 elements a lane with 32 lanes, 4 with 64.
     loads = 2 * (8 if on.warp_size == 32 else 4) // 4
     assert step.count("global load") == step.count("global load", 128) == loads
     assert step.count("global store", 128) == loads // 2
@@ -159,7 +159,7 @@ def test_an_elementwise_kernel_on_every_target(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", TARGETS)
-def test_a_dot_kernel_on_every_target(name: str) -> None:
+def test_a_dot_kernel_has_the_targets_matrix_instructions(name: str) -> None:
     step = compiled(dot_launch(), name)
     assert step.shared_bytes > 0
     assert step.count("shared load") > 0
@@ -169,7 +169,7 @@ def test_a_dot_kernel_on_every_target(name: str) -> None:
     dot = line_of("total = tl.dot(a, b, total)")
     expected = {"sm_90": {"HGMMA"}, "sm_100": {"UTCHMMA"}}
     if name == "sm_75":
-        assert not matrix  # Triton leaves Turing's tensor cores alone: the product is FFMA
+        assert not matrix  # Triton does not use Turing's tensor cores: the product is FFMA
         assert sum(each.opcode == "FFMA" for each in step.instructions) > 100
     elif name in NVIDIA:
         assert matrix == expected.get(name, {"HMMA"})
@@ -202,7 +202,7 @@ def test_loads_of_a_pipelined_loop_are_asynchronous(name: str) -> None:
     assert step.count("global load") == 0
     buffers = [each for each in step.layouts if each.operation == "ttg.local_alloc" and each.dtype == "f16"]
     assert {(each.shape[1:], each.memory) for each in buffers} == {((64, 32), "shared"), ((32, 64), "shared")}
-    assert all(each.shape[0] > 1 for each in buffers)  # several tiles are on their way at a time
+    assert all(each.shape[0] > 1 for each in buffers)  # several tiles are loaded at a time
     one_stage = compiled(dot_launch(), name, num_stages=1)
     assert one_stage.count("asynchronous copy") == 0
     assert one_stage.count("global load", 128) > 0
@@ -227,8 +227,8 @@ def test_every_instruction_has_a_line_of_the_kernel(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", TARGETS)
-def test_lines_inside_tile_operators(name: str) -> None:
-    """The line is the kernel's; the chain leads down into what it calls, Triton's library too."""
+def test_instructions_of_tile_operators_name_the_kernels_line(name: str) -> None:
+    """The line is the kernel's; the chain leads into functions that it calls, of Triton's library too."""
     step = compiled(tile_sum_launch(), name)
     text = Path(transfer.__file__).read_text().splitlines()
     for kind, outer in (("global load", "x = transfer.load"), ("global store", "transfer.store(output")):
@@ -257,7 +257,7 @@ def test_widths_follow_from_what_is_known_of_the_stride() -> None:
                 strided_copy_kernel, (4,), x, output, stride, outputs=output, BLOCK_SIZE=1024, num_warps=4
             )
             widths[stride] = compiled(launch, name).widest("global load")
-        assert widths == {1: 128, 2: 32, 3: 32, 16: 32}  # only a stride of 1 is a constant
+        assert widths == {1: 128, 2: 32, 3: 32, 16: 32}  # only the stride of 1 is a constant
 
 
 def test_widths_follow_from_alignment() -> None:
@@ -278,7 +278,7 @@ def test_tensors_over_two_gigabytes_have_no_buffer_instructions() -> None:
 
 
 def specializations() -> list[tuple[Any, Any]]:
-    """In the worker: of tensors, what Triton makes of them and of our stand-ins."""
+    """Return how Triton specializes tensors and our stand-ins, in the worker."""
     from triton._C.libtriton import native_specialize_impl
     from triton.backends.compiler import GPUTarget
     from triton.compiler import make_backend
@@ -308,7 +308,7 @@ def specializations() -> list[tuple[Any, Any]]:
     return found
 
 
-def test_specialization_is_that_of_tensors() -> None:
+def test_stand_ins_are_specialized_as_tensors() -> None:
     found = worker.call(specializations, timeout=120)
     assert len(found) == 2 * 31 * 2
     assert all(want == got for want, got in found)
@@ -330,7 +330,7 @@ def many_kinds_kernel(
 
 
 @pytest.mark.parametrize("name", ["sm_80", "sm_90", "gfx942"])
-def test_arguments_of_every_kind(name: str) -> None:
+def test_arguments_of_every_kind_are_compiled(name: str) -> None:
     x, output = torch.empty(64), torch.empty(64)
     descriptor = TensorDescriptor.from_tensor(torch.empty(8, 16), [4, 16])
     launch = Launch.of(
@@ -344,8 +344,8 @@ def test_arguments_of_every_kind(name: str) -> None:
     assert all(each.bits is None for each in tma)
 
 
-def test_tensors_stay_here() -> None:
-    """What travels is small, however large the tensors are."""
+def test_no_tensor_is_sent_to_the_worker() -> None:
+    """The request is small, however large the tensors are."""
     (step,) = elementwise.launch(torch.empty(1 << 24), torch.empty(1 << 24)).steps
     request = _request(step, "sm_90", {})
     assert len(pickle.dumps(request)) < 20_000
@@ -371,7 +371,7 @@ def cell_kernel(x, output, N: tl.constexpr):
 
 
 def in_a_cell(text: str, file: str) -> dict[str, Any]:
-    """As IPython runs a cell: its text is known under a name that is no file."""
+    """Run a cell as IPython does: its text is known under a name that is no file."""
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
     namespace: dict[str, Any] = {"torch": torch, "triton": triton, "tl": tl}
     exec(builtins.compile(text, file, "exec"), namespace)
@@ -379,8 +379,8 @@ def in_a_cell(text: str, file: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", ["sm_90", "gfx942"])
-def test_a_kernel_from_a_notebook_cell(name: str) -> None:
-    """The same text in another cell has that one's lines, though Triton's cache knows it by its text."""
+def test_a_kernel_of_a_notebook_cell_has_its_lines(name: str) -> None:
+    """The text in another cell has the lines of that cell, although Triton's cache finds it by its text."""
     x, output = torch.empty(1024), torch.empty(1024)
     for file in ("/cells/ipykernel_1/100.py", "/cells/ipykernel_2/100.py", "<ipython-input-7-0a1b2c>"):
         kernel = in_a_cell(CELL, file)["cell_kernel"]
@@ -425,12 +425,12 @@ def test_meta_changes_constants_and_options() -> None:
     assert compiled(launch, "sm_90", length=100).widest("global load") == 32  # 100 is no multiple of 16
 
 
-def test_meta_of_several_kernels_counts_for_those_that_have_it() -> None:
+def test_meta_parameters_apply_to_the_kernels_that_have_them() -> None:
     add, total = add_launch(), tile_sum_launch()
     both = Launch((*add.steps, *total.steps), (*add.outputs, *total.outputs))
     first, second = compile(both, "sm_90", BLOCK_SIZE=2048, x_pointer=torch.empty(9)[1:])
     assert (first.kernel, second.kernel) == ("add_kernel", "tile_sum_kernel")
-    assert first.count("global load", 32) == 16  # x is not aligned now
+    assert first.count("global load", 32) == 16  # x is not aligned this time
     dot = dot_launch()
     mixed = Launch((*add.steps, *dot.steps), (*add.outputs, *dot.outputs))
     first, second = compile(mixed, "sm_90", BLOCK_SIZE=2048, num_warps=8)
@@ -438,13 +438,13 @@ def test_meta_of_several_kernels_counts_for_those_that_have_it() -> None:
 
 
 @pytest.mark.parametrize("meta", ["BLOCKSIZE", "num_warp", "grid"])
-def test_unknown_meta(meta: str) -> None:
+def test_unknown_meta_parameters_are_named(meta: str) -> None:
     given: dict[str, Any] = {meta: 4}
     with pytest.raises(UnknownNameError, match=f"^meta of add_kernel: '{meta}' is not known"):
         compile(add_launch(), "sm_90", **given)
 
 
-def test_options_of_another_vendor() -> None:
+def test_options_of_another_vendor_are_refused() -> None:
     message = "^meta of add_kernel: AMD GPUs have no option 'maxnreg'. Leave it out to compile for gfx942"
     with pytest.raises(InvalidArgumentError, match=message):
         compile(add_launch(), "gfx942", maxnreg=64)
@@ -452,33 +452,33 @@ def test_options_of_another_vendor() -> None:
         compile(add_launch(), "sm_90", waves_per_eu=2)
 
 
-def test_unknown_target() -> None:
+def test_an_unknown_target_is_named() -> None:
     with pytest.raises(UnknownNameError, match=r"target: 'sm90' is not known\. Did you mean 'sm_90'"):
         compile(add_launch(), "sm90")
 
 
 @pytest.mark.parametrize("launch", [None, 3, "add", [], add_kernel])
-def test_what_is_no_launch(launch: Any) -> None:
+def test_an_object_that_is_no_launch_is_refused(launch: Any) -> None:
     with pytest.raises(ArgumentTypeError, match=r"^launch: got "):
         compile(launch, "sm_90")
     with pytest.raises(ArgumentTypeError, match=r"^launch: got "):
         compare(launch, ["sm_90"])
 
 
-def test_an_argument_that_cannot_travel() -> None:
+def test_an_argument_that_cannot_travel_is_named() -> None:
     with pytest.raises(ArgumentTypeError, match=r"^args of add_kernel: one cannot be sent .*<lambda>"):
         compile(add_launch(), "sm_90", length=lambda: 4096)
 
 
 @pytest.mark.parametrize("name", ["sm_90", "gfx942"])
 @pytest.mark.parametrize(("option", "value"), [("num_warps", "4"), ("num_warps", True), ("num_stages", 2.0)])
-def test_options_of_another_type(name: str, option: str, value: Any) -> None:
+def test_options_of_a_wrong_type_are_refused(name: str, option: str, value: Any) -> None:
     message = rf"^meta of add_kernel: {option} is {value!r}, a \w+\. Give a whole number"
     with pytest.raises(ArgumentTypeError, match=message):
         compile(add_launch(), name, **{option: value})
 
 
-def test_a_launch_of_no_steps() -> None:
+def test_a_launch_without_steps_compiles_nothing() -> None:
     empty = Launch((), (torch.empty(0),))
     assert compile(empty, "sm_90", anything=1) == ()
     assert str(compare(empty, ["sm_90"])).startswith("compiled for")
@@ -538,7 +538,7 @@ def wrong_assembly_kernel(x, N: tl.constexpr):
     ],
     ids=["shape", "in a function it calls", "assembly"],
 )
-def test_a_kernel_that_does_not_compile(
+def test_a_kernel_that_does_not_compile_shows_its_line(
     kernel: Any, function: str | None, line: str, reason: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     x = torch.empty(128, dtype=torch.int32)
@@ -549,7 +549,7 @@ def test_a_kernel_that_does_not_compile(
     assert (error.function, error.file, error.line) == (function, HERE, line_of(line))
     assert error.source is not None
     assert line in error.source
-    assert capfd.readouterr() == ("", "")  # the compilers' own messages are no news to a learner
+    assert capfd.readouterr() == ("", "")  # compilers' own messages are not shown to a learner
 
 
 FUNCTORS = """
@@ -606,10 +606,10 @@ def of_two(tile, operands):
         ("of_two", "of_two", 37, "TypeError("),
     ],
 )
-def test_the_readers_function_in_a_kernel_of_the_workbench(
+def test_an_error_in_the_readers_functor_shows_its_line(
     name: str, function: str, line: int, reason: str
 ) -> None:
-    """One that cannot even be called has no line that is compiled: its `def` is shown."""
+    """A function that cannot be called at all has no compiled line: its `def` is shown."""
     file = "/cells/ipykernel_1/300.py"
     a = torch.empty(64, 64)
     launch = gemm.launch(a, a, epilogue=relu() | own(in_a_cell(FUNCTORS, file)[name]))
@@ -625,7 +625,7 @@ def test_the_readers_function_in_a_kernel_of_the_workbench(
 
 
 def diagnosed(source: KernelSource, complaint: str) -> KernelError:
-    """In the worker: the error for what a pass of the compiler complains of."""
+    """Return, in the worker, the error for a complaint of a compiler pass."""
     from workbench.lens import _build
 
     error = RuntimeError("PassManager::run failed")
@@ -655,15 +655,15 @@ def test_an_assertion_that_fails_is_the_reason() -> None:
     assert (error.line, error.reason) == (line, reason)
 
 
-def test_an_assembler_of_amd_names_no_line() -> None:
+def test_an_error_of_amds_assembler_names_no_line() -> None:
     x = torch.empty(128, dtype=torch.int32)
     with pytest.raises(KernelError, match="invalid instruction") as caught:
         compile(Launch.of(wrong_assembly_kernel, 1, x, outputs=x, N=128), "gfx942")
     assert (caught.value.file, caught.value.line) == (HERE, None)
 
 
-def test_too_much_shared_memory() -> None:
-    """No driver is here to refuse it; the result says so, and can be looked at all the same."""
+def test_too_much_shared_memory_is_a_problem_of_the_result() -> None:
+    """No driver refuses it here; the result says so, and has all other figures."""
     launch = dot_launch(512, ROWS=256, COLUMNS=128, DEPTH=64, num_warps=8, num_stages=4)
     turned_down = compiled(launch, "sm_86")
     assert turned_down.problem.startswith(
@@ -675,11 +675,11 @@ def test_too_much_shared_memory() -> None:
     assert not compiled(launch, "sm_90").problem
 
 
-def test_too_many_threads() -> None:
+def test_too_many_threads_are_a_problem_of_the_result() -> None:
     assert "needs 2048 threads a block" in compiled(add_launch(), "gfx942", num_warps=32).problem
 
 
-def test_spills() -> None:
+def test_spills_are_counted() -> None:
     launch = dot_launch(256, ROWS=128, COLUMNS=128, DEPTH=32)
     free, tight = compiled(launch, "sm_80"), compiled(launch, "sm_80", maxnreg=64)
     assert free.spills == free.local_bytes == 0
@@ -695,9 +695,9 @@ def test_spills() -> None:
 
 
 def test_spills_of_cdna2_are_no_global_accesses() -> None:
-    """It spills by buffer instructions, as it loads from tensors."""
+    """CDNA2 spills by buffer instructions, with which it also loads from tensors."""
     launch = dot_launch(256, ROWS=256, COLUMNS=256, DEPTH=64, num_warps=8)
-    step = compiled(launch, "gfx90a", waves_per_eu=4)  # which leaves 128 registers
+    step = compiled(launch, "gfx90a", waves_per_eu=4)  # leaves 128 registers
     assert step.spills > 0
     reloads = [each for each in step.instructions if "Folded Reload" in each.text]
     assert reloads
@@ -705,8 +705,8 @@ def test_spills_of_cdna2_are_no_global_accesses() -> None:
     assert step.count("global load") == step.count("global load", 128)
 
 
-def test_products_of_warp_groups_that_wait_for_one_another() -> None:
-    """A print after the loop is a call of a function, which the assembler keeps no product in flight for."""
+def test_serialized_products_of_warp_groups_are_reported() -> None:
+    """A print after the loop calls a function, and the assembler keeps no product in flight for that."""
     free = compiled(dot_launch(), "sm_90")
     assert (free.serialized_wgmma, free.serialization) == ("", "")
     for _ in range(2):
@@ -718,7 +718,7 @@ def test_products_of_warp_groups_that_wait_for_one_another() -> None:
         assert repr(printing).endswith(f"; {printing.serialization})")
         compared = compare(dot_launch(kernel=printing_dot_kernel), ["sm_90"])
         assert compared.table()[1][-1] == printing.serialization
-        pool.stop()  # from the cache on disk, too
+        pool.stop()  # so that the result comes from the cache on disk too
     issued = {
         step.kernel: re.findall(r"HGMMA|WARPGROUP\.DEPBAR", step.stages["sass"]) for step in (free, printing)
     }
@@ -727,7 +727,7 @@ def test_products_of_warp_groups_that_wait_for_one_another() -> None:
 
 
 @pytest.mark.parametrize("name", sorted({*TARGETS} - {"sm_90"}))
-def test_other_targets_have_no_products_of_warp_groups(name: str) -> None:
+def test_other_targets_report_no_products_of_warp_groups(name: str) -> None:
     step = compiled(dot_launch(kernel=printing_dot_kernel), name)
     assert (step.serialized_wgmma, step.serialization) == (None, "")
 
@@ -743,7 +743,7 @@ ptxas info    : Used 154 registers, used 1 barriers
 @pytest.mark.parametrize(
     ("said", "reason"),
     [
-        # As in the binaries of ptxas 12.8, and what 13 adds to them.
+        # Messages of ptxas 12.8, and those that 13 adds.
         (
             "insufficient register resources for the function 'gemm_kernel'",
             "insufficient register resources",
@@ -768,14 +768,14 @@ ptxas info    : Used 154 registers, used 1 barriers
         ),
     ],
 )
-def test_the_assemblers_words(said: str, reason: str) -> None:
+def test_the_assemblers_reason_is_found(said: str, reason: str) -> None:
     assert serialized_wgmma(WORDS.format(said)) == reason
     assert serialized_wgmma(WORDS.format(said) * 2) == reason
     both = WORDS.format(said) + WORDS.format("something else in the function 'helper'")
     assert serialized_wgmma(both) == f"{reason}; something else"
 
 
-def test_of_other_losses_the_assembler_says_nothing_about_products() -> None:
+def test_other_messages_of_the_assembler_are_ignored() -> None:
     other = "ptxas info    : Potential Performance Loss: 'setmaxnreg' ignored to allow debugging.\n"
     assert serialized_wgmma(other) == ""
 
@@ -790,7 +790,7 @@ def printing_kernel(x, N: tl.constexpr):
 
 @pytest.mark.parametrize("name", NVIDIA)
 def test_arguments_of_a_print_are_no_spills(name: str) -> None:
-    """They lie in local memory by the kernel's own will: registers are left over."""
+    """Arguments of a print lie in local memory by design, and registers are left."""
     x = torch.empty(1024)
     step = compiled(Launch.of(printing_kernel, 1, x, outputs=x, N=1024), name)
     assert step.local_bytes > 0
@@ -815,7 +815,7 @@ def test_a_kernel_that_asks_for_its_asserts_has_them(name: str) -> None:
 @pytest.mark.parametrize("name", AMD)
 @pytest.mark.parametrize("size", [1024, 4096, 8192])
 def test_occupancy_agrees_with_llvm(name: str, size: int) -> None:
-    """LLVM prints its own for each kernel: waves a SIMD, by registers where there is no LDS."""
+    """LLVM prints its own occupancy for each kernel: waves a SIMD, by registers where no LDS is used."""
     step = compiled(add_launch(1 << 16, BLOCK_SIZE=size), name)
     printed = re.search(r"; Occupancy: (\d+)", step.stages["amdgcn"])
     assert printed is not None
@@ -823,7 +823,7 @@ def test_occupancy_agrees_with_llvm(name: str, size: int) -> None:
     assert step.occupancy.warps == 4 * int(printed[1])
 
 
-def test_layouts() -> None:
+def test_layouts_of_operands_are_listed() -> None:
     step = compiled(dot_launch(), "sm_80")
     dot = next(each for each in step.layouts if each.operation == "tt.dot")
     assert (dot.shape, dot.dtype, dot.memory, dot.name) == ((64, 64), "f32", "register", "nvidia_mma v2")
@@ -838,7 +838,7 @@ def test_layouts() -> None:
     assert {each.name for each in ranges} == {"slice of blocked"}
     assert not any("#blocked" in each.layout or "#mma" in each.layout for each in step.layouts)
     loaded = [each for each in compiled(add_launch(), "sm_80").layouts if each.operation == "tt.load"]
-    assert [(each.dtype, each.shape) for each in loaded] == [("f32", (1024,))] * 2  # which the text elides
+    assert [(each.dtype, each.shape) for each in loaded] == [("f32", (1024,))] * 2  # elided in the IR
 
 
 def test_results_are_plain_data() -> None:
@@ -857,7 +857,7 @@ def test_the_same_is_compiled_once(machine: Machine) -> None:
     again = partial(compiled, launch, "sm_90")
     assert again() is again()
     assert machine.least_seconds([again] * 3, time.perf_counter) < 0.05
-    assert compiled(dot_launch(256), "sm_90") == again()  # other sizes, the same specialization
+    assert compiled(dot_launch(256), "sm_90") == again()  # other sizes have the same specialization
 
 
 def test_a_warm_compilation_is_quick(machine: Machine) -> None:
@@ -866,7 +866,7 @@ def test_a_warm_compilation_is_quick(machine: Machine) -> None:
     assert machine.least_seconds(fresh, time.perf_counter) < 2
 
 
-def test_a_worker_that_crashes() -> None:
+def test_a_crash_of_the_worker_is_an_error() -> None:
     before = worker.call(os.getpid, timeout=60)
     with pytest.raises(WorkerError, match="died"):
         worker.call(os.abort, timeout=60)
@@ -882,8 +882,8 @@ def crashing_kernel(x, N: tl.constexpr):
     tl.store(x + i, y)
 
 
-def test_a_compiler_that_crashes() -> None:
-    """It aborts where an inline assembly's constraints do not fit what it is given."""
+def test_a_crash_of_the_compiler_is_an_error() -> None:
+    """The compiler aborts if the constraints of inline assembly do not fit its operands."""
     x = torch.empty(128, dtype=torch.int32)
     with pytest.raises((WorkerError, KernelError)):
         compile(Launch.of(crashing_kernel, 1, x, outputs=x, N=128), "sm_90")
@@ -891,7 +891,7 @@ def test_a_compiler_that_crashes() -> None:
 
 
 def without_disassembler(request: CompileRequest) -> CompiledStep:
-    """In the worker: as in a build of Triton that has no nvdisasm."""
+    """Compile, in the worker, as in a build of Triton without nvdisasm."""
     from workbench.lens import _build
 
     find = _build._tool
@@ -903,7 +903,7 @@ def without_disassembler(request: CompileRequest) -> CompiledStep:
 
 
 @pytest.mark.parametrize("name", NVIDIA)
-def test_ptx_where_there_is_no_disassembler(name: str) -> None:
+def test_ptx_is_read_without_a_disassembler(name: str) -> None:
     (step,) = dot_launch().steps
     built: CompiledStep = worker.call(without_disassembler, _request(step, name, {}), timeout=120)
     assert list(built.stages) == ["ttir", "ttgir", "llir", "ptx"]
@@ -916,7 +916,7 @@ def test_ptx_where_there_is_no_disassembler(name: str) -> None:
     assert built.count("global store", 128) == usual.count("global store", 128) == 4
 
 
-def test_compare_targets() -> None:
+def test_compare_lists_targets() -> None:
     comparison = compare(dot_launch(), ["sm_75", "sm_90", "gfx942"])
     heading, *rows = comparison.table()
     assert [row[0] for row in rows] == ["sm_75", "sm_90", "gfx942"]
@@ -931,7 +931,7 @@ def test_compare_targets() -> None:
     assert repr(comparison) == "Comparison(sm_75, sm_90, gfx942)"
 
 
-def test_compare_meta_parameters() -> None:
+def test_compare_lists_meta_parameters() -> None:
     comparison = compare(add_launch(), [{}, {"num_warps": 8}, {"BLOCK_SIZE": 128}], target="sm_90")
     assert [row.label for row in comparison.rows] == ["as it is", "num_warps=8", "BLOCK_SIZE=128"]
     steps = [row.step for row in comparison.rows if row.step is not None]
@@ -963,13 +963,15 @@ def test_compare_shows_what_does_not_compile() -> None:
         ([{4: "num_warps"}], "sm_90", ArgumentTypeError, r"^choices\[0\]: got 4, a int"),
     ],
 )
-def test_compare_refuses(choices: Any, given: str | None, error: type[Exception], message: str) -> None:
+def test_compare_refuses_wrong_arguments(
+    choices: Any, given: str | None, error: type[Exception], message: str
+) -> None:
     with pytest.raises(error, match=message):
         compare(add_launch(), choices, target=given)
 
 
-def test_this_process_need_not_interpret() -> None:
-    """The same where a GPU would drive it: kernels are compiled functions here, and no device is asked."""
+def test_the_caller_may_be_a_process_that_compiles() -> None:
+    """The process does not interpret, as if it had a GPU: kernels are compiled, and no device is asked."""
     script = (
         "import torch, workbench\n"
         "from workbench.kernels.pointwise import elementwise\n"

@@ -1,4 +1,4 @@
-"""Many launches compiled at a time: each gets what it would get alone, and costs no other anything."""
+"""Compile many launches at a time: each gets its own result, and a failure affects no other."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def launch(block: int, programs: int = 1) -> Launch:
 
 
 def failing(**changed: Any) -> WorkbenchError:
-    """What `compile` raises for a launch."""
+    """Return the error that `compile` raises for a launch."""
     with pytest.raises(WorkbenchError) as caught:
         compile(launch(**changed), "sm_90")
     return caught.value
@@ -109,7 +109,7 @@ def together(pair: Pool, *calls: tuple[Any, ...], timeout: float = 60) -> list[F
 
 
 def pid_after(seconds: float) -> int:
-    """In a worker."""
+    """Return the process id of a worker after some seconds."""
     time.sleep(seconds)
     return os.getpid()
 
@@ -138,5 +138,5 @@ def test_a_time_limit_costs_only_its_own_call(two: Pool) -> None:
     assert fine.result() != os.getpid()
 
 
-def test_there_is_a_worker_for_each_core_at_most() -> None:
+def test_there_are_at_most_as_many_workers_as_cores() -> None:
     assert 1 <= pool.size <= len(os.sched_getaffinity(0))

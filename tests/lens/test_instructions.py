@@ -1,4 +1,4 @@
-"""Instructions by class, width and line, out of small pieces of SASS, PTX and AMDGCN."""
+"""Instructions by class, width and line, from small pieces of SASS, PTX and AMDGCN."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def classified(text: str, *, ptx: bool = False) -> Instruction:
         ("SHFL.BFLY PT, R3, R14, 0x10, 0x1f", "other", None),
     ],
 )
-def test_sass(text: str, kind: str, bits: int | None) -> None:
+def test_sass_is_classified(text: str, kind: str, bits: int | None) -> None:
     (found,), _ = from_sass(f"        /*0a10*/                   {text} ;", "", "", HOME)
     assert (found.kind, found.bits) == (kind, bits)
     assert found.text == text
@@ -106,7 +106,7 @@ def test_sass(text: str, kind: str, bits: int | None) -> None:
         ("global_atomic_pk_add_f16 v0, v[0:1], v2, off", "other", 32),
     ],
 )
-def test_amdgcn(text: str, kind: str, bits: int | None) -> None:
+def test_amdgcn_is_classified(text: str, kind: str, bits: int | None) -> None:
     found = classified(text)
     assert (found.kind, found.bits) == (kind, bits)
 
@@ -133,7 +133,7 @@ def test_amdgcn(text: str, kind: str, bits: int | None) -> None:
         ("mov.u32 %r1, %tid.x", "other", None),
     ],
 )  # fmt: skip
-def test_ptx(text: str, kind: str, bits: int | None) -> None:
+def test_ptx_is_classified(text: str, kind: str, bits: int | None) -> None:
     found = classified(text, ptx=True)
     assert (found.kind, found.bits) == (kind, bits)
 
@@ -174,7 +174,7 @@ LLIR = textwrap.dedent("""\
     !25 = !DILocation(line: 7, column: 13, scope: !12)
     """)
 
-# The same from Triton 3.9 on: the frames above are in the directive.
+# Triton 3.9 puts the frames above into the directive.
 PTX_WITH_INLINED_AT = textwrap.dedent("""\
     .address_size 64
     {
@@ -192,28 +192,28 @@ PTX_WITH_INLINED_AT = textwrap.dedent("""\
     """)
 
 
-def test_lines_of_ptx() -> None:
+def test_lines_of_ptx_are_found() -> None:
     places = [(each.opcode, each.line, each.inlined) for each in from_assembly(PTX, LLIR, HOME)]
     load, total = (("/lib/a/tile.py", 35),), (("/lib/b/tile.py", 293), ("/lib/b/tile.py", 263))
     assert places == [
         ("ld.param.b64", 3, ()),  # before the first line: the def
         ("mov.u32", 5, ()),
         ("ld.global.b32", 7, load),
-        ("add.s32", 7, load),  # line 0 is no line: the one before
+        ("add.s32", 7, load),  # line 0 counts as the line before
         ("add.s32", 8, total),
         ("ret", 8, total),
     ]
     assert {each.file for each in from_assembly(PTX, LLIR, HOME)} == {"/sources/k.py"}
 
 
-def test_lines_of_ptx_with_inlined_at() -> None:
+def test_lines_of_ptx_with_inlined_at_are_found() -> None:
     load, add = from_assembly(PTX_WITH_INLINED_AT, "", HOME)
     assert (load.line, load.inlined) == (7, (("/lib/a/tile.py", 35),))
     assert (add.line, add.inlined) == (8, (("/lib/b/tile.py", 293), ("/lib/b/tile.py", 263)))
 
 
-def test_lines_inside_inline_assembly() -> None:
-    """Triton 3.9 counts on for each line of the assembly; all of it is the line that calls it."""
+def test_inline_assembly_has_the_line_of_its_call() -> None:
+    """Triton 3.9 numbers the lines of the assembly on; all of them are the line that calls it."""
     ptx = textwrap.dedent("""\
         .address_size 64
         {
@@ -232,8 +232,8 @@ def test_lines_inside_inline_assembly() -> None:
     assert [each.line for each in from_assembly(ptx, "", HOME)] == [7, 7, 9]
 
 
-def test_lines_of_sass() -> None:
-    """By the line of PTX; the disassembler's scheduling notes and the padding behind the end are left out."""
+def test_lines_of_sass_are_found() -> None:
+    """Lines are those of PTX; the disassembler's scheduling notes and the padding at the end are skipped."""
     disassembly = textwrap.dedent("""\
         .text.k:
                 /*0000*/                   LDC R1, c[0x0][0x28] ;
@@ -258,8 +258,8 @@ def test_lines_of_sass() -> None:
     assert "&req" not in listing
 
 
-def test_lines_of_a_warp_groups_product() -> None:
-    """The assembler gives none to all but the first instruction: they are of the line where it begins."""
+def test_a_product_of_warp_groups_has_one_line() -> None:
+    """The assembler gives a line to the first instruction only; the others belong to it."""
     disassembly = textwrap.dedent("""\
             //## File ".nv_debug_ptx_txt", line 10
             /*0010*/                   WARPGROUP.ARRIVE ;
@@ -279,7 +279,7 @@ def test_lines_of_a_warp_groups_product() -> None:
     ]
 
 
-def test_files_with_other_letters_and_without_a_folder() -> None:
+def test_files_with_escaped_names_or_no_folder_are_found() -> None:
     """AMDGCN names folder and file apart, and escapes bytes; LLVM IR escapes them in another way."""
     amdgcn = textwrap.dedent("""\
         k:
@@ -297,7 +297,7 @@ def test_files_with_other_letters_and_without_a_folder() -> None:
     assert (nop.file, nop.line) == ("/sources/José/k.py", 9)
 
 
-def test_what_is_no_instruction_of_amdgcn() -> None:
+def test_labels_and_directives_of_amdgcn_are_skipped() -> None:
     amdgcn = textwrap.dedent("""\
             .text
         k:                                      ; @k
@@ -312,8 +312,8 @@ def test_what_is_no_instruction_of_amdgcn() -> None:
 
 
 @pytest.mark.parametrize("access", ["load", "store"])
-def test_a_spill_by_a_buffer_instruction(access: str) -> None:
-    """Its comment alone tells it from an access to a tensor."""
+def test_a_spill_by_a_buffer_instruction_is_a_spill(access: str) -> None:
+    """A spill differs from an access to a tensor in its comment only."""
     text = f"buffer_{access}_dword v9, off, s[0:3], 0 offset:4"
     found = classified(f"{text} ; 4-byte Folded Reload")
     assert (found.kind, found.bits) == ("other", 32)
@@ -336,12 +336,12 @@ def test_a_spill_by_a_buffer_instruction(access: str) -> None:
         ("LDS.128", False), ("FADD", False),
     ],
 )  # fmt: skip
-def test_shuffles(opcode: str, is_shuffle: bool) -> None:
+def test_shuffles_are_recognized(opcode: str, is_shuffle: bool) -> None:
     found = Instruction(f"{opcode} a, b", opcode, "other", None, "k.py", 7, ())
     assert found.is_shuffle == is_shuffle
 
 
-def test_kinds_and_repr() -> None:
+def test_instructions_have_known_kinds_and_a_short_repr() -> None:
     assert len(KINDS) == 9
     assert KINDS[-1] == "other"
     load = Instruction("LDG.E.128 R4, [R2]", "LDG.E.128", "global load", 128, "k.py", 7, ())
@@ -358,5 +358,5 @@ def test_kinds_and_repr() -> None:
         ("#ttng.tensor_memory_encoding<blockM = 64>", "tensor_memory_encoding"),
     ],
 )  # fmt: skip
-def test_names_of_layouts(layout: str, name: str) -> None:
+def test_layouts_have_short_names(layout: str, name: str) -> None:
     assert layout_name(layout) == name

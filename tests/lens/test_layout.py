@@ -1,4 +1,4 @@
-"""Layouts against what the vendors publish of their instructions, and against the attributes' definitions."""
+"""Layouts against the vendors' published fragments, and against the definitions of the attributes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ LINEAR = (
     "lane = [[1, 0], [2, 0], [4, 0], [8, 0], [0, 32]], warp = [[16, 0], [32, 0]], block = []}>"
 )
 
-# Triton 3.7 gave the WMMA attribute another spelling.
+# Triton 3.7 changed the spelling of the WMMA attribute.
 ONE_WARP = "warpsPerCTA = [1, 1]" if triton.__version__.startswith("3.6.") else "ctaLayout = {warp = []}"
 
 
@@ -116,7 +116,7 @@ CASES = [
     (operand(0, mfma((16, 16, 16)), 4), (16, 16), "gfx90a", lambda w, t, i: (t % 16, i + t // 16 * 4)),
     (operand(1, mfma((16, 16, 16)), 4), (16, 16), "gfx90a", lambda w, t, i: (i + t // 16 * 4, t % 16)),
     (mfma((16, 16, 16)), (16, 16), "gfx942", lambda w, t, i: (i + t // 16 * 4, t % 16)),
-    # The transposed result of the compiler is that of B A, the operands exchanged.
+    # The compiler's transposed result is that of B A, with the operands exchanged.
     (
         mfma((32, 32, 8), transposed=True),
         (32, 32),
@@ -155,7 +155,7 @@ def places(found: Layout) -> Iterator[Place]:
     [
         (BLOCKED, (16, 64), "sm_90"),
         (BLOCKED, (2, 4), "sm_90"),  # smaller than the layout: most places hold copies
-        (LINEAR, (64, 64), "sm_100"),  # what a fifth-generation result is loaded into from tensor memory
+        (LINEAR, (64, 64), "sm_100"),  # as a fifth-generation result is loaded from tensor memory
         (f"#ttg.slice<{{dim = 0, parent = {BLOCKED}}}>", (64,), "sm_90"),
         (wmma(1), (16, 16), "gfx1100"),
         (mma(2, (2, 2), (16, 8)), (32, 32), "sm_80"),
@@ -182,7 +182,7 @@ def blocked(
 
 
 def split(number: int, lengths: tuple[int, ...], order: tuple[int, ...]) -> dict[int, int]:
-    """The number as coordinates in these lengths, of which dimension order[0] is the fastest."""
+    """Return the coordinates of a number in these lengths, of which dimension order[0] is the fastest."""
     found = {}
     for dimension in order:
         found[dimension] = number % lengths[dimension]
@@ -253,8 +253,8 @@ def test_tables_of_a_large_tile_are_quick(machine: Machine) -> None:
     assert machine.least_seconds([partial(tables, pickle.loads(packed)) for _ in range(5)]) < 0.02
 
 
-def test_tables_of_a_long_column() -> None:
-    """Of arrays of (16384, 1) numpy's unravel_index finds others."""
+def test_tables_of_a_long_column_are_right() -> None:
+    """numpy's unravel_index returns other arrays for (16384, 1)."""
     text = "#ttg.blocked<{sizePerThread=[1,1],threadsPerWarp=[32,1],warpsPerCTA=[4,1],order=[0,1]}>"
     found, row = layout.of(text, (16384, 1), target="sm_90"), np.arange(16384)[:, None]
     assert (found.lane == row % 32).all()
@@ -350,7 +350,7 @@ def test_nvmma_is_as_defined(swizzle: int, bits: int, shape: tuple[int, int], tr
 def test_definition_of_nvmma_is_the_compilers(
     swizzle: int, bits: int, shape: tuple[int, ...], transposed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # What stands in for the compiler of Triton 3.6, against the compiler of this version where it tells.
+    # The stand-in for the compiler of Triton 3.6 agrees with the compiler of this version where that answers.
     rank = f", rank = {len(shape)}" if len(shape) != 2 else ""
     attribute = (
         f"#ttg.nvmma_shared<{{swizzlingByteWidth = {swizzle}, transposed = {str(transposed).lower()}, "
@@ -400,7 +400,7 @@ def test_padding_moves_a_column_over_the_banks() -> None:
     assert found.banks(64).max() == 63
 
 
-def test_shared_linear_and_buffers() -> None:
+def test_shared_linear_layouts_and_buffers_are_right() -> None:
     attribute = "#ttg.shared_linear<{offset = [[0, 1], [1, 0], [2, 0], [0, 2]]}, alignment = 16>"
     found = layout.shared(attribute, (3, 4, 4), target="sm_90", dtype_bits=8)
     assert found.shape == (4, 4)
@@ -410,7 +410,7 @@ def test_shared_linear_and_buffers() -> None:
     assert layout.shared(barrier, (1,), target="sm_90", dtype_bits=64).bytes == 8
 
 
-def test_many_are_asked_at_one_go_and_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_layouts_take_one_request_and_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
     call = worker.call
 
@@ -449,7 +449,7 @@ CLUSTER = BLOCKED.replace("}>", ", CGALayout = [[1, 0]]}>")
         (CLUSTER, (32, 64), "several blocks"),
     ],
 )
-def test_what_does_not_fit_is_refused(attribute: str, shape: tuple[int, ...], said: str) -> None:
+def test_attributes_that_do_not_fit_are_refused(attribute: str, shape: tuple[int, ...], said: str) -> None:
     with pytest.raises(InvalidArgumentError, match=said):
         layout.of(attribute, shape, target="sm_90")
 
@@ -469,7 +469,7 @@ def test_what_does_not_fit_is_refused(attribute: str, shape: tuple[int, ...], sa
         ),
     ],
 )
-def test_what_does_not_fit_in_shared_memory_is_refused(
+def test_shared_layouts_that_do_not_fit_are_refused(
     attribute: str, shape: tuple[int, ...], bits: int, said: str
 ) -> None:
     with pytest.raises(InvalidArgumentError, match=said):
@@ -479,7 +479,7 @@ def test_what_does_not_fit_in_shared_memory_is_refused(
 @pytest.mark.parametrize("name", ["swizzled_shared", "amd_rotating_shared"])
 @pytest.mark.parametrize("parameters", [(0, 1, 8), (3, 1, 8), (8, 0, 8), (8, 1, 0), (8, 1, 3)])
 def test_a_swizzle_of_no_powers_of_two_is_refused(name: str, parameters: tuple[int, int, int]) -> None:
-    """The compiler divides by zero, and answers something for the others."""
+    """The compiler divides by zero for 0, and answers something for numbers that are no powers of two."""
     vec, per_phase, max_phase = parameters
     attribute = (
         f"#ttg.{name}<{{vec = {vec}, perPhase = {per_phase}, maxPhase = {max_phase}, order = [1, 0]}}>"
@@ -503,7 +503,7 @@ def test_size_of_an_element_is_that_of_the_attribute() -> None:
 
 
 @pytest.mark.parametrize("number", ["0", None, 0.0, True])
-def test_what_is_no_whole_number_is_refused(number: Any) -> None:
+def test_numbers_that_are_no_integers_are_refused(number: Any) -> None:
     found = layout.of(BLOCKED, (16, 64), target="sm_90")
     memory = layout.shared(SWIZZLED, (64, 64), target="sm_90", dtype_bits=16)
     for argument, ask in (
@@ -516,11 +516,11 @@ def test_what_is_no_whole_number_is_refused(number: Any) -> None:
     ):
         with pytest.raises(ArgumentTypeError, match=f"^{argument}: got {re.escape(repr(number))}, a "):
             ask()
-    index: Any = np.int64(3)  # as the tables give them
+    index: Any = np.int64(3)  # the tables have numpy's integers
     assert found.holders(index, 4) == found.holders(3, 4)
 
 
-def test_only_an_encoding_and_a_layout_of_registers_are_compared() -> None:
+def test_equivalent_refuses_objects_of_other_types() -> None:
     encoding, found = BLOCKED_ENCODING, layout.of(BLOCKED, (16, 64), target="sm_90")
     memory = layout.shared(SWIZZLED, (16, 64), target="sm_90", dtype_bits=16)
     pairs: list[tuple[Any, Any, str]] = [
@@ -552,11 +552,13 @@ def test_target_must_be_known_and_fit() -> None:
     [
         (BLOCKED, (16, 64), Spread(4, 2, 2), Spread(1, 16, 4)),
         (mma(3, (4, 1), (16, 64, 16)), (64, 64), Spread(4, 8, 2), Spread(1, 4, 16)),
-        # Every lane has a copy of the only row.
+        # Every lane has a copy of the single row.
         (blocked((1, 1), (32, 1), (4, 1), (1, 0)), (1, 4), Spread(4, 32, 1), Spread(4, 32, 4)),
     ],
 )
-def test_a_line_is_spread_over(attribute: str, shape: tuple[int, int], down: Spread, along: Spread) -> None:
+def test_a_row_and_a_column_are_spread_over_lanes_and_warps(
+    attribute: str, shape: tuple[int, int], down: Spread, along: Spread
+) -> None:
     found = layout.of(attribute, shape, target="sm_90")
     assert (found.spread(0), found.spread(1)) == (down, along)
 
@@ -583,7 +585,7 @@ def test_index_and_place_must_exist() -> None:
 def test_a_crash_of_the_compiler_is_told(capfd: pytest.CaptureFixture[str]) -> None:
     # No instruction has 7 columns; Triton aborts on it.
     crashes = mma(3, (4, 1), (16, 7, 16))
-    shape = (32, 1024)  # not asked for elsewhere
+    shape = (32, 1024)  # not used elsewhere
     with pytest.raises(WorkerError, match=r"no answer for .*instrShape = \[16, 7, 16\].*: Assertion"):
         layout.prepare([(BLOCKED, shape), (crashes, (64, 64))], target="sm_90")
     assert layout.of(BLOCKED, shape, target="sm_90").registers == 256
@@ -593,7 +595,7 @@ def test_a_crash_of_the_compiler_is_told(capfd: pytest.CaptureFixture[str]) -> N
 # ck_tile, as in tests/coords/test_distribution.py: the accumulator and operand A of v_mfma_f32_32x32x8_f16.
 CK_ACCUMULATOR = TileDistributionEncoding((), ((4, 2, 4), (32,)), ((1, 2),), ((1, 0),), (1, 1), (0, 2))
 CK_OPERAND = TileDistributionEncoding((), ((32,), (2, 4)), ((2, 1),), ((0, 0),), (2,), (1,))
-# The accumulator in a block of 2 x 2 warps that take 2 x 2 steps each.
+# The accumulator in a block of 2 x 2 warps with 2 x 2 steps each.
 CK_BLOCK = TileDistributionEncoding(
     (), ((2, 2, 4, 2, 4), (2, 2, 32)), ((1, 2), (1, 2)), ((1, 1), (3, 2)), (1, 2, 1, 1), (0, 0, 2, 4)
 )
@@ -628,7 +630,7 @@ def test_encoding_is_equivalent(encoding: TileDistributionEncoding, attribute: s
     assert answer.element is None
 
 
-def test_first_element_that_differs_is_told() -> None:
+def test_the_first_different_element_is_named() -> None:
     found = layout.of(mfma((32, 32, 8), transposed=True), (32, 32), target="gfx942")
     answer = layout.equivalent(CK_ACCUMULATOR, found)
     assert not answer
@@ -642,7 +644,7 @@ def test_first_element_that_differs_is_told() -> None:
 
 
 def test_order_of_registers_counts() -> None:
-    # The same lanes with Y exchanged: the encoding numbers its values another way.
+    # The same lanes with Y exchanged: the encoding numbers its registers in another order.
     exchanged = TileDistributionEncoding((), ((4, 2, 4), (32,)), ((1, 2),), ((1, 0),), (1, 1), (2, 0))
     answer = layout.equivalent(exchanged, layout.of(mfma((32, 32, 8)), (32, 32), target="gfx942"))
     assert (answer.element, answer.encoding_places, answer.layout_places) == (
@@ -663,7 +665,7 @@ def test_one_wrong_place_is_found() -> None:
     )
 
 
-def test_other_numbers_of_lanes_and_other_tiles() -> None:
+def test_encodings_of_other_lanes_or_tiles_differ() -> None:
     found = layout.of(wmma(1), (32, 32), target="gfx1100")
     answer = layout.equivalent(CK_ACCUMULATOR, found)
     assert (bool(answer), answer.element) == (False, None)

@@ -1,4 +1,4 @@
-"""What accesses cost, against what the vendors and others publish, and against loops over single lanes."""
+"""Costs of accesses against figures of vendors and others, and against loops over single lanes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def doublings(first: int, count: int) -> Bases:
 
 
 def line_layout(lanes: int = 32, *, each: int = 1, warps: int = 1, copies: int = 0) -> Layout:
-    """A row in which every lane holds `each` neighbors; 2 ** `copies` lanes hold the same."""
+    """Return a row in which each lane holds `each` neighbors; 2 ** `copies` lanes hold the same."""
     in_lane, lane_bits = each.bit_length() - 1, lanes.bit_length() - 1 - copies
     lane_bases = [*doublings(each, lane_bits), *[(0,)] * copies]
     length = each << lane_bits
@@ -76,14 +76,14 @@ LANES = np.arange(32)
         (LANES // 2, 2, 1.0),
     ],
 )
-def test_strides_on_nvidia(offsets: Any, sectors: int, efficiency: float) -> None:
+def test_sectors_of_strides_are_as_published_by_nvidia(offsets: Any, sectors: int, efficiency: float) -> None:
     found = memory.coalescing(access(offsets), line_layout(), target="sm_80")
     assert (found.sectors, found.request_count, found.bits) == (sectors, 1, 32)
     assert found.efficiency == efficiency
     assert len(found.requests[0].sectors) == sectors
 
 
-def test_widest_request_of_a_warp() -> None:
+def test_the_widest_request_of_a_warp_is_512_bytes() -> None:
     found = memory.coalescing(access(np.arange(512)), line_layout(each=4, warps=4), target="sm_90")
     assert (found.bits, found.request_count) == (128, 4)
     assert (found.sectors, found.ideal_sectors, found.lines) == (4 * 16, 4 * 16, 4 * 4)
@@ -114,7 +114,7 @@ def test_masked_warps_send_no_request() -> None:
     assert (found.requests, found.efficiency, found.sectors_per_request) == ((), 0, 0)
 
 
-def test_half_precision_transposed() -> None:
+def test_a_transposed_tile_of_halves_wastes_sectors() -> None:
     rows, columns = np.mgrid[:32, :32]
     along_rows = Layout("#r", (32, 32), tuple((1 << i, 0) for i in range(5)), lane_bits(1), ())
     along_columns = Layout("#c", (32, 32), tuple((0, 1 << i) for i in range(5)), lane_bits(0), ())
@@ -123,7 +123,7 @@ def test_half_precision_transposed() -> None:
     assert (good.bits, good.sectors_per_request, good.efficiency) == (16, 2, 1)
     bad = memory.coalescing(tile, along_columns, target="sm_90", bits=16)
     assert (bad.sectors_per_request, bad.efficiency) == (32, 2 / 32)
-    # Rows held by one lane could be read wide: 8 elements at once, half of each sector.
+    # If each lane holds rows, reads could be wide: 8 elements at once, half of each sector.
     wide = memory.coalescing(tile, along_columns, target="sm_90")
     assert (wide.bits, wide.request_count, wide.efficiency) == (128, 4, 0.5)
 
@@ -135,7 +135,7 @@ def lane_bits(axis: int) -> tuple[tuple[int, int], ...]:
 # ROCm, Composable Kernel, "LDS Bank Conflicts on CDNA": a wave of 64 lanes that reads 16 bytes each touches
 # 1024 bytes, 16 lines of 64 bytes. MI300's L1 lines have 128 (AMDGPU Kernel Optimization Guide, nod-ai).
 @pytest.mark.parametrize(("target", "lines"), [("gfx90a", 16), ("gfx942", 8), ("gfx950", 8)])
-def test_wave_of_64_lanes(target: str, lines: int) -> None:
+def test_a_wave_of_64_lanes_touches_published_lines(target: str, lines: int) -> None:
     found = memory.coalescing(access(np.arange(256)), line_layout(64, each=4), target=target)
     assert (found.bits, found.sectors, found.efficiency) == (128, lines, 1)
     assert found.sector_bytes == 1024 // lines
@@ -161,10 +161,10 @@ def test_every_target_has_its_granularity() -> None:
         (np.arange(128) * 2, None, 32),
         (np.arange(128)[::-1], None, 32),  # backwards
         (np.arange(128), np.arange(128) < 126, 64),  # the mask ends in a lane
-        (np.arange(128) + 1, np.zeros(128, dtype=bool), 128),  # nothing is in the way
+        (np.arange(128) + 1, np.zeros(128, dtype=bool), 128),  # no lane is active
     ],
 )
-def test_widest_access_that_fits(offsets: Any, mask: Any, bits: int) -> None:
+def test_the_widest_access_that_fits_is_found(offsets: Any, mask: Any, bits: int) -> None:
     assert memory.coalescing(access(offsets, mask=mask), line_layout(each=4), target="sm_90").bits == bits
 
 
@@ -199,8 +199,8 @@ def test_copies_are_loaded_by_all_and_stored_by_one() -> None:
     assert memory.coalescing(access(LANES, kind="store"), twice, target="sm_90").request_count == 1
 
 
-def test_lanes_wider_than_an_element() -> None:
-    """Bytes that are read through a pointer cast to int64: a warp's 256 bytes are eight sectors."""
+def test_lanes_wider_than_an_element_are_counted_in_bytes() -> None:
+    """Bytes are read through a pointer cast to int64: a warp's 256 bytes are eight sectors."""
     site = Site("load", "x", (), (32,), 1, 0, 8)
     event = Event(0, site, LANES * 8, np.ones(32, dtype=bool))
     found = memory.coalescing(event, line_layout(), target="sm_90")
@@ -215,7 +215,7 @@ def test_atomics_take_one_element() -> None:
     assert memory.coalescing(access(np.arange(128), kind="store"), layout, target="sm_90").bits == 128
 
 
-def test_wrong_arguments_of_coalescing() -> None:
+def test_wrong_arguments_of_coalescing_are_named() -> None:
     tile, layout = access(LANES), line_layout()
     dot = Event(0, Site("dot", "", (), (16, 16, 16), 0, 8192), None, None)
     with pytest.raises(InvalidArgumentError, match="event: it is a dot"):
@@ -244,7 +244,7 @@ def test_results_are_plain_data() -> None:
 
 @st.composite
 def layouts(draw: st.DrawFn, lanes: int = 32) -> Layout:
-    """Of a tile of up to two dimensions, its bits dealt to registers, lanes and warps in any order."""
+    """Draw a layout of up to two dimensions, its bits dealt to registers, lanes and warps in any order."""
     rows, columns = draw(st.integers(0, 5)), draw(st.integers(0, 6))
     steps: Bases = [*((1 << i, 0) for i in range(rows)), *((0, 1 << i) for i in range(columns))]
     lane_count = lanes.bit_length() - 1
@@ -283,7 +283,7 @@ def accesses(draw: st.DrawFn, layout: Layout) -> Event:
 
 
 def naive_requests(event: Event, layout: Layout, bits: int) -> list[dict[int, list[int]]] | None:
-    """For each request the addresses of the elements that each lane moves; None if it cannot be made so."""
+    """Return for each request the addresses of each lane's elements; None if the width is impossible."""
     assert event.offsets is not None
     assert event.mask is not None
     size, itemsize = bits // 8, event.site.itemsize
@@ -357,7 +357,7 @@ def trace_of(
     *,
     ran: Sequence[int] | None = None,
 ) -> StepTrace:
-    """A trace of (program, site, pattern, first element)."""
+    """Return a trace of (program, site, pattern, first element)."""
     listed = list(events)
     sites = list(dict.fromkeys(site for _, site, _, _ in listed))
     patterns = list({id(pattern): pattern for _, _, pattern, _ in listed if pattern is not None}.values())
@@ -439,14 +439,14 @@ def test_site_is_the_sum_of_its_events(data: st.DataObject) -> None:
 def shared_tile(
     rows: int, columns: int, bits: int, *, vec: int = 1, max_phase: int = 1, padding: Any = ()
 ) -> SharedLayout:
-    """Row-major; the vectors of `vec` elements of row r are permuted by exclusive or with r % max_phase."""
+    """Return a row-major layout that permutes vectors of `vec` elements by exclusive or, r % max_phase."""
     bases: Bases = [(0, 1 << i) for i in range(columns.bit_length() - 1)]
     bases += [(1 << i, vec * ((1 << i) % max_phase)) for i in range(rows.bit_length() - 1)]
     return SharedLayout("#shared", (rows, columns), bits, tuple(bases), padding)
 
 
 def strided(lanes: int, stride: int) -> tuple[Layout, SharedLayout]:
-    """Lane i holds the word that lies `stride` words behind that of lane i - 1."""
+    """Return the layouts in which lane i holds the word `stride` words behind that of lane i - 1."""
     bases = tuple((1 << i,) for i in range(lanes.bit_length() - 1))
     padding = ((1, stride - 1),) if stride > 1 else ()
     return Layout("#row", (lanes,), (), bases, ()), SharedLayout("#shared", (lanes,), 32, bases, padding)
@@ -455,7 +455,7 @@ def strided(lanes: int, stride: int) -> tuple[Layout, SharedLayout]:
 # Harris, "An Efficient Matrix Transpose in CUDA C/C++" (NVIDIA, 2013): reading a column of a 32 x 32 tile of
 # floats conflicts 32-way; a tile of 33 columns has no conflicts.
 @pytest.mark.parametrize(("padding", "ways"), [((), 32), (((32, 1),), 1)])
-def test_column_of_a_square_tile(padding: Any, ways: int) -> None:
+def test_a_column_of_a_square_tile_conflicts_unless_padded(padding: Any, ways: int) -> None:
     columns = Layout("#c", (32, 32), tuple((0, 1 << i) for i in range(5)), lane_bits(0), ())
     found = memory.bank_conflicts(
         columns, shared_tile(32, 32, 32, padding=padding), target="sm_90", kind="store", bits=32
@@ -478,13 +478,13 @@ def test_padding_takes_the_alignment_of_wide_accesses() -> None:
     ("stride", "ways"),
     [(1, 1), (2, 2), (3, 1), (4, 4), (5, 1), (8, 8), (16, 16), (32, 32), (33, 1), (64, 32)],
 )
-def test_strided_words(stride: int, ways: int) -> None:
+def test_conflicts_of_strided_words_are_as_published(stride: int, ways: int) -> None:
     found = memory.bank_conflicts(*strided(32, stride), target="sm_75")
     assert [(request.passes, request.ideal) for request in found.requests] == [(ways, 1)]
 
 
 # The same guide, "Irregular Shared Memory Accesses": lanes that read the same word do not conflict.
-def test_same_word_is_shared() -> None:
+def test_lanes_that_read_the_same_word_do_not_conflict() -> None:
     one = Layout("#one", (1,), (), ((0,),) * 5, ())
     assert memory.bank_conflicts(one, SharedLayout("#s", (1,), 32, (), ()), target="sm_90").passes == 1
     halves = Layout("#h", (32,), (), tuple(doublings(1, 5)), ())
@@ -494,7 +494,7 @@ def test_same_word_is_shared() -> None:
 
 
 def matrix_rows(lanes: int = 32) -> Layout:
-    """As ldmatrix and MFMA's operands take a tile of 16-bit elements: a lane has 8 of a row, in 16 rows."""
+    """Return the layout of ldmatrix and MFMA operands of 16 bits: a lane has 8 elements of one of 16 rows."""
     blocks = [(0, 8 << i) for i in range(lanes.bit_length() - 5)]
     rest = [(0, 1 << i) for i in range(6) if 1 << i >= 8 << len(blocks)]
     return Layout(
@@ -508,7 +508,7 @@ def matrix_rows(lanes: int = 32) -> Layout:
 
 # CUTLASS, "Implicit GEMM Convolution", shared memory layouts: rows of 128 bytes conflict eight-way for
 # ldmatrix, and not at all when vectors of 16 bytes are permuted by exclusive or with the row.
-def test_swizzle_of_rows_of_128_bytes() -> None:
+def test_a_swizzle_removes_conflicts_of_rows_of_128_bytes() -> None:
     plain = memory.bank_conflicts(matrix_rows(), shared_tile(16, 64, 16), target="sm_80")
     assert (plain.bits, plain.worst, plain.passes) == (128, 8, 8 * plain.ideal)
     swizzled = memory.bank_conflicts(
@@ -517,7 +517,7 @@ def test_swizzle_of_rows_of_128_bytes() -> None:
     assert (swizzled.bits, swizzled.worst, swizzled.passes) == (128, 1, plain.ideal)
     half = memory.bank_conflicts(matrix_rows(), shared_tile(16, 64, 16, vec=8, max_phase=4), target="sm_80")
     assert half.worst == 2
-    # With vectors of 4 elements swapped, a lane finds 8 only in two pieces.
+    # With vectors of 4 elements exchanged, a lane finds its 8 elements in two pieces.
     assert (
         memory.bank_conflicts(
             matrix_rows(), shared_tile(16, 64, 16, vec=4, max_phase=16), target="sm_80"
@@ -528,7 +528,7 @@ def test_swizzle_of_rows_of_128_bytes() -> None:
 
 # ROCm documentation, CK Tile, "XOR Preshuffle": 64 elements of 16 bits in a row, 8 a thread, no conflicts.
 @pytest.mark.parametrize("target", ["gfx90a", "gfx942", "gfx950"])
-def test_xor_preshuffle(target: str) -> None:
+def test_the_xor_preshuffle_has_no_conflicts(target: str) -> None:
     plain = memory.bank_conflicts(matrix_rows(64), shared_tile(16, 64, 16), target=target)
     swizzled = memory.bank_conflicts(
         matrix_rows(64), shared_tile(16, 64, 16, vec=8, max_phase=8), target=target
@@ -539,7 +539,7 @@ def test_xor_preshuffle(target: str) -> None:
 
 # triton-lang/triton#9662: the phases of an access of 64 bits.
 @pytest.mark.parametrize(("target", "phases"), [("sm_90", 2), ("gfx942", 4), ("gfx950", 2), ("gfx1100", 2)])
-def test_phases_of_64_bits(target: str, phases: int) -> None:
+def test_accesses_of_64_bits_have_published_phases(target: str, phases: int) -> None:
     lanes = targets.target(target).warp_size
     tile = SharedLayout("#s", (2 * lanes,), 32, tuple(doublings(1, lanes.bit_length())), ())
     found = memory.bank_conflicts(line_layout(lanes, each=2), tile, target=target)
@@ -549,7 +549,7 @@ def test_phases_of_64_bits(target: str, phases: int) -> None:
 
 
 def lanes_of(text: str) -> tuple[int, ...]:
-    """`0:3+20:23` as the lanes' numbers."""
+    """Return the numbers of the lanes in a text such as `0:3+20:23`."""
     ranges = (part.split(":") for part in text.split("+"))
     return tuple(lane for first, last in ranges for lane in range(int(first), int(last) + 1))
 
@@ -584,7 +584,7 @@ MI350_WRITE_64 = ["0:15", "16:31", "32:47", "48:63"]
         ("sm_90", "load", 4, IN_ORDER[:4], 32),
     ],
 )
-def test_published_phases(target: str, kind: Any, each: int, phases: list[str], banks: int) -> None:
+def test_phases_are_as_published(target: str, kind: Any, each: int, phases: list[str], banks: int) -> None:
     lanes = targets.target(target).warp_size
     tile = SharedLayout("#s", (each * lanes,), 32, tuple(doublings(1, (each * lanes).bit_length() - 1)), ())
     found = memory.bank_conflicts(line_layout(lanes, each=each), tile, target=target, kind=kind)
@@ -607,19 +607,19 @@ def test_conflicts_are_the_times_measured_on_mi300() -> None:
 
 # ROCm Compute Profiler, "Local data share": the bank conflict rate is at most 96.875%, as the first cycle is
 # never one of a conflict.
-def test_greatest_conflict_rate_on_amd() -> None:
+def test_the_greatest_conflict_rate_on_amd_is_as_published() -> None:
     found = memory.bank_conflicts(*strided(64, 32), target="gfx90a")
     assert 1 - found.ideal / found.passes == 0.96875
 
 
-def test_register_order_is_the_compilers_choice() -> None:
+def test_any_order_of_registers_is_read() -> None:
     # The contiguous elements of a lane are registers 0 and 2, 1 and 3.
     layout = Layout("#t", (2, 64), ((1, 0), (0, 1)), tuple((0, 2 << i) for i in range(5)), ())
     found = memory.bank_conflicts(layout, shared_tile(2, 64, 32), target="sm_90")
     assert (found.bits, len(found.requests), found.worst) == (64, 2, 1)
 
 
-def test_wrong_arguments_of_bank_conflicts() -> None:
+def test_wrong_arguments_of_bank_conflicts_are_named() -> None:
     layout, tile = strided(32, 1)
     with pytest.raises(InvalidArgumentError, match=r"bits: got 64, .* give one of 32\."):
         memory.bank_conflicts(layout, tile, target="sm_90", bits=64)
@@ -687,7 +687,7 @@ WHOLE_LINE = Pattern((32,), (1,), None, None)
 
 
 def matrix_product(tiles: int, outputs: Sequence[tuple[int, int]]) -> StepTrace:
-    """Program i multiplies the tiles, a line of 128 bytes each, for output tile `outputs[i]`."""
+    """Return a trace in which program i multiplies tiles, a 128-byte line each, for `outputs[i]`."""
     a, b, c = load_site("a", 32), load_site("b", 32), load_site("c", 32, kind="store")
     events: list[tuple[int, Site, Pattern | None, int]] = []
     for program, (row, column) in enumerate(outputs):
@@ -700,7 +700,7 @@ def matrix_product(tiles: int, outputs: Sequence[tuple[int, int]]) -> StepTrace:
 
 # Triton, tutorial "Matrix Multiplication", L2 Cache Optimizations: of 9 x 9 blocks, the first 9 outputs need
 # 90 blocks in row-major order and 54 in groups of three rows.
-def test_launch_order_of_the_tutorial() -> None:
+def test_the_launch_order_of_the_tutorial_needs_its_blocks() -> None:
     row_major = memory.l2_reuse(matrix_product(9, [(0, n) for n in range(9)]), "sm_80")
     assert row_major.bytes_from_memory == row_major.least_bytes == 90 * 128
     grouped = memory.l2_reuse(matrix_product(9, [(m, n) for n in range(3) for m in range(3)]), "sm_80")
@@ -715,7 +715,7 @@ def test_launch_order_of_the_tutorial() -> None:
 MB = 1 << 20
 
 
-def test_order_decides_what_is_found() -> None:
+def test_the_launch_order_decides_the_hits() -> None:
     # 5.5 MB hold five lines of 1 MB; two programs, 136 apart, read the same line.
     site, element = load_site("x"), Pattern((1,), (0,), None, None)
     trace = trace_of(272, [(p, site, element, p % 136 * MB // 4) for p in range(272)])
@@ -728,7 +728,7 @@ def test_order_decides_what_is_found() -> None:
 
 
 def test_programs_of_a_wave_go_in_step() -> None:
-    # Each program reads 8 lines twice. Alone it would find 5 lines; in step with 67 others, none.
+    # Each program reads 8 lines twice. Alone it would hit 5 of them; in step with 67 others, none.
     site, element = load_site("x"), Pattern((1,), (0,), None, None)
     events = [(p, site, element, (p * 3 + i) * MB // 4) for p in range(68) for i in (0, 1, 2, 0, 1, 2)]
     assert memory.l2_reuse(trace_of(68, events), "sm_75", line_bytes=MB).hit_rate == 0
@@ -742,7 +742,7 @@ def test_stores_leave_their_lines_and_fetch_nothing() -> None:
     assert (found.arguments["x"].reads, found.arguments["x"].hits, found.bytes_from_memory) == (2, 2, 0)
 
 
-def test_dies_have_their_own_cache() -> None:
+def test_each_die_has_its_own_cache() -> None:
     site = load_site("x", 32)
     trace = trace_of(16, [(p, site, WHOLE_LINE, 0) for p in range(16)])
     assert memory.l2_reuse(trace, "sm_90").bytes_from_memory == 128
@@ -757,7 +757,7 @@ def test_blocks_per_sm_widen_the_wave() -> None:
         memory.l2_reuse(trace, "sm_90", blocks_per_sm=0)
 
 
-def test_model_says_that_it_is_one() -> None:
+def test_the_result_says_that_it_is_a_model() -> None:
     found = memory.l2_reuse(matrix_product(9, [(0, n) for n in range(9)]), "sm_80")
     assert repr(found) == (
         "L2Reuse(a model, not a measurement: 44.4% of reads hit, 11520 bytes from memory; LRU over lines of "
@@ -768,7 +768,7 @@ def test_model_says_that_it_is_one() -> None:
     assert pickle.loads(pickle.dumps(found)) == found
 
 
-def test_wrong_arguments_of_the_model() -> None:
+def test_wrong_arguments_of_the_model_are_named() -> None:
     trace = matrix_product(3, [(0, 0), (0, 1)])
     for order in ([0], [0, 0], [0, 1, 2], [1, 2]):
         with pytest.raises(InvalidArgumentError, match="order: it does not name each of the 2 programs once"):
@@ -788,7 +788,7 @@ def test_wrong_arguments_of_the_model() -> None:
         memory.l2_reuse(sample, "sm_90")
 
 
-def test_step_without_accesses() -> None:
+def test_a_step_without_accesses_has_no_hits() -> None:
     dot = Site("dot", "", (), (16, 16, 16), 0, 8192)
     found = memory.l2_reuse(trace_of(1, [(0, dot, None, 0)]), "sm_90")
     assert (found.hit_rate, found.bytes_from_memory, dict(found.arguments)) == (0, 0, {})

@@ -1,4 +1,4 @@
-"""Sums and variances as their dtype has them, against torch's and numpy's own arithmetic and fractions."""
+"""Sums and variances in their dtype, against the arithmetic of torch and numpy, and against fractions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NUMPY: dict[str, Any] = {"fp64": np.float64, "fp32": np.float32, "fp16": np.floa
 LANES, BLOCK = 4, 3
 
 dtypes = st.sampled_from(numerics.DTYPES)
-# Small enough that no sum of them overflows fp16; many exponents, zeros and equal neighbors among them.
+# Small enough that no sum overflows fp16, with many exponents, zeros and equal neighbors.
 moderate = st.floats(-256, 256, width=16) | st.sampled_from([0.0, 1.0, -1.0, 2.0**-24, 255.5])
 rows = st.lists(moderate, max_size=40)
 Scalars = Sequence[torch.Tensor]
@@ -110,7 +110,7 @@ def test_numbers_are_rounded_to_bf16_as_torch_rounds_them(values: list[float]) -
 
 
 def test_numbers_are_rounded_once() -> None:
-    # By way of fp32, the last bit is lost, and half an ULP is left, which goes to the even neighbor.
+    # By way of fp32 the last bit would be lost, and the remaining half ULP rounds to the even neighbor.
     above_half = 1 + 2.0**-8 + 2.0**-40
     assert numerics.rounded([above_half], "bf16").tolist() == [1 + 2.0**-7]
     assert torch.tensor(above_half, dtype=torch.float64).bfloat16().item() == 1
@@ -120,7 +120,7 @@ def test_numbers_are_rounded_once() -> None:
 def test_ulp_is_numpys_spacing(value: float, dtype: str) -> None:
     with np.errstate(all="ignore"):
         number = NUMPY[dtype](value)
-    if abs(number) < np.finfo(NUMPY[dtype]).max:  # whose spacing numpy cannot say
+    if abs(number) < np.finfo(NUMPY[dtype]).max:  # numpy has no spacing for the largest number
         assert numerics.ulp(float(number), dtype) == float(abs(np.spacing(abs(number))))
 
 
@@ -158,7 +158,7 @@ def test_errors_of_known_results() -> None:
 
 
 def test_a_sum_beyond_fp64_is_compared_all_the_same() -> None:
-    """It is a whole number that no float holds, and rounds to infinity, which is what comes out."""
+    """No float holds this whole number, so the result rounds to infinity."""
     errors = numerics.errors_of_sum([1e308] * 9, ["fp64"], ["one by one"])
     curve = errors.curve("fp64", "one by one")
     assert curve.results[-1] == curve.exact[-1] == math.inf
@@ -175,7 +175,7 @@ def test_ones_stop_where_the_spacing_becomes_2(dtype: str, stop: int) -> None:
     assert numerics.errors_of_sum(ones, [dtype]).curve(dtype, "pairwise").stagnation is None
 
 
-def test_only_what_is_lost_stops_a_sum() -> None:
+def test_stagnation_is_where_an_addition_changes_nothing() -> None:
     assert numerics.stagnation([1.0, 0.0, 0.0], "fp16") is None
     assert numerics.stagnation([2048.0, 1.0, 1.0], "fp16") == 1
     assert numerics.stagnation([2048.0, 1.0, 2.0], "fp16") is None
@@ -202,13 +202,13 @@ def test_the_exact_sum_has_no_limits(values: list[float]) -> None:
 
 
 def bound(dtype: str, roundings: int) -> Fraction:
-    """n u / (1 - n u): what n roundings change at most, relatively."""
+    """Return n u / (1 - n u), the largest relative change by n roundings."""
     total = roundings * Fraction(1, 2 ** numerics.FORMATS[dtype].precision)
     return total / (1 - total)
 
 
 @given(st.lists(moderate, min_size=2, max_size=60), dtypes)
-def test_orders_keep_their_bounds(values: list[float], dtype: str) -> None:
+def test_orders_of_summation_keep_their_error_bounds(values: list[float], dtype: str) -> None:
     row = [Fraction(x) for x in numerics.rounded(values, dtype).tolist()]
     size = sum(map(abs, row))
     levels = (len(row) - 1).bit_length()
@@ -239,7 +239,7 @@ def test_long_compensated_and_pairwise_sums_hardly_err_where_one_by_one_does() -
 
 @pytest.mark.parametrize("order", numerics.ORDERS)
 @pytest.mark.parametrize("dtype", numerics.DTYPES)
-def test_sums_of_nothing_of_one_and_of_what_is_not_finite(order: str, dtype: str) -> None:
+def test_sums_of_no_one_and_infinite_elements_are_right(order: str, dtype: str) -> None:
     assert numerics.summation([], dtype, order) == 0
     assert numerics.summation([0.1], dtype, order) == numerics.rounded([0.1], dtype)[0]
     assert math.isnan(numerics.summation([1.0, math.nan, 1.0], dtype, order))
@@ -347,7 +347,7 @@ def test_variances_are_those_of_fractions(values: list[float], lanes: int) -> No
 @pytest.mark.parametrize("method", numerics.METHODS)
 @pytest.mark.parametrize("dtype", numerics.DTYPES)
 def test_variances_of_integers_are_exact_in_every_dtype(dtype: str, method: str) -> None:
-    values = [1, 3, 5, 7] * 2  # mean 4, variance 5; the means of lanes are integers, too
+    values = [1, 3, 5, 7] * 2  # mean 4, variance 5; the means of lanes are integers too
     assert numerics.variance(values, dtype, method, lanes=1 if method != "welford" else 8) == 5
 
 
@@ -395,7 +395,7 @@ def test_a_mean_too_large_for_the_dtype_leaves_no_variance() -> None:
     assert math.isnan(errors.curve("fp16", "welford").exact[0])  # infinity
 
 
-def test_variances_of_one_number_and_of_what_is_not_finite() -> None:
+def test_variances_of_one_and_infinite_numbers_are_right() -> None:
     for method in numerics.METHODS:
         assert numerics.variance([3.0], "fp16", method) == 0
         assert math.isnan(numerics.variance([1.0, math.inf], "fp32", method))
@@ -476,7 +476,7 @@ def test_a_block_longer_than_the_row_is_one_by_one() -> None:
     assert numerics.summation([], "fp16", "blocks", block=10**30) == 0
 
 
-def test_whole_numbers_beyond_fp64() -> None:
+def test_whole_numbers_beyond_fp64_are_taken() -> None:
     assert numerics.summation([10**400, 1], "fp64", "pairwise") == math.inf
     assert numerics.ulp(-(10**400), "fp32") == math.inf
     assert numerics.error_in_ulp(1.0, 10**400, "fp32") == math.inf

@@ -1,4 +1,4 @@
-"""Reduction trees: each element counted once, and the counts against what the compiler makes of a sum."""
+"""Reduction trees count each element once, and their counts are those of the compiled sum."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ACCUMULATOR = Layout(
     lane_bases=((0, 2), (0, 4), (1, 0), (2, 0), (4, 0)),
     warp_bases=(),
 )
-# 4 rows of 64: in pairs over 16 lanes of 2 warps, two rows a lane; in registers, lanes and warps are copies.
+# 4 rows of 64: pairs over 16 lanes of 2 warps, two rows a lane; registers, lanes and warps hold copies too.
 COPIES = Layout(
     "#ttg.linear<{...}>",
     (4, 64),
@@ -63,7 +63,7 @@ def line_kernel(x, sums, LENGTH: tl.constexpr):
 
 
 def compiled(launch: Launch, axis: int) -> tuple[ReductionTree, CompiledStep, dict[str, int]]:
-    """The tree of a kernel's one reduction, and how many instructions come from its line."""
+    """Return the tree of a kernel's only reduction, the step, and the counts of its line's instructions."""
     (step,) = lens.compile(launch, "sm_90")
     (tile,) = (one for one in step.layouts if one.operation == "tt.load")
     (result,) = (line for line in step.by_line() if "tl.sum(" in source_line(step.file, line))
@@ -82,7 +82,7 @@ def source_line(file: str, number: int) -> str:
         return lines.read().splitlines()[number - 1]
 
 
-# Rows in one lane's registers; in lanes of a warp; in several warps; the same with several rows a lane;
+# Rows in the registers of one lane; in lanes of a warp; in several warps; the same with several rows a lane;
 # columns; more partial results of warps than lanes.
 KERNELS = [
     (1024, 2, 1, 4),
@@ -113,7 +113,7 @@ def check_counts(tree: ReductionTree, step: CompiledStep, counted: dict[str, int
     stages = tree.of_row().stages
     in_warp = [str(stage.distance) for stage in stages if stage.level == "lane"] * tree.rows_per_lane
     across = [str(stage.distance) for stage in stages if stage.level == "warp"] * tree.loads_per_lane
-    # First each of the lane's rows over its lanes, then what it loads of the warps.
+    # First each row of a lane over its lanes, then the partial results that it loads.
     assert shuffled[: len(in_warp)] == in_warp
     assert counted["FADD"] - counted["SHFL"] == tree.counts["register"].combines
     assert (counted["BAR"] > 0) == (tree.barriers > 0)
@@ -122,7 +122,7 @@ def check_counts(tree: ReductionTree, step: CompiledStep, counted: dict[str, int
         assert counted["SHFL"] == tree.shuffles_per_warp
         assert counted["FADD"] == tree.combines_per_lane
         assert counted["BAR"] == tree.barriers
-        # Partial results go to shared memory, from there to lanes, and results the same way.
+        # Partial results go through shared memory to lanes, and results the same way.
         spread = tree.barriers > 0
         assert counted["stored"] == (tree.rows_per_lane + tree.loads_per_lane) * spread
         assert counted["loaded"] == (tree.loads_per_lane + tree.rows_per_lane) * spread
@@ -180,7 +180,7 @@ def test_copies_are_left_out_of_the_tree_and_not_combined() -> None:
     ]
     assert {place.warp for place in row.places} == {1, 3}
     assert len(row.holders) == 32
-    # Two rows a lane, two elements of each, though it has 8 registers.
+    # Two rows a lane, two elements each, although it has 8 registers.
     assert tree.counts["register"] == Counts(combines=2)
     assert tree.counts["lane"] == Counts(combines=8, shuffles=8)
     assert tree.counts["warp"] == Counts(combines=1, shuffles=1, stored_values=2, barriers=2)
@@ -259,7 +259,7 @@ def test_rows_of_a_cube_are_counted_without_its_axis() -> None:
         (True, r"axis: got True, a bool"),
     ],
 )
-def test_what_is_no_axis_is_refused(axis: Any, message: str) -> None:
+def test_a_wrong_axis_is_refused(axis: Any, message: str) -> None:
     with pytest.raises((ArgumentTypeError, InvalidArgumentError), match=message):
         reduction.tree(ACCUMULATOR, axis)
 
@@ -270,13 +270,13 @@ def test_the_default_axis_of_a_line_is_refused_with_what_to_give() -> None:
 
 
 @pytest.mark.parametrize("row", [16, -1, None, "0", 1.0, True])
-def test_what_is_no_row_is_refused(row: Any) -> None:
+def test_a_wrong_row_is_refused(row: Any) -> None:
     with pytest.raises((ArgumentTypeError, InvalidArgumentError), match=r"row: got .* from 0 to 15"):
         reduction.tree(ACCUMULATOR).of_row(row)
 
 
 @pytest.mark.parametrize("wrong", [None, "#ttg.blocked<{...}>", np.zeros((2, 2))])
-def test_what_is_no_layout_is_refused(wrong: Any) -> None:
+def test_an_object_that_is_no_layout_is_refused(wrong: Any) -> None:
     with pytest.raises(ArgumentTypeError, match=r"(?s)layout: got .*lens\.layout\.of"):
         reduction.tree(wrong)
 

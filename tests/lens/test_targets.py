@@ -1,4 +1,4 @@
-"""The device table: every figure has its source, and occupancy agrees with the published examples."""
+"""The device table: every figure has its source, and occupancy agrees with published examples."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NAMES = {
 }  # fmt: skip
 
 
-def test_the_targets() -> None:
+def test_the_targets_are_listed() -> None:
     assert set(TARGETS) == NAMES
     assert all(target(name).name == name for name in NAMES)
 
@@ -32,7 +32,7 @@ def test_a_target_has_one_spelling(name: str, nearest: str) -> None:
 
 
 @pytest.mark.parametrize("name", [None, 90, "", b"sm_90", ["sm_90"], {}])
-def test_what_is_no_name_is_refused(name: Any) -> None:
+def test_a_name_of_a_wrong_type_is_refused(name: Any) -> None:
     with pytest.raises(UnknownNameError, match=r"^target: .* is not known\. .*Known: gfx1100, "):
         target(name)
 
@@ -66,13 +66,15 @@ def test_figures_fit_one_another(on: Target) -> None:
         (384, 168, 1, 18.75),  # three warp groups at 168 registers fill the file
     ],
 )
-def test_registers_of_nvidia(threads: int, registers: int, blocks: int, percent: float) -> None:
+def test_occupancy_by_registers_of_nvidia_is_as_published(
+    threads: int, registers: int, blocks: int, percent: float
+) -> None:
     for name in ("sm_80", "sm_90", "sm_100"):
         fit = occupancy(target(name), threads=threads, registers=registers, shared_bytes=0)
         assert (fit.blocks, fit.percent) == (blocks, percent)
 
 
-def test_what_limits() -> None:
+def test_the_limiting_resource_is_named() -> None:
     h200 = target("sm_90")
     assert occupancy(h200, threads=128, registers=16, shared_bytes=0).limited_by == ("warps",)
     assert occupancy(h200, threads=128, registers=64, shared_bytes=0).limited_by == ("registers",)
@@ -84,7 +86,7 @@ def test_what_limits() -> None:
 
 
 def test_the_driver_takes_a_kilobyte_of_each_block() -> None:
-    """Two blocks of 113 KB fit in 228 KB, and the most for one is 227 KB (CUDA Programming Guide)."""
+    """Two blocks of 113 KB fit into 228 KB, and one block has at most 227 KB (CUDA Programming Guide)."""
     h200 = target("sm_90")
     assert h200.most_shared_per_block == 227 * KB
     for shared, blocks in ((113 * KB, 2), (113 * KB + 1, 1), (227 * KB, 1), (227 * KB + 1, 0)):
@@ -97,19 +99,19 @@ def test_turing_reserves_nothing() -> None:
 
 
 def test_a_thousand_threads_leave_a_third_of_sm_86_idle() -> None:
-    """48 warps an SM (CUDA Programming Guide): one block of 32."""
+    """An SM has 48 warps (CUDA Programming Guide), and a block of 32 leaves 16 unused."""
     fit = occupancy(target("sm_86"), threads=1024, registers=16, shared_bytes=0)
     assert (fit.blocks, fit.warps, fit.most_warps) == (1, 32, 48)
 
 
-def test_the_example_of_llvm_calc_occupancy() -> None:
+def test_occupancy_agrees_with_llvm_calc_occupancy() -> None:
     """llvm-calc-occupancy -mcpu=gfx90a --wg-size=512 --vgprs=50: 8 waves a SIMD, 32 a compute unit."""
     fit = occupancy(target("gfx90a"), threads=512, registers=50, shared_bytes=0)
     assert (fit.warps, fit.most_warps) == (32, 32)
 
 
-def test_registers_of_amd() -> None:
-    """Waves a SIMD by VGPRs: what LLVM prints in the text of kernels of these sizes."""
+def test_occupancy_by_registers_of_amd_is_llvms() -> None:
+    """The expected waves a SIMD, by VGPRs, are those that LLVM prints for kernels of these sizes."""
     for name, registers, waves in (
         ("gfx942", 99, 4), ("gfx942", 255, 2), ("gfx942", 345, 1), ("gfx942", 512, 1),
         ("gfx1100", 60, 16), ("gfx1100", 180, 8), ("gfx1100", 256, 5),
@@ -133,7 +135,7 @@ def test_shared_memory_of_rdna_is_two_compute_units() -> None:
 
 
 @pytest.mark.parametrize("on", TARGETS.values(), ids=str)
-def test_what_never_fits(on: Target) -> None:
+def test_blocks_that_never_fit_have_no_occupancy(on: Target) -> None:
     for threads, registers, shared, limit in (
         (2 * MOST_THREADS_PER_BLOCK, 16, 0, "warps"),
         (128, on.most_registers_per_thread + 1, 0, "registers"),
@@ -143,14 +145,14 @@ def test_what_never_fits(on: Target) -> None:
         assert (fit.blocks, fit.percent, fit.limited_by) == (0, 0, (limit,))
 
 
-def test_no_threads() -> None:
+def test_a_block_without_threads_is_refused() -> None:
     with pytest.raises(InvalidArgumentError, match="threads: got 0"):
         occupancy(target("sm_90"), threads=0, registers=16, shared_bytes=0)
 
 
 @pytest.mark.gpu
 def test_the_table_agrees_with_this_gpu() -> None:
-    """What depends on the product is compared where it is the product of the table."""
+    """Figures of a product are compared only if this GPU is that product."""
     here = device.current()
     on = target(here.architecture)
     assert (here.warp_size, here.shared_memory_bytes) == (on.warp_size, on.most_shared_per_block)

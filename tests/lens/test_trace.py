@@ -1,4 +1,4 @@
-"""A trace says of each program what it touched and computed, and where in the source."""
+"""A trace has, for each program, what it touched and computed, and the line in the source."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def scans_kernel(x, output, N: tl.constexpr):
 
 @triton.jit
 def words_kernel(x, output, N: tl.constexpr):
-    """Four bytes a lane of a tensor of bytes."""
+    """Load four bytes a lane from a tensor of bytes."""
     offsets = tl.arange(0, N)
     words = tl.load(x.to(tl.pointer_type(tl.int32)) + offsets, mask=offsets < 3, other=0)
     tl.store(output + offsets, words)
@@ -101,7 +101,7 @@ def words_kernel(x, output, N: tl.constexpr):
 
 @triton.jit
 def bytes_kernel(x, output, N: tl.constexpr):
-    """One byte a lane of a tensor of words."""
+    """Load one byte a lane from a tensor of words."""
     offsets = tl.arange(0, N)
     tl.store(output + offsets, tl.load(x.to(tl.pointer_type(tl.int8)) + offsets))
 
@@ -148,7 +148,7 @@ def test_every_access_of_every_program() -> None:
         assert (event.site.shape, event.site.itemsize, event.site.flops) == ((4,), 4, 0)
 
 
-def test_places_in_the_source_lead_through_tile_operators() -> None:
+def test_lines_lead_through_tile_operators() -> None:
     (step,) = lens.trace(tiles(10, 4, 3))
     load, store = step.sites
     assert load.line == line_of(tiles_kernel, "transfer.load")
@@ -159,7 +159,7 @@ def test_places_in_the_source_lead_through_tile_operators() -> None:
     ]
 
 
-def test_bytes_by_argument() -> None:
+def test_bytes_are_counted_by_argument() -> None:
     x, y = torch.arange(10.0), torch.zeros(10)
     (step,) = lens.trace(Launch.of(tiles_kernel, 3, x, y, 10, outputs=y, BLOCK=4))
     loads = step.traffic("x")
@@ -172,7 +172,7 @@ def test_bytes_by_argument() -> None:
     ]
 
 
-def test_what_is_read_again_is_counted_again() -> None:
+def test_repeated_reads_are_counted() -> None:
     m, n, k = 16, 16, 48
     a, b, c = torch.ones(m, k), torch.ones(k, n), torch.zeros(m, n)
     (step,) = lens.trace(Launch.of(product_kernel, 2, a, b, c, k, outputs=c, M=m, N=n, STEP=16))
@@ -195,7 +195,7 @@ def test_dots_reductions_and_arithmetic_are_counted() -> None:
     x, totals = torch.ones(4, 10), torch.zeros(1)
     launch = Launch.of(rows_kernel, 4, x, totals, 10, outputs=totals, accumulators=(totals,), BLOCK=16)
     (step,) = lens.trace(launch)
-    # Masked lanes compute as well.
+    # Masked lanes compute too.
     assert [(event.site.kind, event.site.flops) for event in step.events(program=2)] == [
         ("load", 0),
         ("arithmetic", 16),
@@ -214,7 +214,7 @@ def test_the_shipped_addition_does_what_its_work_says() -> None:
     assert (step.flops, step.traffic().bytes) == (launch.work.flops, launch.work.bytes)
 
 
-def test_functions_are_counted_and_choices_are_not() -> None:
+def test_functions_are_counted_as_arithmetic_and_choices_are_not() -> None:
     x, output = torch.rand(8), torch.zeros(8)
     (step,) = lens.trace(Launch.of(functions_kernel, 1, x, output, outputs=output, N=8))
     assert [(event.site.line, event.site.flops) for event in step.events(kind="arithmetic")] == [
@@ -223,7 +223,7 @@ def test_functions_are_counted_and_choices_are_not() -> None:
     assert step.flops == 4 * 8
 
 
-def test_scans_are_a_kind() -> None:
+def test_scans_are_counted_as_scans() -> None:
     x, output = torch.rand(8), torch.zeros(8)
     (step,) = lens.trace(Launch.of(scans_kernel, 1, x, output, outputs=output, N=8))
     assert [(event.site.line, event.site.flops) for event in step.events(kind="scan")] == [
@@ -232,7 +232,7 @@ def test_scans_are_a_kind() -> None:
     ]
 
 
-def test_lanes_wider_than_an_element() -> None:
+def test_lanes_wider_than_an_element_touch_several() -> None:
     x, output = torch.arange(16, dtype=torch.uint8), torch.zeros(4, dtype=torch.int32)
     (step,) = lens.trace(Launch.of(words_kernel, 1, x, output, outputs=output, N=4))
     loads = step.traffic("x")
@@ -242,14 +242,14 @@ def test_lanes_wider_than_an_element() -> None:
     assert [len(step.who("x", element)) for element in (0, 11, 12)] == [1, 1, 0]
 
 
-def test_lanes_narrower_than_an_element() -> None:
+def test_lanes_narrower_than_an_element_touch_one() -> None:
     x, output = torch.arange(4, dtype=torch.int32), torch.zeros(8, dtype=torch.int8)
     (step,) = lens.trace(Launch.of(bytes_kernel, 1, x, output, outputs=output, N=8))
     assert (step.traffic("x").bytes, step.traffic("x").distinct_bytes) == (8, 8)
     assert step.counts("x").tolist() == [4, 4, 0, 0]  # lanes
 
 
-def test_traffic_of_one_place() -> None:
+def test_traffic_of_one_line_is_counted() -> None:
     m, n, k = 16, 16, 48
     a, b, c = torch.ones(m, k), torch.ones(k, n), torch.zeros(m, n)
     (step,) = lens.trace(Launch.of(product_kernel, 2, a, b, c, k, outputs=c, M=m, N=n, STEP=16))
@@ -267,14 +267,14 @@ def test_traffic_of_one_place() -> None:
         step.traffic(site="x")  # type: ignore[arg-type] # that is the question
 
 
-def test_one_tensor_given_twice_by_keyword() -> None:
-    """In whatever order: each access is of the parameter that the kernel names."""
+def test_a_tensor_given_twice_by_keyword_has_two_names() -> None:
+    """Keywords come in any order: each access belongs to the parameter that the kernel names."""
     x = torch.zeros(8)
     (step,) = lens.trace(Launch.of(plus_one_kernel, 1, output=x, x=x, outputs=x, N=8))
     assert [(t.argument, t.kind) for t in step.by_argument()] == [("x", "load"), ("output", "store")]
 
 
-def test_who_touches_an_element() -> None:
+def test_programs_that_touch_an_element_are_listed() -> None:
     (step,) = lens.trace(tiles(10, 4, 3))
     (event,) = step.who("x", 6)
     assert (event.program, event.site.kind) == (1, "load")
@@ -302,7 +302,7 @@ def test_a_sample_says_that_it_is_one(programs: int | list[int], ran: tuple[int,
     assert ("of them traced" in repr(step)) == step.is_sample
 
 
-def test_samples_of_the_largest_grids() -> None:
+def test_samples_of_the_largest_grids_are_quick() -> None:
     grid = (2**20, 2**12, 2**3)
     (step,) = lens.trace(Launch.of(grid_kernel, grid, torch.zeros(2**21), outputs=()), programs=[2**34 + 5])
     assert step.program.tolist() == [2**34 + 5]
@@ -311,7 +311,7 @@ def test_samples_of_the_largest_grids() -> None:
     line = Launch.of(plus_one_kernel, 2**31 - 1, x, x, outputs=x, N=8)
     (step,) = lens.trace(line, programs=2)
     assert step.programs == (0, 2**31 - 2)
-    with pytest.raises(WorkerError, match="did not finish within 1 s"):  # and no list of them is made first
+    with pytest.raises(WorkerError, match="did not finish within 1 s"):  # no list of them is made first
         lens.trace(line, timeout=1)
 
 
@@ -378,7 +378,7 @@ def aborting_kernel(x):
     os.abort()
 
 
-def test_a_kernel_that_ends_the_process_does_not_end_the_caller() -> None:
+def test_a_kernel_that_ends_its_process_is_an_error() -> None:
     x = torch.zeros(1)
     with pytest.raises(KernelError, match="SystemExit: 3") as caught:
         lens.trace(Launch.of(leaving_kernel, 1, x, outputs=()))
@@ -433,12 +433,12 @@ def test_a_trace_cannot_be_changed() -> None:
 @pytest.mark.parametrize(
     "programs", [0, -1, [], [0, 0], [8], [-1], [0.5], ["0"], [True], [[0]], [None]], ids=str
 )
-def test_programs_that_there_are_not(programs: object) -> None:
+def test_programs_that_do_not_exist_are_refused(programs: object) -> None:
     with pytest.raises(InvalidArgumentError, match="programs"):
         lens.trace(tiles(32, 4, 8), programs=programs)  # type: ignore[arg-type] # that is the question
 
 
-def test_wrong_questions() -> None:
+def test_wrong_arguments_of_a_trace_are_named() -> None:
     with pytest.raises(ArgumentTypeError, match="launch: got a list"):
         lens.trace([])  # type: ignore[arg-type] # that is the question
     with pytest.raises(ArgumentTypeError, match="programs"):

@@ -1,4 +1,4 @@
-"""Wave quantization: counts by hand, and what bounds them."""
+"""Wave quantization: counts by hand, and their bounds."""
 
 from __future__ import annotations
 
@@ -16,14 +16,16 @@ from workbench.lens.waves import Waves
     ("waves", "tiles", "slots", "count", "last"),
     [
         (Waves(4096, 4096, (128, 128)), 1024, 132, 8, 100),
-        (Waves(4096, 4096, (128, 192)), 32 * 22, 132, 6, 44),  # a tile of no power of two hangs over
+        (Waves(4096, 4096, (128, 192)), 32 * 22, 132, 6, 44),  # a tile of no power of two exceeds the output
         (Waves(4096, 4096, (128, 256), 132, 2), 512, 264, 2, 248),
         (Waves(128 * 11, 128 * 12, (128, 128)), 132, 132, 1, 132),  # just full
         (Waves(128 * 7, 128 * 19, (128, 128)), 133, 132, 2, 1),  # one too many
         (Waves(1, 1, (128, 128)), 1, 132, 1, 1),
     ],
 )
-def test_tiles_and_waves_by_hand(waves: Waves, tiles: int, slots: int, count: int, last: int) -> None:
+def test_tiles_and_waves_are_those_counted_by_hand(
+    waves: Waves, tiles: int, slots: int, count: int, last: int
+) -> None:
     assert (waves.tiles, waves.slots, waves.waves, waves.last) == (tiles, slots, count, last)
     assert waves.efficiency == tiles / (count * slots)
 
@@ -33,7 +35,7 @@ def test_one_tile_too_many_halves_the_efficiency() -> None:
     assert Waves(128 * 7, 128 * 19, (128, 128)).efficiency == pytest.approx(133 / 264)
 
 
-def test_tiles_that_hang_over_are_not_all_output() -> None:
+def test_partial_tiles_lower_the_utilization() -> None:
     waves = Waves(100, 192, (128, 192), compute_units=1)
     assert waves.efficiency == 1
     assert waves.filled == waves.utilization == pytest.approx(100 / 128)

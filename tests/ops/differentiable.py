@@ -1,4 +1,4 @@
-"""Every differentiable operator with small tensors, for the tests of what all of them have in common."""
+"""Every differentiable operator with small tensors, for tests of the properties that all of them share."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ Function = Callable[..., torch.Tensor]
 
 @dataclass(frozen=True)
 class Case:
-    """An operator.
+    """An operator and its tensors.
 
     Attributes:
-        ours: a function of `tensors`. theirs: the same by torch.
-        shapes: of the tensors, in fp32.
-        fixed: how many of them, the last ones, have no gradient.
-        recomputes: whether the backward pass reads tensors in whose place torch keeps what it made of them.
+        ours: a function of `tensors`. theirs: the same function by torch.
+        shapes: the shapes of the tensors, which are fp32.
+        fixed: the number of tensors, the last ones, that have no gradient.
+        recomputes: whether the backward pass reads tensors where torch keeps intermediate results.
         complex: whether the tensors are complex instead.
     """
 
@@ -37,7 +37,7 @@ class Case:
     complex: bool = False
 
     def tensors(self) -> list[torch.Tensor]:
-        """All tensors, the same at each call; of running variances no number is negative."""
+        """Return all tensors, the same at each call; running variances are not negative."""
         generator = torch.Generator("cpu").manual_seed(1)
         dtype, place = torch.cfloat if self.complex else torch.float32, torch.get_default_device()
         made = [
@@ -48,43 +48,43 @@ class Case:
 
     @property
     def followed(self) -> int:
-        """How many of the tensors have a gradient."""
+        """The number of tensors that have a gradient."""
         return len(self.shapes) - self.fixed
 
 
 def offsets(*ends: int) -> torch.Tensor:
-    """Ends of groups, or of sequences."""
+    """Return the ends of groups, or of sequences."""
     return torch.tensor(ends, dtype=torch.int32)
 
 
 def hooked(bias: torch.Tensor) -> Scoring:
-    """A scoring that adds a bias."""
+    """Return a scoring that adds a bias."""
     extra = (bias, tuple(bias.shape[-2:]), bias.expand(1, 2, 4, 4).stride())
     return Scoring(hooks=(Hook(scores.add_bias, extra, scores.pass_gradient),))
 
 
 def of_two_documents(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-    """Attention within documents of 3 rows and of 1."""
+    """Compute attention within documents of 3 rows and of 1."""
     documents = offsets(0, 0, 0, 1)
     mask = Mask(scores.same_document, (documents, 4), of_batch=True, of_head=False)
     return ops.attention(query, key, value, Scoring(mask=mask))
 
 
 def within_documents(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-    """The same by torch."""
+    """Compute :func:`of_two_documents` by torch."""
     documents = offsets(0, 0, 0, 1)
     mask = documents[:, None] == documents
     return functional.scaled_dot_product_attention(query, key, value, mask)
 
 
 def of_sequences(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-    """Attention of sequences of 2 rows and of 1, with a row before them and none behind."""
+    """Compute attention of sequences of 2 rows and of 1, with a row before them and none behind."""
     starts = offsets(1, 3, 4)
     return ops.attention(query, key, value, Scoring(starts=Starts(starts, starts, 2, 2)))
 
 
 def one_by_one(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-    """The same by torch."""
+    """Compute :func:`of_sequences` by torch."""
     parts = [torch.zeros_like(query[:, :, :1])]
     for begin, end in ((1, 3), (3, 4)):
         q, k, v = (t[:, :, begin:end] for t in (query, key, value))
@@ -93,7 +93,7 @@ def one_by_one(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> t
 
 
 def grouped(a: torch.Tensor, b: torch.Tensor, *vectors: torch.Tensor) -> torch.Tensor:
-    """Products of groups of 1 row and of 3, with a vector for each; and a row of zeros behind them."""
+    """Multiply groups of 1 row and of 3, apply gelu with a vector each, and append a row of zeros."""
     results = [a[:1] @ b[0], a[1:4] @ b[1]]
     if vectors:
         results = [functional.gelu(each + vector) for each, vector in zip(results, *vectors, strict=True)]
@@ -101,7 +101,7 @@ def grouped(a: torch.Tensor, b: torch.Tensor, *vectors: torch.Tensor) -> torch.T
 
 
 def both(name: str, *arguments: Any, **options: Any) -> tuple[Function, Function]:
-    """A function of the package and torch's, of tensors first and these arguments behind them."""
+    """Return the package's function and torch's; both take tensors first and then these arguments."""
     torchs = getattr(functional, name, None) or getattr(torch, name)
     return tuple(  # type: ignore[return-value]  # of two
         [lambda *tensors, f=f: f(*tensors, *arguments, **options) for f in (getattr(ops, name), torchs)]
@@ -117,7 +117,7 @@ def norm(name: str, *arguments: Any) -> tuple[Function, Function]:
 
 
 def fused(chain: Callable[..., epilogues.Epilogue]) -> tuple[Function, Function]:
-    """A product with an epilogue of further tensors, and its meaning in torch."""
+    """Return a product with an epilogue of further tensors, and its meaning in torch."""
 
     def ours(a: torch.Tensor, b: torch.Tensor, *tensors: torch.Tensor) -> torch.Tensor:
         return ops.fused_matmul(a, b, epilogue=chain(*tensors))

@@ -36,7 +36,7 @@ from workbench.errors import (
 from workbench.kernels.attention import CAUSAL, Dropout, Hook, Mask, Scoring, Starts, Window
 from workbench.kernels.tile import scores
 
-# Of any arguments, for the type checker.
+# Untyped, so that tests can pass any arguments.
 sdpa: Any = ops.scaled_dot_product_attention
 attention: Any = ops.attention
 torchs_own: Any = F.scaled_dot_product_attention
@@ -50,7 +50,7 @@ def numbers(*given: int) -> torch.Tensor:
 
 @pytest.mark.parametrize("held", ["bias", "documents", "of queries", "of keys"])
 def test_tensors_of_a_scoring_are_kept_for_the_gradient(held: str) -> None:
-    """Changed in place they are an error, and no gradient of something else."""
+    """A change in place raises, and gives no gradient of other values."""
     each = {
         "bias": torch.randn(4, 4), "documents": numbers(0, 0, 1, 1), "of queries": numbers(0, 2, 4),
         "of keys": numbers(0, 2, 4),
@@ -80,7 +80,7 @@ def test_tensors_of_a_scoring_are_released_with_the_graph() -> None:
     assert held() is None
 
 
-def test_what_a_hook_writes_is_whole_where_only_the_value_requires_grad() -> None:
+def test_a_bias_gradient_is_complete_if_only_the_value_requires_grad() -> None:
     query, key, value = tensors(1, 2, 2, 4, 4, 16)
     found = []
     for is_followed in (True, False):
@@ -97,7 +97,7 @@ def test_what_a_hook_writes_is_whole_where_only_the_value_requires_grad() -> Non
 
 @pytest.mark.daily(cases=1)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
-def test_torchs_samples_with_gradients(dtype: torch.dtype) -> None:
+def test_torchs_samples_and_gradients_are_torchs(dtype: torch.dtype) -> None:
     (op,) = OPERATORS
     torch.manual_seed(0)
     samples = [s for s in op.sample_inputs("cpu", dtype, requires_grad=True) if not s.kwargs.get("dropout_p")]
@@ -107,12 +107,12 @@ def test_torchs_samples_with_gradients(dtype: torch.dtype) -> None:
         (want,), want_gradients = outcome(op.op, sample)
         for ours, torchs in zip([got, *got_gradients], [want, *want_gradients], strict=True):
             assert ours.dtype == torchs.dtype
-            # Their numbers are up to 9, scores up to 600: gradients are differences of what is near 100.
+            # Samples go up to 9 and scores up to 600: gradients are differences of numbers near 100.
             atol = {torch.float64: 1e-12, torch.float32: 1e-3, torch.bfloat16: 0.5}[dtype]
             torch.testing.assert_close(ours, torchs, rtol=0, atol=atol)
 
 
-def test_torchs_samples_with_dropout_have_its_share() -> None:
+def test_torchs_samples_with_dropout_are_finite() -> None:
     (op,) = OPERATORS
     samples = [s for s in op.sample_inputs("cpu", torch.float32) if s.kwargs.get("dropout_p")]
     assert samples
@@ -123,7 +123,7 @@ def test_torchs_samples_with_dropout_have_its_share() -> None:
 
 @settings(max_examples=examples(50), deadline=None)
 @given(st.data())
-def test_as_torch_with_masks(data: st.DataObject) -> None:
+def test_random_masks_give_torchs_results(data: st.DataObject) -> None:
     queries, keys, size = (data.draw(st.integers(1, 40)) for _ in range(3))
     batch, heads = data.draw(st.integers(1, 2)), data.draw(st.sampled_from([1, 2, 4]))
     of_keys = data.draw(st.sampled_from([n for n in (1, 2, 4) if heads % n == 0]))
@@ -146,7 +146,7 @@ def in_double(options: dict[str, Any]) -> dict[str, Any]:
     return options if mask is None or mask.dtype == torch.bool else {**options, "attn_mask": mask.double()}
 
 
-def test_gradients_of_a_mask_that_broadcasts() -> None:
+def test_gradients_of_a_broadcast_mask_are_torchs() -> None:
     query, key, value = (t.requires_grad_() for t in tensors(2, 4, 2, 20, 35, 16, torch.float64))
     mask = torch.randn(4, 1, 35, dtype=torch.float64, requires_grad=True)
     inputs: Any = (query, key, value, mask)
@@ -171,7 +171,7 @@ def test_a_second_derivative_is_refused() -> None:
         torch.autograd.grad(gradient.sum(), query)
 
 
-def test_rows_of_all_heads_lie_together_where_those_of_the_query_do() -> None:
+def test_the_result_has_the_layout_of_the_query() -> None:
     query, key, value = tensors(2, 4, 4, 20, 20, 16)
     contiguous = sdpa(query, key, value)
     assert contiguous.is_contiguous()
@@ -200,8 +200,8 @@ def test_dropout_follows_torchs_seed() -> None:
     assert (nothing == 0).all()
 
 
-def test_nothing_is_left_where_all_is_dropped() -> None:
-    """Whatever the numbers: their sums would overflow."""
+def test_a_dropout_of_1_gives_zeros() -> None:
+    """The result is 0 although sums of these numbers would overflow."""
     query, key, value = (torch.full((1, 2, 64, 16), 6e4).half().requires_grad_() for _ in range(3))
     mask = torch.full((64, 64), -math.inf, requires_grad=True)
     inputs: Any = (query, key, value, mask)
@@ -215,7 +215,7 @@ def test_nothing_is_left_where_all_is_dropped() -> None:
         sdpa(query, key, value, torch.ones(3, 3), dropout_p=1.0)
 
 
-def test_the_gradient_drops_what_was_dropped() -> None:
+def test_the_gradient_has_the_dropout_of_the_result() -> None:
     given = tensors(1, 2, 1, 20, 30, 16)
     scoring = Scoring(dropout=Dropout(0.4, 11), window=CAUSAL)
     eye = torch.eye(30).expand(1, 1, 30, 30)
@@ -234,7 +234,7 @@ def test_the_gradient_drops_what_was_dropped() -> None:
         torch.testing.assert_close(ours, torchs, rtol=1e-4, atol=1e-4)
 
 
-def test_windows_and_hooks() -> None:
+def test_a_window_and_a_hook_are_applied_together() -> None:
     window = Window(5, 0, from_end=True)
     hooks = (Hook(scores.cap_softly, (1.5,), scores.cap_softly_gradient),)
     given: Tensors = tensors(1, 4, 2, 20, 35, 16)
@@ -252,8 +252,10 @@ def test_windows_and_hooks() -> None:
     some_of([*itertools.product([(1, 1), (239, 1), (79, 3), (113, 203)], [32, 40, 59, 111])], 6),
     ids=str,
 )
-def test_flash_attentions_rule(pair: tuple[int, int], size: int, dtype: torch.dtype) -> None:
-    """No more than twice the error of torch's own kernel of the same dtype, and one rounding step."""
+def test_the_error_is_at_most_twice_that_of_torchs_kernel(
+    pair: tuple[int, int], size: int, dtype: torch.dtype
+) -> None:
+    """torch's kernel has the same dtype, and one rounding step is added: FlashAttention's rule."""
     given = tensors(1, 2, 2, *pair, size, dtype)
     for is_causal in (False, True):
         window = CAUSAL if is_causal else Window()
@@ -268,7 +270,7 @@ def test_flash_attentions_rule(pair: tuple[int, int], size: int, dtype: torch.dt
         assert_gradients_by_rule(found, exact, of_torch)
 
 
-def test_nothing_and_meta() -> None:
+def test_empty_tensors_give_zeros_and_meta_tensors_shapes() -> None:
     for shape in ((0, 2, 2, 4, 5, 16), (1, 2, 2, 0, 5, 16), (1, 2, 2, 4, 0, 16)):
         query, key, value = tensors(*shape)
         got = sdpa(query, key, value)
@@ -278,7 +280,7 @@ def test_nothing_and_meta() -> None:
     assert sdpa(query, key, value).shape == (2, 4, 20, 8)
 
 
-def test_autocast() -> None:
+def test_autocast_computes_in_the_lower_precision() -> None:
     query, key, value = tensors(1, 2, 2, 8, 8, 16)
     with torch.autocast("cpu", torch.bfloat16):
         got = sdpa(query, key, value)
@@ -289,7 +291,7 @@ def test_autocast() -> None:
     assert torch.equal(masked, got)
 
 
-def test_what_does_not_fit() -> None:
+def test_arguments_that_do_not_fit_are_refused() -> None:
     query, key, value = tensors(2, 4, 4, 5, 6, 16)
     call = sdpa
     with pytest.raises(ArgumentTypeError, match="query"):
@@ -328,7 +330,7 @@ def test_what_does_not_fit() -> None:
         capped.sum().backward()
 
 
-def test_a_bias_of_values_without_columns_has_a_gradient_of_zeros() -> None:
+def test_a_bias_has_a_gradient_of_zeros_if_values_have_no_columns() -> None:
     query, key, value = torch.randn(1, 1, 4, 8), torch.randn(1, 1, 3, 8), torch.randn(1, 1, 3, 0)
     bias = torch.randn(4, 3, requires_grad=True)
     result = ops.scaled_dot_product_attention(query, key, value, bias)

@@ -1,4 +1,4 @@
-"""Convolutions and their gradients against torch: its own samples, and a sweep of what they can be asked."""
+"""Convolutions and their gradients against torch: its own samples, and random arguments."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from torch.testing._internal.common_methods_invocations import op_db
 
 from tests.everything import examples, some_of
+from tests.ops.refused import assert_refused_alike
 from tests.ops.test_opinfo_rows import outcome
 from workbench import ops
 from workbench.errors import (
@@ -22,7 +23,6 @@ from workbench.errors import (
     InvalidArgumentError,
     TensorMismatchError,
     UnsupportedDtypeError,
-    WorkbenchError,
 )
 
 NAMES = ["conv1d", "conv2d", "conv3d", "conv_transpose2d"]
@@ -31,12 +31,12 @@ OPERATORS = [op for op in op_db if op.name in [f"nn.functional.{name}" for name 
 
 @pytest.fixture(autouse=True, scope="module")
 def torchs_plain_kernels() -> Iterator[None]:
-    """oneDNN's, of torch 2.13, end the process where tensors of some odd sizes are channels_last.
+    """Use torch's own kernels: oneDNN's, in torch 2.13, abort the process for some channels_last tensors.
 
     Seen on an AMD EPYC with AVX-512: an input of (2, 3, 2, 1), 7 features of (2, 1) taps, a stride of
     (3, 4), a padding of (2, 2) and a dilation of (2, 3), with input or weight in channels_last.
     """
-    with warnings.catch_warnings(action="ignore"):  # of Intel's GPUs
+    with warnings.catch_warnings(action="ignore"):  # warnings about Intel's GPUs
         before = torch.backends.mkldnn.set_flags(False)
     yield
     with warnings.catch_warnings(action="ignore"):
@@ -44,7 +44,7 @@ def torchs_plain_kernels() -> Iterator[None]:
 
 
 def rounding_of(want: torch.Tensor, terms: int) -> float:
-    """Return by how much a sum of so many terms of about 1 may be off, in the result's dtype."""
+    """Return the allowed error of a sum of so many terms of about 1, in the result's dtype."""
     eps = torch.finfo(want.dtype).eps
     scale = max(float(want.detach().abs().max()) if want.numel() else 0.0, 1.0)
     return 4 * eps * scale + math.sqrt(terms) * 4 * torch.finfo(torch.float32).eps * scale
@@ -57,8 +57,8 @@ def test_every_operator_has_samples() -> None:
 @pytest.mark.daily(cases=1)
 @pytest.mark.parametrize("op", OPERATORS, ids=lambda op: op.name)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float16], ids=str)
-def test_torchs_samples_with_gradients(op: Any, dtype: torch.dtype) -> None:
-    """Some samples of each operator, for time; fp16 is held to fp64 of the same numbers."""
+def test_torchs_samples_and_gradients_are_torchs(op: Any, dtype: torch.dtype) -> None:
+    """Some samples of each operator are tested, to save time; the reference of fp16 is fp64."""
     torch.manual_seed(0)
     mine: Callable[..., Any] = getattr(ops, op.name.split(".")[-1])
     samples = list(op.sample_inputs("cpu", dtype, requires_grad=True))
@@ -77,7 +77,7 @@ def test_torchs_samples_with_gradients(op: Any, dtype: torch.dtype) -> None:
 
 @st.composite
 def problems(draw: st.DrawFn) -> dict[str, Any]:
-    """Stride, padding, dilation, groups, odd channels, images of a pixel; no kernel larger than its image."""
+    """Draw stride, padding, dilation, groups, odd channels and image sizes; no kernel exceeds its image."""
     groups = draw(st.sampled_from([1, 1, 2, 3]))
     channels = groups * draw(st.sampled_from([1, 3, 5]))
     features = groups * draw(st.sampled_from([1, 2, 7]))
@@ -102,7 +102,7 @@ def problems(draw: st.DrawFn) -> dict[str, Any]:
 
 
 def tensors_of(problem: dict[str, Any], dtype: torch.dtype) -> tuple[list[Any], dict[str, Any]]:
-    """Whole numbers, of which all sums are exact; and the options."""
+    """Return tensors of whole numbers, whose sums are all exact, and the options."""
     formats = [torch.channels_last if last else torch.contiguous_format for last in problem["is_last"]]
     tensors = [
         torch.randint(-3, 4, problem[name]).to(dtype).contiguous(memory_format=one).requires_grad_()
@@ -115,8 +115,8 @@ def tensors_of(problem: dict[str, Any], dtype: torch.dtype) -> tuple[list[Any], 
 
 @settings(max_examples=examples(40))
 @given(problems())
-def test_whole_numbers_exactly(problem: dict[str, Any]) -> None:
-    """Results, gradients, and where torch would have put them."""
+def test_whole_numbers_are_convolved_exactly(problem: dict[str, Any]) -> None:
+    """Results and gradients are compared."""
     tensors, options = tensors_of(problem, torch.float32)
     got, want = ops.conv2d(*tensors, **options), F.conv2d(*tensors, **options)
     assert torch.equal(got, want)
@@ -133,7 +133,7 @@ def whole_numbers(*shapes: tuple[int, ...]) -> list[torch.Tensor]:
 
 @st.composite
 def transposed_problems(draw: st.DrawFn) -> tuple[list[torch.Tensor], dict[str, Any]]:
-    """Tensors and options of conv_transpose2d: output_padding less than stride or dilation, groups."""
+    """Draw arguments of conv_transpose2d: output_padding below the stride or dilation, and groups."""
     groups = draw(st.sampled_from([1, 1, 2, 3]))
     group_features = draw(st.sampled_from([1, 3]))
     each = []
@@ -152,13 +152,15 @@ def transposed_problems(draw: st.DrawFn) -> tuple[list[torch.Tensor], dict[str, 
 
 @settings(max_examples=examples(60))
 @given(transposed_problems())
-def test_whole_numbers_transposed(problem: tuple[list[torch.Tensor], dict[str, Any]]) -> None:
+def test_transposed_convolutions_of_whole_numbers_are_exact(
+    problem: tuple[list[torch.Tensor], dict[str, Any]],
+) -> None:
     tensors, options = problem
-    check_transposed(tensors, options)
+    assert_transposed_exact(tensors, options)
 
 
-def check_transposed(tensors: list[Any], options: dict[str, Any]) -> None:
-    """Results and gradients, exactly."""
+def assert_transposed_exact(tensors: list[Any], options: dict[str, Any]) -> None:
+    """Check that results and gradients of a transposed convolution are exactly torch's."""
     got: torch.Tensor = ops.conv_transpose2d(*tensors, **options)
     want: torch.Tensor = F.conv_transpose2d(*tensors, **options)
     assert torch.equal(got, want)
@@ -175,14 +177,14 @@ def check_transposed(tensors: list[Any], options: dict[str, Any]) -> None:
         {"output_padding": (1, 0), "stride": 2, "padding": 1},  # the usual upsampling by two
         {"output_padding": 2, "stride": 3, "groups": 2},
         {"output_padding": (2, 1), "stride": (3, 2), "padding": (1, 2), "groups": 4},
-        {"output_padding": 1, "dilation": 2},  # less than the dilation, not than the stride
+        {"output_padding": 1, "dilation": 2},  # less than the dilation, but not than the stride
         {"output_padding": 2, "stride": 2, "dilation": 3, "groups": 2},  # no tap reaches the last pixels
     ],
     ids=str,
 )
-def test_output_padding(options: dict[str, Any]) -> None:
+def test_output_padding_is_exact(options: dict[str, Any]) -> None:
     groups = options.get("groups", 1)
-    check_transposed(whole_numbers((2, 4, 4, 3), (4, 3, 3, 2), (3 * groups,)), options)
+    assert_transposed_exact(whole_numbers((2, 4, 4, 3), (4, 3, 3, 2), (3 * groups,)), options)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
@@ -197,7 +199,7 @@ def test_half_precision_is_summed_in_fp32(dtype: torch.dtype, window: int) -> No
     assert (got - exact).abs().max() <= 2 * (torchs - exact).abs().max() + rounding
 
 
-def test_any_strides_and_layouts() -> None:
+def test_any_layout_is_convolved_as_torchs() -> None:
     torch.manual_seed(0)
     base, weight = torch.randn(3, 8, 12, 10), torch.randn(6, 4, 3, 3)
     views = [
@@ -229,7 +231,7 @@ def test_result_is_channels_last_where_an_operand_is(of_input: bool, of_weight: 
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")  # torch's own, on its first dual tensor
-def test_second_derivatives_and_forward_mode() -> None:
+def test_second_derivatives_and_forward_mode_are_right() -> None:
     torch.manual_seed(0)
     x = torch.randn(1, 2, 5, 5, dtype=torch.double, requires_grad=True)
     w = torch.randn(4, 1, 3, 2, dtype=torch.double, requires_grad=True)
@@ -243,7 +245,7 @@ def test_second_derivatives_and_forward_mode() -> None:
 
 
 @pytest.mark.parametrize("changed", ["weight", "gradient"])
-def test_what_second_derivatives_read_is_guarded(changed: str) -> None:
+def test_a_change_of_what_second_derivatives_read_is_an_error(changed: str) -> None:
     x, w = torch.randn(1, 2, 5, 5, requires_grad=True), torch.randn(4, 2, 3, 3, requires_grad=True)
     y = ops.conv2d(x, w)
     grad = torch.randn_like(y).requires_grad_()
@@ -254,7 +256,7 @@ def test_what_second_derivatives_read_is_guarded(changed: str) -> None:
         torch.autograd.grad(of_x.sum(), grad if changed == "weight" else w)
 
 
-def test_a_batch_of_none_and_an_image_of_one_pixel() -> None:
+def test_an_empty_batch_and_an_image_of_one_pixel_are_taken() -> None:
     w = torch.randn(5, 3, 3, 3, requires_grad=True)
     nothing = ops.conv2d(torch.randn(0, 3, 4, 4), w)
     assert nothing.shape == (0, 5, 2, 2)
@@ -264,10 +266,10 @@ def test_a_batch_of_none_and_an_image_of_one_pixel() -> None:
     torch.testing.assert_close(ops.conv2d(pixel, w, padding=1), F.conv2d(pixel, w, padding=1))
 
 
-def test_padding_in_words() -> None:
+def test_padding_by_name_is_torchs() -> None:
     x, w = torch.randn(1, 2, 7, 6), torch.randn(3, 2, 4, 2)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch's, that it copies
+        warnings.simplefilter("ignore")  # torch warns that it copies
         for padding in ("same", "valid"):
             torch.testing.assert_close(ops.conv2d(x, w, padding=padding), F.conv2d(x, w, padding=padding))
 
@@ -320,17 +322,8 @@ IMAGE, WEIGHT = torch.randn(1, 4, 5, 5), torch.randn(6, 4, 3, 3)
         ((IMAGE, WEIGHT), {"groups": [1]}),
     ],
 )
-def test_refused_as_torch_refuses(arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
-    check_refused("conv2d", arguments, options)
-
-
-def check_refused(name: str, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
-    """Whichever error torch raises, ours is one of its kind."""
-    with pytest.raises(WorkbenchError) as ours:
-        getattr(ops, name)(*arguments, **options)
-    with pytest.raises(Exception) as torchs:
-        getattr(F, name)(*arguments, **options)
-    assert isinstance(ours.value, type(torchs.value))
+def test_convolutions_are_refused_as_torchs(arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
+    assert_refused_alike(ops.conv2d, F.conv2d, *arguments, **options)
 
 
 SMALL, FILTER = torch.ones(1, 4, 8, 8), torch.ones(4, 4, 3, 3)
@@ -344,7 +337,7 @@ UNEVEN = {"stride": [1, 5], "padding": 3, "dilation": 3}
         ((torch.ones(1, 5, 8, 8), FILTER), {}),
         ((torch.ones(1, 3, 2, 2), torch.ones(4, 1, 1, 1)), {}),
         *(((SMALL, FILTER, torch.ones(shape)), {}) for shape in [(4, 1), (1,), (), (1, 4), (3,), (8,)]),
-        ((SMALL, FILTER, torch.ones(4)), {"groups": 2}),  # of which there are 8 features
+        ((SMALL, FILTER, torch.ones(4)), {"groups": 2}),  # 8 features
         ((SMALL, FILTER), {"output_padding": 1}),
         ((SMALL, FILTER), {"output_padding": (1, 2), "stride": 2}),
         ((SMALL, FILTER), {"output_padding": (1, 0), "stride": (1, 2), "dilation": (1, 2)}),
@@ -361,13 +354,15 @@ UNEVEN = {"stride": [1, 5], "padding": 3, "dilation": 3}
         ((SMALL, FILTER), {"stride": 2**61}),
     ],
 )
-def test_transposed_refused_as_torch_refuses(arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
-    check_refused("conv_transpose2d", arguments, options)
+def test_transposed_convolutions_are_refused_as_torchs(
+    arguments: tuple[Any, ...], options: dict[str, Any]
+) -> None:
+    assert_refused_alike(ops.conv_transpose2d, F.conv_transpose2d, *arguments, **options)
 
 
 @st.composite
 def calls(draw: st.DrawFn) -> tuple[str, list[tuple[int, ...]], dict[str, Any]]:
-    """Shapes and options that often do not fit; channels are some, since torch makes no features of none."""
+    """Draw shapes and options that often do not fit, with at least one channel, which torch requires."""
     rank = draw(st.integers(1, 3))
     is_transposed = rank == 2 and draw(st.booleans())
     one, small = st.sampled_from([1, 1, 1, 2]), st.sampled_from([0, 1, 2, 3, 4])
@@ -390,8 +385,10 @@ def calls(draw: st.DrawFn) -> tuple[str, list[tuple[int, ...]], dict[str, Any]]:
 
 @settings(max_examples=examples(300))
 @given(calls())
-def test_accepts_what_torch_accepts(call: tuple[str, list[tuple[int, ...]], dict[str, Any]]) -> None:
-    """In the same shapes, and nothing else. Ours are meta tensors, which are all but free."""
+def test_exactly_what_torch_accepts_is_accepted(
+    call: tuple[str, list[tuple[int, ...]], dict[str, Any]],
+) -> None:
+    """Shapes are torch's. Meta tensors make the calls of ours nearly free."""
     name, shapes, options = call
     try:
         want = getattr(F, name)(*(torch.ones(shape, dtype=torch.double) for shape in shapes), **options)
@@ -414,7 +411,7 @@ def test_errors_name_the_argument_and_what_it_was() -> None:
         ops.conv2d(IMAGE, torch.ones(3, 2, 3, 3), groups=2)
 
 
-def test_what_only_the_kernels_refuse() -> None:
+def test_dtypes_devices_and_lists_that_kernels_do_not_take_are_refused() -> None:
     with pytest.raises(UnsupportedDtypeError, match="int64"):
         ops.conv2d(IMAGE.long(), WEIGHT.long())
     with pytest.raises(TensorMismatchError, match="weight: on meta, input on cpu"):
@@ -424,8 +421,8 @@ def test_what_only_the_kernels_refuse() -> None:
 
 
 @pytest.mark.parametrize("last", [True, False], ids=["channels_last", "contiguous"])
-def test_nothing_leaks_from_one_group_to_another(last: bool) -> None:
-    """Nor from an image into zeros beside it: what is no number stays in its group and its windows."""
+def test_nan_and_infinity_stay_in_their_group_and_window(last: bool) -> None:
+    """Zeros of the padding and other groups would turn NaN or infinity into more NaN."""
     format = torch.channels_last if last else torch.contiguous_format
     x = torch.randn(2, 12, 6, 6).to(memory_format=format)
     x[0, 5, 2, 2], x[1, 0, 0, 0] = math.inf, math.nan

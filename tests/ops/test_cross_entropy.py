@@ -1,4 +1,4 @@
-"""Cross entropy in each way that programs share rows: as torch, and the same bits twice."""
+"""Cross entropy for each way in which programs share rows: torch's results, and the same bits twice."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def numbers(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> t
 
 
 def targets(rows: int = ROWS, classes: int = CLASSES) -> torch.Tensor:
-    """The first and the last class among them, and one that is ignored."""
+    """Return targets with the first and the last class among them, and one that is ignored."""
     found = torch.randint(0, classes, (rows,), generator=torch.Generator().manual_seed(0))
     return found.index_copy(0, torch.arange(3), torch.tensor([0, classes - 1, IGNORED]))
 
@@ -48,10 +48,10 @@ def targets(rows: int = ROWS, classes: int = CLASSES) -> torch.Tensor:
 @pytest.mark.parametrize("smoothing", [0.0, 0.3])
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("layout", ["dense", "transposed"])
-def test_ways_to_share_rows(
+def test_every_way_to_share_rows_is_right_in_any_order(
     way: dict[str, Any], kernels: list[str], smoothing: float, weighted: bool, layout: str
 ) -> None:
-    """A later tile may raise the maximum, or not: rows rise, fall, and are far from 0."""
+    """Rows rise or fall, so that a later tile may raise the maximum or not, and are far from 0."""
     x = numbers(ROWS, CLASSES) + 50
     x[0], x[1] = torch.arange(CLASSES), -torch.arange(CLASSES)
     x = x.t().contiguous().t() if layout == "transposed" else x
@@ -78,7 +78,7 @@ def test_ways_to_share_rows(
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_few_rows_of_many_classes_are_shared_by_programs(smoothing: float) -> None:
-    """One program would go over a million classes alone: as many take part as for a softmax of that shape."""
+    """The number of programs for a row of a million classes is that of a softmax."""
     x = torch.empty(1, 1_000_000)
     one = launch(x, Y[:1], dim=1, results=[torch.empty(1)], smoothing=smoothing, compute_units=132)
     like = softmax.launch("softmax", x, compute_units=132)
@@ -90,7 +90,7 @@ def test_few_rows_of_many_classes_are_shared_by_programs(smoothing: float) -> No
     assert [step.name for step in whole.steps] == ONE
 
 
-def test_programs_take_part_by_parts_of_rows_that_are_neighbors() -> None:
+def test_interleaved_rows_are_split_among_programs() -> None:
     x = torch.empty(2, 1000, 3, 3)
     target, loss = torch.zeros(2, 3, 3, dtype=torch.int64), torch.empty(2, 3, 3)
     one = launch(x, target, dim=1, results=[loss], compute_units=132)
@@ -99,7 +99,7 @@ def test_programs_take_part_by_parts_of_rows_that_are_neighbors() -> None:
 
 @pytest.mark.parametrize("target", ["sm_90", "gfx942"])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_compiles(target: str, smoothing: float) -> None:
+def test_every_variant_compiles(target: str, smoothing: float) -> None:
     x, weight = torch.empty(8, 999, dtype=torch.float16), torch.empty(999, dtype=torch.float16)
     results = [torch.empty(8) for _ in range(ALL)]
     how: dict[str, Any] = {"dim": 1, "results": results, "smoothing": smoothing, "tile": (1, 128)}
@@ -118,7 +118,7 @@ def test_nothing_around_the_loss_is_written() -> None:
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_more_classes_than_a_tile_holds(smoothing: float) -> None:
+def test_rows_longer_than_a_tile_are_as_near_as_torchs(smoothing: float) -> None:
     x, target = numbers(3, 20000, dtype=torch.float32), targets(3, 20000)
     leaves = [t.requires_grad_() for t in (x.clone(), x.clone(), x.double())]
     functions: list[Callable[..., torch.Tensor]] = [ops.cross_entropy]
@@ -135,7 +135,9 @@ def test_more_classes_than_a_tile_holds(smoothing: float) -> None:
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.2])
 @pytest.mark.parametrize(("tile", "splits"), [((1, 32), 1), ((2, 4), 1), ((2, 4), 3)])
-def test_scores_that_are_no_numbers_as_torch(tile: tuple[int, int], splits: int, smoothing: float) -> None:
+def test_nan_and_infinite_scores_give_torchs_losses(
+    tile: tuple[int, int], splits: int, smoothing: float
+) -> None:
     """Rows hold -inf alone, tiles of -inf, infinity or NaN, beside the target and at it."""
     x, target = numbers(8, 12), torch.full((8,), 5)
     x[0], x[1, :4], x[2, 8:], x[3, 5] = -INFINITY, -INFINITY, -INFINITY, -INFINITY
@@ -148,14 +150,14 @@ def test_scores_that_are_no_numbers_as_torch(tile: tuple[int, int], splits: int,
     assert want[3] == INFINITY
 
 
-def test_a_target_that_is_no_class() -> None:
-    """The invoker cannot raise, as that would wait for a GPU: NaN in its row alone, and no access outside."""
+def test_a_target_that_is_no_class_has_a_loss_of_nan() -> None:
+    """Other rows are right, and no access is out of bounds. Raising would have to wait for the GPU."""
     target = torch.tensor([0, CLASSES, -1, 2**62, -(2**62), IGNORED, 3])
     (got,) = launch(numbers(ROWS, CLASSES), target, dim=1, results=[numbers(ROWS)], tile=(2, 8)).run()
     assert got.isnan().tolist() == [False, True, True, True, True, False, False]
 
 
-def test_bytes_as_targets() -> None:
+def test_uint8_targets_are_taken() -> None:
     target = torch.tensor([0, 18, 3, 4, 5, 6, 255], dtype=torch.uint8)
     x = numbers(ROWS, CLASSES)
     torch.testing.assert_close(
@@ -165,21 +167,21 @@ def test_bytes_as_targets() -> None:
 
 
 @pytest.mark.parametrize("outside", [156, 255, 19])
-def test_bytes_that_are_no_class_raise(outside: int) -> None:
-    """156 are the bits of -100 in a byte, which is not ignored."""
+def test_uint8_targets_that_are_no_class_raise(outside: int) -> None:
+    """156 has the bits of -100 in a byte, but is not ignored."""
     target = torch.tensor([0, 18, 3, 4, 5, 6, outside], dtype=torch.uint8)
     with pytest.raises(DimensionError, match=f"target: got {outside}"):
         ops.cross_entropy(numbers(ROWS, CLASSES), target)
 
 
 def negated(tensor: torch.Tensor) -> torch.Tensor:
-    """The same values in a view of their negatives."""
+    """Return the same values in a view of their negatives."""
     return torch._neg_view(-tensor)
 
 
 @pytest.mark.parametrize("which", [0, 1, 2])
 @pytest.mark.parametrize("reduction", ["none", "mean"])
-def test_views_that_negate(which: int, reduction: str) -> None:
+def test_negated_views_give_the_losses_of_their_values(which: int, reduction: str) -> None:
     target = torch.tensor([0, 18, 3, 4, 5, 6, 9])
     plain = [numbers(ROWS, CLASSES), target, numbers(CLASSES, seed=1).abs()]
     given = [negated(t) if i == which else t for i, t in enumerate(plain)]
@@ -188,8 +190,8 @@ def test_views_that_negate(which: int, reduction: str) -> None:
     assert torch.equal(got, want)
 
 
-def test_transforms_of_a_loss_with_class_weights() -> None:
-    """Torch's transforms follow every tensor in a call, but only the scores are differentiated."""
+def test_transforms_of_a_weighted_loss_are_torchs() -> None:
+    """torch's transforms follow every tensor of a call, but only the scores are differentiated."""
     x, target, weight = numbers(ROWS, CLASSES), targets(), numbers(CLASSES, seed=1).abs()
 
     def gradients(function: Any) -> list[torch.Tensor]:
@@ -205,8 +207,8 @@ def test_transforms_of_a_loss_with_class_weights() -> None:
         torch.testing.assert_close(ours, torchs)
 
 
-def test_gradients_of_class_weights() -> None:
-    """There is none with class indices, however it is asked for; with class probabilities there is."""
+def test_class_weights_have_a_gradient_with_probabilities_only() -> None:
+    """Every way to ask for one with class indices is refused."""
     x, target, weight = numbers(ROWS, CLASSES), targets(), numbers(CLASSES, seed=1).abs()
 
     def loss(w: torch.Tensor, a: torch.Tensor = x) -> torch.Tensor:
@@ -230,7 +232,7 @@ def test_gradients_of_class_weights() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("of_target", [torch.int64, torch.float32])
-def test_under_autocast_in_float32_as_torch(dtype: torch.dtype, of_target: torch.dtype) -> None:
+def test_autocast_gives_torchs_loss(dtype: torch.dtype, of_target: torch.dtype) -> None:
     x, weight = numbers(ROWS, CLASSES, dtype=dtype), numbers(CLASSES, seed=1, dtype=dtype).abs()
     target = targets() if of_target == torch.int64 else numbers(ROWS, CLASSES, seed=2).softmax(1).to(dtype)
     outcomes = []
@@ -243,8 +245,8 @@ def test_under_autocast_in_float32_as_torch(dtype: torch.dtype, of_target: torch
         torch.testing.assert_close(ours, torchs)
 
 
-def test_scores_that_are_changed_before_the_gradient() -> None:
-    """The gradient is made of them: it must not be made of others."""
+def test_scores_changed_before_the_gradient_raise() -> None:
+    """The gradient reads the scores, so it would be wrong."""
     x = numbers(ROWS, CLASSES).requires_grad_()
     scores = x * 1
     loss = ops.cross_entropy(scores, targets())
@@ -261,7 +263,7 @@ def test_a_second_derivative_raises() -> None:
 
 
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
-def test_the_same_bits_twice(reduction: str) -> None:
+def test_loss_and_gradient_have_the_same_bits_twice(reduction: str) -> None:
     x, target = numbers(40, 33, dtype=torch.float32), targets(40, 33)
 
     def both() -> list[torch.Tensor]:
@@ -282,7 +284,7 @@ X, Y, LOSSES = numbers(3, 4), torch.tensor([0, 1, 2]), torch.zeros(3, dtype=torc
         ({"scores": X.long()}, "int64"),
         ({"scores": X[:, :0]}, "no elements"),
         ({"dim": 2}, "dim"),
-        ({"dim": -1}, "dim"),  # which would be taken for no dimension at all
+        ({"dim": -1}, "dim"),  # would pass for no dimension
         ({"dim": 1.0}, "dim"),
         ({"targets": Y[:2]}, "targets"),
         ({"targets": torch.stack((Y, Y), 1)[:, 0]}, "targets"),  # not contiguous
@@ -312,7 +314,7 @@ X, Y, LOSSES = numbers(3, 4), torch.tensor([0, 1, 2]), torch.zeros(3, dtype=torc
         ({"ignored": 1 << 70}, "ignored"),
     ],
 )
-def test_errors(change: dict[str, Any], says: str) -> None:
+def test_a_wrong_argument_is_named(change: dict[str, Any], says: str) -> None:
     arguments: dict[str, Any] = {"scores": X, "targets": Y, "dim": 1, "results": [LOSSES][:LOSS]} | change
     scores, target = arguments.pop("scores"), arguments.pop("targets")
     with pytest.raises(WorkbenchError, match=says):
@@ -320,8 +322,8 @@ def test_errors(change: dict[str, Any], says: str) -> None:
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
-def test_a_row_that_is_passed_over_has_no_gradient(value: float) -> None:
-    """Whatever it holds, as the docstring says; torch multiplies what is not finite by zero."""
+def test_an_ignored_row_has_a_gradient_of_zeros(value: float) -> None:
+    """Values that are not finite do not matter, as documented; torch multiplies them by zero."""
     x = torch.tensor([[1.0, 2.0], [value, 1.0]], requires_grad=True)
     ops.cross_entropy(x, torch.tensor([0, -100])).backward()
     assert x.grad is not None

@@ -1,4 +1,4 @@
-"""Every differentiable operator alike: the tensors it saves, batched gradients, negated views."""
+"""Properties of every differentiable operator: saved tensors, batched gradients, negated views."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from workbench.ops.gradients import once_differentiable
 
 NAN = float("nan")
 
-# On every change half of them are tested for what all share one way of doing.
+# The operators share the code behind these properties, so half of them are tested on every change.
 SOME = some_of(list(CASES), 32)
 
 
 def subsets(case: Case) -> Iterator[tuple[bool, ...]]:
-    """Choices of the tensors that require grad, one at least; of many tensors one, all, or all but one."""
+    """Yield choices of tensors that require grad; of five or more, one, all, or all but one."""
     for chosen in itertools.product((False, True), repeat=case.followed):
         is_one_of_few = case.followed < 5 or sum(chosen) in (1, case.followed - 1, case.followed)
         if any(chosen) and is_one_of_few:
@@ -41,7 +41,7 @@ def followed(case: Case, chosen: tuple[bool, ...]) -> list[torch.Tensor]:
 
 
 def result_and_kept(function: Any, tensors: list[torch.Tensor]) -> tuple[torch.Tensor, set[int]]:
-    """The result; and which of the tensors are kept for the backward pass."""
+    """Return the result, and which of the tensors are kept for the backward pass."""
     kept = []
 
     def pack(tensor: torch.Tensor) -> torch.Tensor:
@@ -62,7 +62,7 @@ def gradients(
 
 
 def negated(tensor: torch.Tensor) -> torch.Tensor:
-    """The same numbers behind a pending negation; of complex ones, behind a pending conjugation."""
+    """Return the same numbers behind a pending negation, or conjugation if they are complex."""
     if tensor.is_complex():
         view = tensor.conj_physical().conj()
         assert view.is_conj()
@@ -96,7 +96,7 @@ def test_every_autograd_function_is_tested() -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_no_more_is_kept_than_gradients_read(name: str) -> None:
-    """Gradients stay the same whatever becomes of what is not kept; torch keeps the others too."""
+    """Gradients do not change when tensors that are not kept do; torch keeps all that we keep."""
     case = CASES[name]
     for chosen in subsets(case):
         theirs = followed(case, chosen)
@@ -115,19 +115,19 @@ def test_no_more_is_kept_than_gradients_read(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SOME)
-def test_what_is_kept_is_read_and_guarded(name: str) -> None:
-    """Gradients depend on each tensor that is kept, so that a change in place is an error, as in torch."""
+def test_every_tensor_that_is_kept_is_read_and_guarded(name: str) -> None:
+    """A change in place of such a tensor raises, as in torch."""
     case = CASES[name]
     for chosen in subsets(case):
         if 1 < sum(chosen) < case.followed:
-            continue  # these keep what single ones do, together
+            continue  # they keep the union of what single tensors keep
         tensors = followed(case, chosen)
         result, kept = result_and_kept(case.ours, tensors)
         want = gradients(result, tensors)
         for changed in kept:
             again = followed(case, chosen)
             result = case.ours(*again)
-            again[changed].data.mul_(-3)  # which autograd does not see
+            again[changed].data.mul_(-3)  # autograd does not see this change
             got = gradients(result, again, retain_graph=True)
             assert not all(map(torch.equal, got, want)), (chosen, changed)
             with torch.no_grad():
@@ -137,8 +137,8 @@ def test_what_is_kept_is_read_and_guarded(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_result_that_is_changed_reaches_no_gradient(name: str) -> None:
-    """It is an error where the gradient reads it."""
+def test_changing_a_result_raises_or_leaves_gradients_right(name: str) -> None:
+    """A change raises where the gradient reads the result."""
     case = CASES[name]
     tensors = followed(case, (True,) * case.followed + (False,) * case.fixed)
     want = gradients(case.ours(*tensors), tensors)
@@ -148,13 +148,13 @@ def test_a_result_that_is_changed_reaches_no_gradient(name: str) -> None:
     try:
         got = gradients(result, tensors)
     except RuntimeError as error:
-        assert "modified by an inplace operation" in str(error)  # noqa: PT017  # or there is none
+        assert "modified by an inplace operation" in str(error)  # noqa: PT017  # some cases do not raise
     else:
         torch.testing.assert_close(got, want)
 
 
-def test_results_are_no_views() -> None:
-    """A view that an autograd function returns cannot be changed in place; torch returns none."""
+def test_results_may_be_changed_in_place() -> None:
+    """A view returned by an autograd function could not be; torch returns no views either."""
     image = torch.randn(2, 4, 6, 2).to(memory_format=torch.channels_last).requires_grad_()
     heads = torch.randn(1, 5, 2, 4).transpose(1, 2).requires_grad_()
     for result in (
@@ -188,7 +188,7 @@ NOT_FOLLOWED: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 
 @pytest.mark.parametrize("name", NOT_FOLLOWED)
-def test_results_made_without_grad_can_be_changed_by_what_requires_it(name: str) -> None:
+def test_results_made_without_grad_take_an_in_place_factor_that_requires_it(name: str) -> None:
     factor = torch.tensor(2.0, requires_grad=True)
     with torch.no_grad():
         result = NOT_FOLLOWED[name](torch.randn(3, 4, 4))
@@ -217,8 +217,8 @@ def test_norms_keep_no_wider_copy(norm: str) -> None:
 
 
 @pytest.mark.parametrize("name", SOME)
-def test_nothing_is_held_once_gradients_are_made(name: str) -> None:
-    """The graph of a result that is still there holds leaves alone, neither chains of functors nor hooks."""
+def test_a_graph_keeps_only_leaves_after_its_backward(name: str) -> None:
+    """The graph of a living result releases operands without gradients, functors and hooks."""
     case = CASES[name]
     for chosen in subsets(case):
         if sum(chosen) > 1:
@@ -229,13 +229,13 @@ def test_nothing_is_held_once_gradients_are_made(name: str) -> None:
         del tensors
         result.backward(torch.ones_like(result))
         if any(other() is not None for other in others):
-            gc.collect()  # frames of the interpreter
+            gc.collect()  # frames of the interpreter may hold them
         assert all(other() is None for other in others), chosen
 
 
 @pytest.mark.parametrize("name", SOME)
-def test_vmaps(name: str) -> None:
-    """A vmap maps the operator over its first tensor, and its gradient over gradients of the result."""
+def test_vmaps_are_as_torchs(name: str) -> None:
+    """The operator is mapped over its first tensor, and its gradient over gradients of the result."""
     case = CASES[name]
     tensors = case.tensors()
     batch = torch.stack([tensors[0], 2 * tensors[0]])
@@ -252,14 +252,14 @@ def test_vmaps(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["sum", "mean", "amax", "softmax"])
-def test_vmaps_of_no_batch(name: str) -> None:
+def test_vmaps_of_an_empty_batch_have_torchs_shapes(name: str) -> None:
     none = torch.ones(0, 2, 4, 3)
     for function in (lambda t: getattr(ops, name)(t, 1), lambda t: ops.add(t, t)):
         got = torch.func.vmap(function)(none)
         assert got.shape == (0, *function(none.new_ones(none.shape[1:])).shape)
 
 
-def test_a_frozen_batch_norms_gradient_of_one_channel_lies_as_torchs() -> None:
+def test_the_gradient_of_a_frozen_batch_norm_of_one_channel_has_torchs_strides() -> None:
     wide = torch.randn(2, 2, 3, 5).contiguous(memory_format=torch.channels_last)
     for x in (wide[:, :1], wide[:, :1].clone(memory_format=torch.channels_last)):
         strides = []
@@ -270,8 +270,8 @@ def test_a_frozen_batch_norms_gradient_of_one_channel_lies_as_torchs() -> None:
         assert strides[0] == strides[1]
 
 
-def test_batches_are_seen_in_another_thread() -> None:
-    """Gradients on a GPU are computed in one, which is not told of the vmap around it."""
+def test_a_batch_of_gradients_is_seen_in_another_thread() -> None:
+    """Gradients on a GPU are computed in another thread, which does not know of a vmap around it."""
     weight = torch.randn(4)
 
     def doubled(grad: torch.Tensor) -> torch.Tensor:
@@ -289,7 +289,7 @@ def test_batches_are_seen_in_another_thread() -> None:
 
 
 @pytest.mark.parametrize("name", SOME)
-def test_batched_gradients(name: str) -> None:
+def test_batched_gradients_equal_single_ones(name: str) -> None:
     case = CASES[name]
     for chosen in subsets(case):
         if sum(chosen) == 1 or sum(chosen) == case.followed:
@@ -306,7 +306,7 @@ def assert_batched_gradients(case: Case, chosen: tuple[bool, ...]) -> None:
     one_by_one = [torch.autograd.grad(torchs, leaves[1], grad, retain_graph=True) for grad in grads]
     for ours, want in zip(got, map(torch.stack, zip(*one_by_one, strict=True)), strict=True):
         torch.testing.assert_close(ours, want, rtol=1e-4, atol=1e-5)
-    # With a graph of the gradients.
+    # The same with a graph of the gradients.
     followed_too = torch.autograd.grad(result, leaves[0], grads, is_grads_batched=True, create_graph=True)
     for ours, want in zip(followed_too, got, strict=True):
         torch.testing.assert_close(ours, want)
@@ -314,8 +314,8 @@ def assert_batched_gradients(case: Case, chosen: tuple[bool, ...]) -> None:
 
 @pytest.mark.parametrize("name", [name for name in SOME if not CASES[name].complex])
 @pytest.mark.filterwarnings("ignore:There is a performance drop")
-def test_jacobians(name: str) -> None:
-    """By the older vmap, and by torch.func's."""
+def test_jacobians_are_torchs(name: str) -> None:
+    """The older vmap and torch.func's are used."""
     case = CASES[name]
     tensors, others = case.tensors()[: case.followed], case.tensors()[case.followed :]
     of_ours, of_torch = (lambda *some, f=f: f(*some, *others).flatten()[:3] for f in (case.ours, case.theirs))
@@ -330,8 +330,8 @@ def test_jacobians(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SOME)
-def test_negated_views(name: str) -> None:
-    """Each tensor in turn is a negated view, and so is the incoming gradient."""
+def test_negated_views_give_the_results_of_their_values(name: str) -> None:
+    """The tensors are negated views one after another, and so is the incoming gradient."""
     case = CASES[name]
     every = next(iter(reversed([*subsets(case)])))
     tensors = followed(case, every)
@@ -352,8 +352,8 @@ def test_negated_views(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SOME)
-def test_every_element_is_written(name: str, uninitialized_is_nan: None) -> None:
-    """Rows that belong to no group and to no sequence too."""
+def test_every_element_of_results_and_gradients_is_written(name: str, uninitialized_is_nan: None) -> None:
+    """Rows that belong to no group or sequence are written too."""
     case = CASES[name]
     every = next(iter(reversed([*subsets(case)])))
     (ours, tensors), (theirs, others) = (
@@ -367,7 +367,7 @@ def test_every_element_is_written(name: str, uninitialized_is_nan: None) -> None
 
 @pytest.fixture
 def uninitialized_is_nan() -> Iterator[None]:
-    """Has torch.empty fill what it makes with NaN."""
+    """Let torch.empty fill new memory with NaN."""
     torch.use_deterministic_algorithms(True)
     try:
         assert torch.empty(1).isnan()
@@ -391,7 +391,7 @@ INTO: dict[str, Callable[..., Any]] = {
 
 
 @pytest.mark.parametrize("name", INTO)
-def test_results_go_into_negated_views(name: str) -> None:
+def test_out_may_be_a_negated_view(name: str) -> None:
     x = torch.randn(4, 4, generator=torch.Generator().manual_seed(1))
     want = INTO[name](x, None)
     out = negated(torch.zeros_like(want))
@@ -400,7 +400,7 @@ def test_results_go_into_negated_views(name: str) -> None:
     assert torch.equal(out, want)
 
 
-def test_running_statistics_that_are_negated_views() -> None:
+def test_running_statistics_may_be_negated_views() -> None:
     x = torch.randn(6, 4, generator=torch.Generator().manual_seed(1))
     mean, variance = torch.arange(4.0), torch.arange(1.0, 5.0)
     negated_mean, negated_variance = negated(mean), negated(variance)
@@ -410,8 +410,8 @@ def test_running_statistics_that_are_negated_views() -> None:
         torch.testing.assert_close(ours, theirs)
 
 
-def test_batches_of_second_derivatives() -> None:
-    """Vectorized Hessians: those of products and convolutions; of others they are refused in words."""
+def test_vectorized_hessians_are_torchs_or_refused() -> None:
+    """Products and convolutions have second derivatives; other operators refuse in words."""
     generator = torch.Generator().manual_seed(3)
     image, weight = (torch.randn(shape, generator=generator) for shape in ((1, 2, 3, 3), (2, 2, 2, 2)))
     found = [

@@ -1,4 +1,4 @@
-"""Fused products: what torch makes of each step, in one kernel; gradients, and what is refused."""
+"""Fused products: torch's results step by step, gradients, and refusals."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 import triton
-import triton.language as tl  # the interpreter wants functions to see it
+import triton.language as tl  # the interpreter needs it in the module of a jit function
 from torch.nn import functional
 
 from tests.ops.test_gemm import assert_near, numbers
@@ -53,7 +53,9 @@ GROUP = torch.tensor([0] * 3 + [2] * 9)
 @pytest.mark.parametrize(
     ("left", "right"), [((33, 20), (20, 18)), ((3, 17, 20), (20, 18)), ((2, 1, 5, 20), (3, 20, 18))], ids=str
 )
-def test_add_add_fast_gelu(left: tuple[int, ...], right: tuple[int, ...], dtype: torch.dtype) -> None:
+def test_add_bias_fast_gelu_is_as_near_as_torchs(
+    left: tuple[int, ...], right: tuple[int, ...], dtype: torch.dtype
+) -> None:
     a, b = numbers(*left, dtype=dtype), numbers(*right, dtype=dtype, seed=1)
     product = a.double() @ b.double()
     first, second = numbers(*product.shape, dtype=dtype, seed=2), numbers(18, dtype=dtype, seed=3)
@@ -64,8 +66,8 @@ def test_add_add_fast_gelu(left: tuple[int, ...], right: tuple[int, ...], dtype:
     assert_near(reference.fused_matmul(a.double(), b.double(), epilogue=chain), exact, exact)
 
 
-def test_all_rows_of_a_batch_are_one_matrix_where_the_chain_allows_it() -> None:
-    """By strides alone; what it does not allow is a batch, with the same result."""
+def test_a_batch_with_any_strides_of_operands_is_torchs() -> None:
+    """The batch is one matrix where strides allow it, and else a batch, with the same result."""
     a, b, d = numbers(2, 9, 20), numbers(20, 18, seed=1), numbers(2, 9, 18, seed=2)
     for chain, want in (
         (row_scale(d[..., 0]) | add(d) | bias(d[0, 0]), a @ b * d[..., :1] + d + d[0, 0]),
@@ -91,15 +93,15 @@ def test_all_rows_of_a_batch_are_one_matrix_where_the_chain_allows_it() -> None:
     ],
     ids=str,
 )
-def test_dtypes_of_results(dtype: Any, chain: Epilogue, out_dtype: Any, result: Any) -> None:
-    """Small whole numbers, which all of them have."""
+def test_results_have_the_promised_dtype(dtype: Any, chain: Epilogue, out_dtype: Any, result: Any) -> None:
+    """The results are small whole numbers, which every dtype holds."""
     a, b = torch.eye(8), torch.arange(64).view(8, 8) % 7 * 2 - 6.0
     got = ops.fused_matmul(a.to(dtype), b.to(dtype), epilogue=chain, out_dtype=out_dtype)
     assert got.dtype == result
     assert torch.equal(got.float(), chain.meaning(b).float())
 
 
-def test_groups_each_with_a_bias() -> None:
+def test_each_group_has_its_own_bias() -> None:
     a, w, v, d = (numbers(*shape, seed=i) for i, shape in enumerate([(15, 8), (3, 8, 10), (3, 10), (15, 10)]))
     got = ops.fused_grouped_mm(a, w, offs=OFFS, epilogue=bias(v) | silu() | residual(d))
     product = torch.bmm(a[:12, None], w[GROUP])[:, 0]
@@ -108,7 +110,7 @@ def test_groups_each_with_a_bias() -> None:
     assert ops.fused_grouped_mm(a, w, offs=OFFS, epilogue=cast(torch.int8)).dtype == torch.int8
 
 
-def test_no_groups_have_no_gradients() -> None:
+def test_no_groups_have_gradients_of_zeros() -> None:
     a, vector = numbers(4, 16).requires_grad_(), numbers(0, 8).requires_grad_()
     offs = torch.zeros(0, dtype=torch.int32)
     result = ops.fused_grouped_mm(a, numbers(0, 16, 8), offs=offs, epilogue=bias(vector))
@@ -117,7 +119,7 @@ def test_no_groups_have_no_gradients() -> None:
         assert torch.equal(each, torch.zeros_like(each))
 
 
-def test_groups_of_columns_and_of_what_is_summed() -> None:
+def test_groups_of_columns_and_of_the_summed_dimension_are_right() -> None:
     a, w, v = numbers(3, 6, 8), numbers(8, 15, seed=1), numbers(3, 6, seed=2)
     got = ops.fused_grouped_mm(a, w, offs=OFFS, epilogue=row_scale(v) | relu())
     product = (a[GROUP] @ w.T[:12, :, None])[..., 0].T
@@ -129,7 +131,7 @@ def test_groups_of_columns_and_of_what_is_summed() -> None:
 
 @pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last], ids=str)
 @pytest.mark.parametrize("images", [0, 1, 2])
-def test_a_convolution_its_bias_an_addend_and_relu(images: int, memory_format: torch.memory_format) -> None:
+def test_a_fused_convolution_is_torchs_steps(images: int, memory_format: torch.memory_format) -> None:
     x, w = numbers(images, 4, 7, 6), numbers(6, 2, 3, 3, seed=1)
     v, d = numbers(6, seed=2), numbers(images, 6, 4, 3, seed=3)
     x, d = (t.contiguous(memory_format=memory_format) for t in (x, d))
@@ -145,7 +147,7 @@ def test_a_convolution_its_bias_an_addend_and_relu(images: int, memory_format: t
 
 
 def test_another_epilogue_is_another_call() -> None:
-    """The tensors are the same, the function or its number is another."""
+    """The calls differ in the function of the epilogue, or its number."""
     x, w, a, b = numbers(1, 4, 5, 5), numbers(6, 4, 3, 3, seed=1), numbers(6, 8), numbers(8, 5, seed=2)
     groups, offs = numbers(3, 8, 5, seed=3), torch.tensor([1, 3, 6], dtype=torch.int32)
     calls: list[tuple[Callable[..., torch.Tensor], torch.Tensor]] = [
@@ -173,7 +175,7 @@ def test_another_epilogue_is_another_call() -> None:
     ],
     ids=str,
 )
-def test_a_convolution_stored_as_int8(
+def test_a_convolution_may_be_stored_as_int8(
     weight: tuple[int, ...], options: dict[str, Any], dtype: torch.dtype
 ) -> None:
     """The results are small whole numbers and halves, which are exact; some are beyond int8's range."""
@@ -192,8 +194,8 @@ def test_a_convolution_stored_as_int8(
 
 
 @pytest.mark.parametrize("out_dtype", [torch.int8, torch.int32, torch.float8_e4m3fn], ids=str)
-def test_what_products_are_stored_as_is_asked_of_all_three_alike(out_dtype: torch.dtype) -> None:
-    """A convolution of one tap, and one group, are products; what is small and whole has all dtypes."""
+def test_products_groups_and_convolutions_take_the_same_result_dtypes(out_dtype: torch.dtype) -> None:
+    """A convolution of one tap and a single group are products too; every dtype holds the results."""
     a, b = torch.arange(32.0).view(4, 8) % 3, torch.arange(48.0).view(8, 6) % 2
     want = (a @ b).to(out_dtype)
     for got in (
@@ -211,7 +213,7 @@ def chain_of(image: torch.Tensor) -> Epilogue:
     return add(image) | gelu()
 
 
-def test_dropout_of_images_and_of_groups_is_the_meaning_of_their_places() -> None:
+def test_dropout_of_images_and_groups_depends_on_their_own_places() -> None:
     drop = dropout(0.4, 7)
     x, w = numbers(2, 4, 5, 5), numbers(6, 2, 3, 3, seed=1)
     got = ops.fused_conv2d(x, w, groups=2, epilogue=drop)
@@ -255,13 +257,13 @@ LEAVES: dict[str, tuple[Callable[..., torch.Tensor], tuple[tuple[int, ...], ...]
 
 
 @pytest.mark.parametrize("case", LEAVES.values(), ids=LEAVES)
-def test_gradients(case: tuple[Callable[..., torch.Tensor], tuple[tuple[int, ...], ...]]) -> None:
+def test_gradients_are_right(case: tuple[Callable[..., torch.Tensor], tuple[tuple[int, ...], ...]]) -> None:
     function, shapes = case
     leaves = [numbers(*shape, seed=i).requires_grad_() for i, shape in enumerate(shapes)]
     assert torch.autograd.gradcheck(function, leaves, fast_mode=True)
 
 
-def test_gradients_of_half_precision_as_torchs() -> None:
+def test_gradients_of_half_precision_are_as_near_as_torchs() -> None:
     a, b, v = (
         numbers(*shape, dtype=torch.float16, seed=i) for i, shape in enumerate([(20, 30), (30, 10), (10,)])
     )
@@ -286,7 +288,7 @@ def test_a_second_derivative_says_that_there_is_none() -> None:
         first.sum().backward()
 
 
-def test_nothing_and_what_is_no_number() -> None:
+def test_empty_products_and_nan_are_taken() -> None:
     a, b = numbers(4, 0, dtype=torch.float32), numbers(0, 5, dtype=torch.float32)
     v = torch.tensor([0, 1, -1, math.inf, math.nan])
     assert torch.equal(
@@ -298,7 +300,7 @@ def test_nothing_and_what_is_no_number() -> None:
     ).shape == (0, 3)
 
 
-def test_autocast_and_pending_negations() -> None:
+def test_autocast_and_negated_operands_are_taken() -> None:
     a, b = numbers(4, 8, dtype=torch.float32), numbers(8, 4, dtype=torch.float32, seed=1)
     negated = torch.complex(a, a).conj().imag[:, :4]
     assert negated.is_neg()
@@ -434,14 +436,14 @@ WRONG: dict[str, tuple[Callable[[], object], type[WorkbenchError], str]] = {
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 @pytest.mark.parametrize("call", WRONG.values(), ids=WRONG)
-def test_what_is_wrong_is_named(call: tuple[Callable[[], object], type[WorkbenchError], str]) -> None:
+def test_a_wrong_argument_is_named(call: tuple[Callable[[], object], type[WorkbenchError], str]) -> None:
     function, error, words = call
     with pytest.raises(error, match=words):
         function()
 
 
-def test_what_lies_behind_the_last_group_reaches_no_gradient() -> None:
-    """Such as memory that nobody wrote, which the forward leaves out too."""
+def test_rows_behind_the_last_group_reach_no_gradient() -> None:
+    """The forward ignores these rows too; they may be memory that nobody wrote."""
     offs = torch.tensor([2], dtype=torch.int32)
     for axis, a, w in (
         (0, torch.ones(4, 2), torch.ones(1, 2, 4)),
@@ -464,8 +466,8 @@ def halved(tile, operands, place):
     return tile * 0.5
 
 
-def test_what_an_own_functor_makes_of_whole_numbers_is_said() -> None:
-    """It had been stored as int32, without a word."""
+def test_a_functor_that_makes_floats_of_integers_needs_a_dtype() -> None:
+    """The result was once stored as int32 without an error."""
     a, b = torch.ones(1, 3, dtype=torch.int8), torch.ones(3, 2, dtype=torch.int8)
     with pytest.raises(InvalidArgumentError, match=r"epilogue\[1\].*halved"):
         ops.fused_matmul(a, b, epilogue=relu() | own(halved))
@@ -477,7 +479,7 @@ def test_what_an_own_functor_makes_of_whole_numbers_is_said() -> None:
 
 
 @pytest.mark.parametrize("chain", [add(torch.tensor(2**33)), clamp(min=2**40), add(2**31)], ids=repr)
-def test_whole_numbers_of_more_than_32_bits_do_not_wrap(chain: Epilogue) -> None:
+def test_integers_beyond_32_bits_are_refused_or_saturated(chain: Epilogue) -> None:
     a, b = torch.ones(1, 3, dtype=torch.int8), torch.ones(3, 2, dtype=torch.int8)
     with pytest.raises(InvalidArgumentError, match=r"epilogue\[0\].*32 bits"):
         ops.fused_matmul(a, b, epilogue=chain)
@@ -485,8 +487,8 @@ def test_whole_numbers_of_more_than_32_bits_do_not_wrap(chain: Epilogue) -> None
     assert (got == 127).all()
 
 
-def test_gradients_of_whole_products_are_of_whole_numbers() -> None:
-    """Which floats had not: 2^24 + 1 is none of fp32."""
+def test_gradients_of_integer_products_are_exact() -> None:
+    """fp32 does not hold 2^24 + 1, so an integer intermediate is needed."""
     a, b = torch.arange(32).view(4, 8).char(), torch.arange(48).view(8, 6).char() - 20
     large = 2**24
     vector = torch.rand(6, requires_grad=True)
@@ -501,7 +503,7 @@ def to_double(tile, operands, place):
     return tile.to(tl.float64)
 
 
-def test_fp8_of_what_is_none_of_fp32_is_cast() -> None:
+def test_fp8_results_of_integers_need_a_cast() -> None:
     a, b = torch.ones(4, 8, dtype=torch.int8), torch.ones(8, 6, dtype=torch.int8)
     with pytest.raises(TensorMismatchError, match=r"out_dtype.*End the epilogue with cast"):
         ops.fused_matmul(a, b, epilogue=relu(), out_dtype=torch.float8_e4m3fn)
@@ -512,7 +514,7 @@ def test_fp8_of_what_is_none_of_fp32_is_cast() -> None:
     assert not step.problem
 
 
-def test_scales_of_whole_products_have_gradients() -> None:
+def test_scales_of_integer_products_have_gradients() -> None:
     a, b = torch.arange(32).view(4, 8).char(), torch.arange(48).view(8, 6).char() - 20
     rows, vector = torch.rand(4, requires_grad=True), torch.rand(6, requires_grad=True)
     result = ops.fused_matmul(a, b, epilogue=row_scale(rows) | bias(vector) | silu())
@@ -524,14 +526,14 @@ def test_scales_of_whole_products_have_gradients() -> None:
     )
 
 
-def test_a_result_of_one_dimension_with_a_matrix_added() -> None:
+def test_a_result_of_one_dimension_takes_a_matrix_as_addend() -> None:
     a, b, d = numbers(1, 7), numbers(7, 3, seed=1), numbers(1, 3, seed=2)
     got = ops.fused_matmul(a, b, epilogue=add(d) | permuted((3,), (0,)))
     torch.testing.assert_close(got, (a @ b + d)[0])
 
 
-def test_dropout_of_fp64_drops_what_its_gradient_drops() -> None:
-    """At this element the generator's number is between 0.7 in fp32 and 0.7 in fp64."""
+def test_dropout_of_fp64_and_its_gradient_drop_the_same() -> None:
+    """The generator's number for this element is between 0.7 in fp32 and 0.7 in fp64."""
     a = torch.ones(364, 1, dtype=torch.float64)
     b = torch.ones(1, 1972, dtype=torch.float64, requires_grad=True)
     result = ops.fused_matmul(a, b, epilogue=dropout(0.7, 16))

@@ -1,4 +1,4 @@
-"""Fused operators mean what their parts do, in any dtype and with batches; gradients as torch's."""
+"""Fused operators agree with their parts, in any dtype and with batches, and have torch's gradients."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from workbench.kernels import epilogues, reference
 from workbench.kernels.gemm import products
 
 REDUCTIONS = [f"matmul_{name}" for name in ("sum", "mean", "norm", "amax", "amin", "logsumexp")]
-# The shapes that each takes besides the first operand's (..., m, k).
+# name -> the shapes of the operands behind the first one, which is (..., m, k).
 SHAPES: dict[str, tuple[tuple[str, ...], ...]] = {
     "matmul_layer_norm": (("k", "n"), ("n",), ("n",)),
     "matmul_rms_norm": (("k", "n"), ("n",)),
@@ -42,7 +42,7 @@ names = pytest.mark.parametrize("name", SHAPES)
 
 
 def given(name: str, *rows: int, dtype: torch.dtype = torch.float64, **sizes: int) -> list[torch.Tensor]:
-    """Its tensors, the first with `rows` and k columns."""
+    """Return the operator's tensors, the first with `rows` and k columns."""
     sizes = {"k": 6, "n": 9, "l": 4} | sizes
     shapes = [(*rows, sizes["k"]), *[tuple(sizes[each] for each in shape) for shape in SHAPES[name]]]
     return [numbers(*shape, dtype=dtype, seed=i) for i, shape in enumerate(shapes)]
@@ -50,15 +50,14 @@ def given(name: str, *rows: int, dtype: torch.dtype = torch.float64, **sizes: in
 
 @names
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
-def test_as_torchs_composition(name: str, dtype: torch.dtype) -> None:
+def test_results_are_as_near_as_torchs_composition(name: str, dtype: torch.dtype) -> None:
     tensors = given(name, 20, dtype=dtype, n=40)
     got, torchs = (getattr(module, name)(*tensors) for module in (ops, reference))
     assert_near(got, torchs, getattr(reference, name)(*[t.double() for t in tensors]))
 
 
 @names
-def test_long_rows(name: str) -> None:
-    """More columns than any tile has."""
+def test_rows_longer_than_a_tile_are_right(name: str) -> None:
     tensors = given(name, 3, dtype=torch.float32, n=700)
     got, want = (getattr(module, name)(*tensors) for module in (ops, reference))
     torch.testing.assert_close(got, want, atol=1e-4, rtol=1e-4)
@@ -66,7 +65,7 @@ def test_long_rows(name: str) -> None:
 
 @names
 @pytest.mark.parametrize("batch", [(2,), (2, 1, 3), (0,)], ids=str)
-def test_batches(name: str, batch: tuple[int, ...]) -> None:
+def test_batches_in_any_layout_are_right(name: str, batch: tuple[int, ...]) -> None:
     first, *others = given(name, *batch, 5)
     expanded = [t.expand(batch[-1], *t.shape) if t.dim() == 2 else t for t in others]
     for each in ([first, *others], [first.mT.contiguous().mT, *expanded]):
@@ -76,8 +75,8 @@ def test_batches(name: str, batch: tuple[int, ...]) -> None:
 
 @names
 @pytest.mark.parametrize("batch", [(), (1,), (1, 1)], ids=str)
-def test_one_input_for_a_batch_of_weights(name: str, batch: tuple[int, ...]) -> None:
-    """Also with fewer dimensions than they have, and followed by autograd."""
+def test_one_input_serves_a_batch_of_weights(name: str, batch: tuple[int, ...]) -> None:
+    """The input may have fewer dimensions than the weights; gradients are right too."""
     first, *others = given(name, *batch, 5)
     expanded = [t.expand(2, 3, *t.shape) if t.dim() == 2 else t for t in others]
     got, want = (getattr(module, name)(first, *expanded) for module in (ops, reference))
@@ -87,7 +86,7 @@ def test_one_input_for_a_batch_of_weights(name: str, batch: tuple[int, ...]) -> 
 
 
 @names
-def test_gradients(name: str) -> None:
+def test_gradients_of_batches_are_right(name: str) -> None:
     tensors = [t.requires_grad_() for t in given(name, 2, 3)]
     assert_gradients(name, tensors)
 
@@ -96,7 +95,7 @@ def test_gradients(name: str) -> None:
     ("name", "option"),
     [("geglu", "tanh"), *(("matmul_matmul", each) for each in ("relu", "silu", "gelu_tanh", "sigmoid"))],
 )
-def test_gradients_with_options(name: str, option: str) -> None:
+def test_gradients_with_other_activations_are_right(name: str, option: str) -> None:
     assert_gradients(name, [t.requires_grad_() for t in given(name, 3)], option)
 
 
@@ -109,15 +108,15 @@ def assert_gradients(name: str, tensors: list[torch.Tensor], *options: str) -> N
 
 
 @pytest.mark.parametrize("name", ["matmul_layer_norm", "matmul_rms_norm", "swiglu", "geglu"])
-def test_gradients_by_differences(name: str) -> None:
+def test_gradients_agree_with_finite_differences(name: str) -> None:
     tensors = [t.requires_grad_() for t in given(name, 2, k=2, n=3)]
     assert torch.autograd.gradcheck(getattr(ops, name), tensors, fast_mode=True)
 
 
 @pytest.mark.parametrize("name", ["matmul_layer_norm", "matmul_rms_norm"])
 @pytest.mark.parametrize("dtype", products.SUPPORTED, ids=str)
-def test_gradients_of_vectors_of_any_dtype(name: str, dtype: torch.dtype) -> None:
-    """The backward takes whatever the forward takes; each gradient has its own tensor's dtype."""
+def test_each_gradient_has_its_tensors_dtype(name: str, dtype: torch.dtype) -> None:
+    """The backward takes every combination of dtypes that the forward takes."""
     matrices = given(name, 5, dtype=dtype)[:2]
     for first, second in some_of([*itertools.product(products.SUPPORTED, repeat=2)], 6):
         vectors = [t.to(d) for t, d in zip(given(name, 5)[2:], (first, second), strict=False)]
@@ -126,7 +125,7 @@ def test_gradients_of_vectors_of_any_dtype(name: str, dtype: torch.dtype) -> Non
         assert result.dtype == dtype
         got = torch.autograd.grad(result, tensors, numbers(5, 9, dtype=dtype, seed=9))
         wide = [t.detach().double().requires_grad_() for t in tensors]
-        product = (wide[0] @ wide[1]).to(dtype).double()  # as the composition rounds it
+        product = (wide[0] @ wide[1]).to(dtype).double()  # rounded like the composition's product
         norm = getattr(reference, name.removeprefix("matmul_"))(product, (9,), *wide[2:])
         want = torch.autograd.grad(norm, wide, numbers(5, 9, dtype=dtype, seed=9).double())
         steps = 32 * max(torch.finfo(d).eps for d in (dtype, first, second))
@@ -136,8 +135,8 @@ def test_gradients_of_vectors_of_any_dtype(name: str, dtype: torch.dtype) -> Non
 
 
 @pytest.mark.parametrize("name", ["matmul_layer_norm", "matmul_softmax", "matmul_logsumexp", "matmul_norm"])
-def test_gradients_of_products_that_fp16_cannot_hold(name: str) -> None:
-    """The kernel holds them in fp32, where a chain makes them small again; so does the backward pass."""
+def test_gradients_are_right_where_products_overflow_fp16(name: str) -> None:
+    """The forward and backward kernels hold products in fp32, until the epilogue makes them small."""
     wide = [numbers(*shape, seed=i) for i, shape in enumerate([(8, 64), (64, 16)])]
     given = [(60 * t).half().requires_grad_() for t in wide]
     exact = [t.detach().double().requires_grad_() for t in given]
@@ -158,8 +157,8 @@ def test_gradients_of_products_that_fp16_cannot_hold(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["swiglu", "matmul_matmul"])
-def test_gates_that_fp16_cannot_hold_are_closed(name: str) -> None:
-    """silu of -10^5 is 0, and so is its slope; of fp16's -inf it is no number."""
+def test_gates_that_overflow_fp16_are_closed(name: str) -> None:
+    """silu of -10^5 and its slope are 0; of -inf, which fp16 would make of it, they are NaN."""
     given = [torch.full((16, 16), value, dtype=torch.float16) for value in (100.0, -70.0, 0.5)]
     followed = [t.requires_grad_() for t in given]
     activation = ("silu",) if name == "matmul_matmul" else ()
@@ -169,7 +168,7 @@ def test_gates_that_fp16_cannot_hold_are_closed(name: str) -> None:
         assert gradient.eq(0).all()
 
 
-def test_only_what_wants_a_gradient_gets_one() -> None:
+def test_only_tensors_that_require_grad_get_a_gradient() -> None:
     a, b, weight, bias = given("matmul_layer_norm", 3)
     ops.matmul_layer_norm(a, b.requires_grad_(), None, bias.requires_grad_()).sum().backward()
     assert a.grad is None
@@ -192,7 +191,7 @@ def test_argmax_has_no_gradient_and_keepdim_keeps() -> None:
     assert ops.matmul_amax(a, b, keepdim=True).shape == (3, 1)
 
 
-def test_halves_of_one_weight() -> None:
+def test_gate_and_up_may_be_halves_of_one_weight() -> None:
     x, weight = numbers(5, 6), numbers(6, 14, seed=1)
     gate, up = weight.chunk(2, -1)
     torch.testing.assert_close(ops.swiglu(x, gate, up), reference.swiglu(x, gate, up))
@@ -201,31 +200,31 @@ def test_halves_of_one_weight() -> None:
     torch.testing.assert_close(ops.geglu(x, gate, up), reference.geglu(x, gate, up))
 
 
-def test_long_pairs_are_made_one_by_one() -> None:
+def test_a_long_pair_of_products_is_right() -> None:
     tensors = given("matmul_matmul", 2, dtype=torch.float32, k=300, n=300, l=20)
     got, want = (module.matmul_matmul(*tensors, "relu") for module in (ops, reference))
     torch.testing.assert_close(got, want, atol=1e-3, rtol=1e-4)
 
 
 @pytest.mark.parametrize("cols", [1, 3, 130, 192, 200, 300, 600, 1100])
-def test_the_log_of_a_sum_of_no_numbers_is_none(cols: int) -> None:
-    """Also where a row has nothing else, so that a maximum that skips them is that of an empty row."""
+def test_logsumexp_passes_nan_on(cols: int) -> None:
+    """A maximum that skips NaN would be that of an empty row if a row has nothing but NaN."""
     a, b = torch.ones(4, 4), numbers(4, cols, dtype=torch.float32).abs()
     a[0, 1], a[2, 0], a[3, 0] = float("nan"), float("inf"), float("-inf")
     torch.testing.assert_close(ops.matmul_logsumexp(a, b), reference.matmul_logsumexp(a, b), equal_nan=True)
-    # Infinite before they are multiplied: where additions are fused, products that overflow make inf.
+    # The operands are infinite already: with fused additions, products that overflow give inf.
     infinite = torch.tensor([[float("inf")], [float("-inf")]]).repeat(1, cols)
     assert ops.matmul_logsumexp(torch.ones(1, 2), infinite).isnan().all()
 
 
-def test_negated_views_and_meta() -> None:
+def test_negated_views_and_meta_tensors_are_taken() -> None:
     a, b = given("matmul_softmax", 4)
     torch.testing.assert_close(ops.matmul_softmax(torch._neg_view(a), b), (-a @ b).softmax(-1))
     assert ops.matmul_softmax(a.to("meta"), b.to("meta")).shape == (4, 9)
     assert ops.swiglu(*[t.to("meta") for t in given("swiglu", 4)]).shape == (4, 9)
 
 
-def test_autocast() -> None:
+def test_autocast_computes_in_the_lower_precision() -> None:
     tensors = given("swiglu", 4, dtype=torch.float32)
     with torch.autocast("cpu", torch.bfloat16):
         got = ops.swiglu(*tensors)
@@ -261,7 +260,7 @@ NO_TENSOR: Any = [1.0]
         (ops.geglu, (A.int(), B.int(), B.int()), UnsupportedDtypeError, "geglu takes"),
     ],
 )
-def test_what_does_not_fit_is_refused(
+def test_arguments_that_do_not_fit_are_refused(
     function: Callable[..., Any], args: tuple[Any, ...], error: type[Exception], says: str
 ) -> None:
     with pytest.raises(error, match=says):
@@ -272,8 +271,8 @@ def test_what_does_not_fit_is_refused(
     ("name", "cols"),
     [("layer_norm", 40), ("layer_norm", 600), ("softmax", 40), ("amax", 40), ("logsumexp", 70)],
 )
-def test_with_an_epilogue_first(name: str, cols: int) -> None:
-    """A bias, a residual and an activation, whose tensors have gradients too; in one step and in two."""
+def test_an_epilogue_before_rows_is_applied_and_differentiated(name: str, cols: int) -> None:
+    """Bias and residual have gradients too; long rows take two steps."""
     a, b = numbers(2, 3, 6).requires_grad_(), numbers(6, cols, seed=1).requires_grad_()
     vector, residual = (
         numbers(cols, seed=2).requires_grad_(),
@@ -293,8 +292,8 @@ def test_with_an_epilogue_first(name: str, cols: int) -> None:
 
 
 @pytest.mark.parametrize("name", ["softmax", "sum"])
-def test_what_is_dropped_of_a_batch_is_dropped_of_its_gradients(name: str) -> None:
-    """The place of an element is that in its own matrix, though all rows could be one matrix."""
+def test_gradients_of_a_batch_have_its_dropout(name: str) -> None:
+    """Dropout depends on an element's place in its own matrix, even if all rows could be one matrix."""
     tensors = [numbers(2, 5, 6).requires_grad_(), numbers(6, 9, seed=1).requires_grad_()]
     chain = epilogues.dropout(0.5, 7)
     got = getattr(ops, f"matmul_{name}")(*tensors, epilogue=chain)
@@ -309,7 +308,7 @@ def chosen_by(tile, operands, place):
     return tl.where(operands[0] > 0, tile, 0.0)
 
 
-def test_what_only_chooses_has_a_gradient_of_0() -> None:
+def test_an_operand_that_only_chooses_has_a_gradient_of_0() -> None:
     a, b, gate = (numbers(5, 5, seed=seed).requires_grad_() for seed in range(3))
     chain = epilogues.own(chosen_by, gate, meaning=lambda x, given, place: torch.where(given[0] > 0, x, 0.0))
     for operator in (ops.matmul_softmax, ops.fused_matmul):

@@ -1,4 +1,4 @@
-"""Products as torch's: PyTorch's own samples, gradients of any order, batches, autocast, out=."""
+"""Products against torch: its own samples, gradients of any order, batches, autocast, out=."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def numbers(*shape: int, dtype: torch.dtype = torch.float64, seed: int = 0) -> t
 
 
 def assert_near(got: torch.Tensor, torchs: torch.Tensor, exact: torch.Tensor) -> None:
-    """At most twice as far from float64 as torch, and one rounding of the largest value."""
+    """Check that the error from float64 is at most twice torch's plus one rounding of the largest value."""
     assert (got.shape, got.dtype) == (torchs.shape, torchs.dtype)
     if not got.numel():
         return
     off, theirs = ((t.double() - exact).abs().max().item() for t in (got, torchs))
     rounding = exact.abs().max().item() * torch.finfo(got.dtype).eps
-    # Of float64 there is nothing wider to compare with: a few roundings.
+    # For float64 there is no wider reference, so a few roundings are allowed.
     assert off <= 2 * theirs + (8 if got.dtype == torch.float64 else 1) * rounding
 
 
@@ -50,7 +50,7 @@ def wide(value: Any) -> Any:
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 @pytest.mark.parametrize("op", OPERATORS, ids=lambda op: op.formatted_name)
-def test_torchs_samples(op: Any, dtype: torch.dtype) -> None:
+def test_torchs_samples_and_gradients_are_torchs(op: Any, dtype: torch.dtype) -> None:
     assert_samples_as_torch(op, "cpu", dtype)
 
 
@@ -76,8 +76,8 @@ def assert_samples_as_torch(op: Any, device: str, dtype: torch.dtype) -> None:
 
 @settings(max_examples=examples(60), deadline=None)
 @given(data=st.data())
-def test_broadcasting(data: st.DataObject) -> None:
-    """Integers, which every order of summation adds up exactly."""
+def test_batches_broadcast_exactly(data: st.DataObject) -> None:
+    """Integers are summed exactly in any order."""
     m, n, k = (data.draw(st.sampled_from([0, 1, 3, 17, 33]), label=name) for name in "mnk")
     shapes: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
         ((), ()), ((2,), ()), ((), (2,)), ((2,), (2,)), ((3, 1), (2,)), ((1, 2), (3, 1)), ((0,), (0,)),
@@ -98,7 +98,7 @@ def test_broadcasting(data: st.DataObject) -> None:
     assert torch.equal(got, want)
 
 
-def test_gradients_of_any_order() -> None:
+def test_gradients_of_any_order_are_right() -> None:
     a, b, c = (
         numbers(*shape, seed=i).requires_grad_() for i, shape in enumerate(((2, 3, 4), (4, 5), (3, 1)))
     )
@@ -109,12 +109,12 @@ def test_gradients_of_any_order() -> None:
     assert torch.autograd.gradcheck(ops.linear, (a, weight, bias))
     tangents = numbers(*a.shape, seed=5), numbers(*b.shape, seed=6)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # torch's own, of the compiler of its rules
+        warnings.simplefilter("ignore", DeprecationWarning)  # torch's own, from compiling its rules
         pairs = [torch.func.jvp(f, (a.detach(), b.detach()), tangents) for f in (ops.matmul, torch.matmul)]
     torch.testing.assert_close(*pairs)
 
 
-def test_under_vmap() -> None:
+def test_vmap_is_torchs() -> None:
     a, b = numbers(6, 2, 3, 4), numbers(6, 4, 5, seed=1)
     for dims in ((0, 0), (0, None), (None, 0), (1, None)):
         one, other = a, b
@@ -128,7 +128,7 @@ def test_under_vmap() -> None:
     torch.testing.assert_close(grads, torch.ones(6, 3, 5).double() @ b.mT)
 
 
-# What is differentiated with respect to a and b, [3, 4] and [4, 5].
+# Functions to differentiate with respect to a and b, [3, 4] and [4, 5].
 FUNCTIONS: dict[str, Any] = {
     "mm": lambda f, a, b: f.mm(a, b),
     "matmul": lambda f, a, b: f.matmul(a.expand(2, 3, 4), b),
@@ -142,14 +142,14 @@ functions = pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTION
 
 
 @functions
-def test_batches_of_gradients(function: Any) -> None:
+def test_batched_gradients_are_torchs(function: Any) -> None:
     a, b = numbers(3, 4).requires_grad_(), numbers(4, 5, seed=1).requires_grad_()
     pairs = []
     for module in (ops, torch):
         result = function(module, a, b)
         grads = numbers(6, *result.shape, seed=2).requires_grad_()
         found = torch.autograd.grad(result, (a, b), grads, is_grads_batched=True, create_graph=True)
-        # The gradients of gradients, in turn a batch of them.
+        # Second derivatives, in a batch too.
         total = found[0].sin().sum() + found[1].square().sum()
         (again,) = torch.autograd.grad(total, grads, create_graph=True)
         batch = numbers(2, *again.shape, seed=3)
@@ -159,10 +159,10 @@ def test_batches_of_gradients(function: Any) -> None:
 
 @functions
 @pytest.mark.parametrize("strategy", ["reverse-mode", "forward-mode"])
-def test_jacobians_by_batches(function: Any, strategy: str) -> None:
+def test_vectorized_jacobians_are_torchs(function: Any, strategy: str) -> None:
     a, b = numbers(3, 4), numbers(4, 5, seed=1)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # torch's own, of the compiler of its rules
+        warnings.simplefilter("ignore", DeprecationWarning)  # torch's own, from compiling its rules
         got, want = (
             torch.autograd.functional.jacobian(
                 lambda a, b, module=module: function(module, a, b), (a, b), vectorize=True, strategy=strategy
@@ -173,7 +173,7 @@ def test_jacobians_by_batches(function: Any, strategy: str) -> None:
 
 
 @functions
-def test_checks_of_batches_of_gradients(function: Any) -> None:
+def test_batched_gradients_pass_gradcheck(function: Any) -> None:
     a, b = numbers(3, 4).requires_grad_(), numbers(4, 5, seed=1).requires_grad_()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -184,7 +184,7 @@ def test_checks_of_batches_of_gradients(function: Any) -> None:
 
 
 @functions
-def test_gradients_that_are_negated_views(function: Any) -> None:
+def test_negated_incoming_gradients_are_taken(function: Any) -> None:
     a, b = numbers(3, 4).requires_grad_(), numbers(4, 5, seed=1).requires_grad_()
     pairs = []
     for module in (ops, torch):
@@ -213,7 +213,7 @@ BIASES: list[tuple[tuple[int, ...], ...]] = [
 
 @pytest.mark.parametrize("shapes", BIASES, ids=str)
 def test_a_bias_broadcasts_into_the_result_as_torchs(shapes: Any) -> None:
-    """The result never grows to the bias; of meta tensors, torch's does."""
+    """The result never grows to the bias's shape, as it does for torch's meta tensors."""
     assert_as_torch(
         lambda f, *tensors: f.linear(*tensors),
         *(numbers(*shape, seed=i) for i, shape in enumerate(shapes)),
@@ -223,7 +223,7 @@ def test_a_bias_broadcasts_into_the_result_as_torchs(shapes: Any) -> None:
 
 
 def assert_as_torch(call: Any, *tensors: torch.Tensor, modules: Any = (ops, torch), names: str = "") -> None:
-    """`call(module, *tensors)` gives what torch gives, or an error of ours that is caught as torch's is."""
+    """Check that `call(module, *tensors)` gives torch's result, or an error of the kind that torch raises."""
     ours, torchs = modules
     try:
         want = call(torchs, *tensors)
@@ -240,7 +240,7 @@ def assert_as_torch(call: Any, *tensors: torch.Tensor, modules: Any = (ops, torc
 @pytest.mark.parametrize("beta", [1, 0, -0.0, 0.5])
 @pytest.mark.parametrize("k", [4, 0])
 def test_an_addend_broadcasts_into_the_result_as_torchs(beta: float, k: int) -> None:
-    """Also one that is not read."""
+    """An addend that is not read, because beta is 0, has to fit too."""
     a, b = numbers(2, 3, k), numbers(2, k, 5, seed=1)
     for shape in ((2, 5), (4,), (2, 3, 5), (5,), (1, 1), (), (1, 3, 5), (2, 2, 5), (1, 2, 3, 5), (3, 1)):
         addend = numbers(*shape, seed=2)
@@ -262,8 +262,8 @@ NUMBERS: list[Any] = [
 @pytest.mark.parametrize("value", NUMBERS, ids=repr)
 @pytest.mark.parametrize("name", ["alpha", "beta"])
 @pytest.mark.parametrize("dtype", [torch.int8, torch.float32, torch.float16], ids=str)
-def test_numbers_as_torchs(dtype: torch.dtype, name: str, value: Any) -> None:
-    """alpha and beta: what torch takes of them, and what comes of it, also of a K of 0."""
+def test_alpha_and_beta_take_torchs_numbers(dtype: torch.dtype, name: str, value: Any) -> None:
+    """Results and refusals are torch's, also if K is 0."""
     for m, k in ((2, 3), (2, 0), (0, 3)):
         a, b, c = (torch.full(shape, 2).to(dtype) for shape in ((m, k), (k, 3), (m, 3)))
         assert_as_torch(lambda f, c, a=a, b=b: f.addmm(c, a, b, **{name: value}), c, names=name)
@@ -272,7 +272,7 @@ def test_numbers_as_torchs(dtype: torch.dtype, name: str, value: Any) -> None:
 
 @pytest.mark.parametrize("alpha", [0, -0.0, float("inf"), float("nan")])
 @pytest.mark.parametrize("beta", [0, 1, 0.5, float("inf")])
-def test_an_alpha_that_makes_nan(alpha: float, beta: float) -> None:
+def test_alphas_that_make_nan_give_torchs_results(alpha: float, beta: float) -> None:
     """inf and NaN as alpha act as in torch; 0 drops the product of two matrices, and K = 0 every product."""
     nan, b, c = torch.full((3, 4), float("nan")), torch.ones(4, 5), torch.ones(3, 5)
     for k in (4, 0):
@@ -305,7 +305,7 @@ def test_infinities_and_nan_go_where_torch_lets_them() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_autocast(dtype: torch.dtype) -> None:
+def test_autocast_gives_torchs_dtypes(dtype: torch.dtype) -> None:
     a, b, c = (numbers(*shape, dtype=torch.float32) for shape in ((6, 7), (7, 8), (8,)))
     with torch.autocast("cpu", dtype=dtype):
         pairs = (
@@ -318,7 +318,7 @@ def test_autocast(dtype: torch.dtype) -> None:
         torch.testing.assert_close(got, want)
 
 
-def test_out() -> None:
+def test_out_is_written_and_resized_if_empty() -> None:
     a, b = numbers(3, 4), numbers(4, 5)
     out = torch.empty(5, 3, dtype=torch.float64).t()
     assert ops.mm(a, b, out=out) is out
@@ -340,8 +340,8 @@ PRODUCTS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("product", PRODUCTS.values(), ids=PRODUCTS)
-def test_out_has_the_results_dtype_as_torchs(product: Any) -> None:
-    """Also under autocast, which leaves a product alone that is written somewhere."""
+def test_out_of_any_dtype_is_taken_or_refused_as_torchs(product: Any) -> None:
+    """Autocast does not touch a product that is written into out."""
     tensors = [numbers(*shape, seed=i, dtype=torch.float32) for i, shape in enumerate(((3, 4), (4, 5), (5,)))]
     for dtype, is_autocast in itertools.product(
         (torch.float32, torch.float64, torch.bfloat16), (False, True)
@@ -364,7 +364,7 @@ def small(*shape: int, dtype: torch.dtype, seed: int = 0) -> torch.Tensor:
 
 @pytest.mark.parametrize("of_addend", [torch.bfloat16, *FP8], ids=str)
 @pytest.mark.parametrize("dtype", FP8, ids=str)
-def test_fp8_and_an_addend(dtype: torch.dtype, of_addend: torch.dtype) -> None:
+def test_fp8_products_take_addends(dtype: torch.dtype, of_addend: torch.dtype) -> None:
     a, b = small(2, 9, 20, dtype=dtype), small(2, 20, 7, dtype=dtype, seed=1)
     c = small(7, dtype=of_addend, seed=2)
     for got, f, tensors, options in (
@@ -382,8 +382,8 @@ def test_fp8_and_an_addend(dtype: torch.dtype, of_addend: torch.dtype) -> None:
             assert torch.equal(result, want)
 
 
-def test_fp8_and_gradients() -> None:
-    """The addend in bf16 gets a gradient; where another tensor wants one, the product refuses at once."""
+def test_fp8_products_have_gradients_of_addends_only() -> None:
+    """The bf16 addend gets a gradient; a product with another tensor that requires one is refused."""
     a, b = small(9, 20, dtype=FP8[0]), small(20, 7, dtype=FP8[0], seed=1)
     bias = small(7, dtype=torch.bfloat16, seed=2).requires_grad_()
     (of_bias,) = torch.autograd.grad(ops.linear(a, b.t(), bias).sum(), bias)
@@ -401,7 +401,7 @@ def test_fp8_and_gradients() -> None:
 
 
 @pytest.mark.parametrize("dtype", FP8, ids=str)
-def test_fp8(dtype: torch.dtype) -> None:
+def test_fp8_products_are_exact_bf16(dtype: torch.dtype) -> None:
     a, b = (torch.randint(-3, 4, shape).to(torch.float32).to(dtype) for shape in ((9, 20), (20, 7)))
     got = ops.matmul(a, b)
     assert got.dtype == torch.bfloat16
@@ -414,7 +414,7 @@ def test_meta_tensors_have_results_without_data() -> None:
     assert ops.linear(a, b.t()).is_meta
 
 
-def test_negated_views_and_strides() -> None:
+def test_negated_views_are_multiplied() -> None:
     pairs = torch.randn(6, 6, 2)
     a = torch.view_as_complex(pairs).conj().imag
     assert a.is_neg()
@@ -443,14 +443,14 @@ NO_TENSOR: Any = ["2"]
         (lambda: ops.matmul(A, A.to("meta").t()), TensorMismatchError, "on meta"),
     ],
 )
-def test_what_is_refused(call: Any, error: type[Exception], says: str) -> None:
+def test_wrong_operands_are_refused(call: Any, error: type[Exception], says: str) -> None:
     with pytest.raises(error, match=says) as refused:
         call()
     assert isinstance(refused.value, WorkbenchError)
 
 
-def test_gradients_lie_as_their_matrices() -> None:
-    """Else autograd copies those of weights, in every step."""
+def test_gradients_have_torchs_strides() -> None:
+    """Otherwise autograd would copy the gradients of weights in every step."""
     x, w = numbers(5, 3).requires_grad_(), numbers(4, 3, seed=1).requires_grad_()
     for module in (torch.nn.functional, ops):
         of_x, of_w = torch.autograd.grad(module.linear(x, w).sum(), (x, w))

@@ -1,4 +1,4 @@
-"""Gradients of operators that have results without one."""
+"""Gradients of operators, some of whose results have no gradient; batches of gradients."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def followed_results(x: torch.Tensor) -> list[torch.Tensor]:
     ]
 
 
-def test_results_without_gradients_cost_no_zeros() -> None:
+def test_no_zeros_are_made_for_results_without_gradients() -> None:
     """The forward returns values of rows for its backward; autograd would make zeros for their gradient."""
-    for result in followed_results(X)[:3]:  # of a maximum, zeros are what the gradient begins with
+    for result in followed_results(X)[:3]:  # the gradient of a maximum begins as zeros
         with CountedZeros() as counted:
             torch.autograd.grad(result, X, torch.ones_like(result))
         assert not counted.zeros, result.grad_fn
@@ -42,8 +42,8 @@ class CountedZeros(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def test_a_gradient_that_there_is_not() -> None:
-    """An operator behind this one that has no gradient for it."""
+def test_a_missing_gradient_is_passed_on_as_none() -> None:
+    """The operator that takes the result has no gradient for it."""
 
     class Nothing(torch.autograd.Function):
         @staticmethod
@@ -61,8 +61,8 @@ def test_a_gradient_that_there_is_not() -> None:
 
 
 @pytest.mark.parametrize("sizes", [(2, 3), (1, 3), (2, 1), (1, 1)], ids=str)
-def test_batches_of_the_older_vmap_within_one_another(sizes: tuple[int, int]) -> None:
-    """Which of them a tensor is one of a batch of, also where a batch has as few as one."""
+def test_nested_batches_of_the_older_vmap_are_found(sizes: tuple[int, int]) -> None:
+    """The batch of each tensor is found, also if it has a single element."""
     outer, inner = torch.randn(sizes[0], 4), torch.randn(sizes[1], 4)
     seen = []
 

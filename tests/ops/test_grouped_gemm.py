@@ -1,4 +1,4 @@
-"""Grouped products as torch's: the same results and refusals; gradients of any order, none from nowhere."""
+"""Grouped products against torch: results, refusals, and gradients of any order."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from workbench.kernels import reference
 
 torchs_grouped_mm = torch.nn.functional.grouped_mm
 
-# A and B by what is divided, of 64 in all, into this many groups; rows of 16 bytes, as torch wants them.
+# Shapes of A and B by the dimension, of 64, that these lengths divide; rows of 16 bytes, as torch requires.
 LENGTHS = (10, 0, 33, 1, 20)
 SHAPES = {
     "m": ((64, 24), (5, 24, 40)),
@@ -38,7 +38,7 @@ OFFS = ends_of(LENGTHS)
 
 @shapes
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
-def test_as_torchs(shape: Any, dtype: torch.dtype) -> None:
+def test_results_and_strides_are_torchs(shape: Any, dtype: torch.dtype) -> None:
     a, b = (numbers(*size, dtype=dtype, seed=i) for i, size in enumerate(shape))
     got, want = ops.grouped_mm(a, b, offs=OFFS), torchs_grouped_mm(a, b, offs=OFFS)
     assert got.stride() == want.stride()
@@ -46,7 +46,7 @@ def test_as_torchs(shape: Any, dtype: torch.dtype) -> None:
 
 
 @shapes
-def test_gradients_as_torchs(shape: Any) -> None:
+def test_gradients_are_torchs(shape: Any) -> None:
     a, b = (numbers(*size, dtype=torch.float32, seed=i).requires_grad_() for i, size in enumerate(shape))
     pairs = []
     for function in (ops.grouped_mm, torchs_grouped_mm):
@@ -57,8 +57,8 @@ def test_gradients_as_torchs(shape: Any) -> None:
 
 @settings(max_examples=examples(50), deadline=None)
 @given(data=st.data())
-def test_any_division(data: st.DataObject) -> None:
-    """Integers, which every order of summation adds up exactly; gradients too."""
+def test_any_division_is_exact(data: st.DataObject) -> None:
+    """Integers are summed exactly in any order; gradients are compared too."""
     lengths = data.draw(st.lists(st.sampled_from([0, 1, 3, 16, 17]), min_size=1, max_size=4), label="lengths")
     left = data.draw(st.sampled_from([0, 5]), label="left")
     sizes = [data.draw(st.sampled_from([0, 1, 7, 18]), label="size") for _ in range(2)]
@@ -95,8 +95,8 @@ def test_any_division(data: st.DataObject) -> None:
     [((5, 2), (3, 2, 2)), ((3, 2, 2), (2, 5)), ((2, 5), (5, 2))],
     ids=["m", "n", "k"],
 )
-def test_gradients_of_any_order(shape: Any) -> None:
-    """The last of five belongs to no group: its gradient is 0, and never what the memory held."""
+def test_gradients_of_any_order_are_right(shape: Any) -> None:
+    """The last of five rows belongs to no group: its gradient is 0, and never what the memory held."""
     offs = ends_of((2, 0, 2))
     a, b = (numbers(*size, seed=i).requires_grad_() for i, size in enumerate(shape))
 
@@ -107,11 +107,11 @@ def test_gradients_of_any_order(shape: Any) -> None:
     assert torch.autograd.gradgradcheck(function, (a, b), fast_mode=True)
 
 
-def test_forward_mode_and_transforms() -> None:
+def test_forward_mode_and_transforms_are_right() -> None:
     a, b = (numbers(*size, seed=i) for i, size in enumerate(SHAPES["m"]))
     tangents = numbers(*a.shape, seed=5), numbers(*b.shape, seed=6)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # torch's own, of the compiler of its rules
+        warnings.simplefilter("ignore", DeprecationWarning)  # torch's own, from compiling its rules
         for given, along in (((a, b), tangents), ((a,), tangents[:1])):
             pairs = [
                 torch.func.jvp(lambda x, y=b, f=f: f(x, y, offs=OFFS), given, along)
@@ -126,8 +126,8 @@ def test_forward_mode_and_transforms() -> None:
 
 
 @shapes
-def test_batches_of_gradients(shape: Any) -> None:
-    """By torch's older vmap, which autograd uses, and the newer one; with a graph, and of negated views."""
+def test_batched_gradients_are_right(shape: Any) -> None:
+    """Autograd's older vmap and the newer one are used, with a graph and negated views."""
     a, b = (numbers(*size, seed=i).requires_grad_() for i, size in enumerate(shape))
     pairs = []
     for function in (ops.grouped_mm, reference.grouped_mm):
@@ -141,7 +141,7 @@ def test_batches_of_gradients(shape: Any) -> None:
     torch.testing.assert_close(got, torch.stack([reference.grouped_mm(x, b, offs=OFFS) for x in batch]))
 
 
-def test_a_batch_without_offsets() -> None:
+def test_a_batch_without_offsets_is_torchs() -> None:
     a, b = numbers(3, 5, 8, dtype=torch.float32), numbers(3, 8, 4, dtype=torch.float32, seed=1)
     torch.testing.assert_close(ops.grouped_mm(a, b), torchs_grouped_mm(a, b))
     a.requires_grad_()
@@ -156,8 +156,8 @@ def test_results_may_be_changed_in_place() -> None:
     torch.testing.assert_close((a.grad, b.grad), want)
 
 
-def test_strides_that_torch_does_not_take() -> None:
-    """Rows that are no multiple of 16 bytes, negated views; the result's rows are one, as torch's."""
+def test_strides_that_torch_refuses_are_taken() -> None:
+    """Rows of no multiple of 16 bytes, and negated views. The result's rows are padded to one, as torch's."""
     a, b = numbers(64, 23, dtype=torch.float32), numbers(5, 23, 41, dtype=torch.float32, seed=1)
     got = ops.grouped_mm(a, b, offs=OFFS)
     assert got.stride() == (44, 1)
@@ -204,8 +204,7 @@ NO_TENSOR: Any = [3, 8]
         (lambda f: f(NO_TENSOR, B, offs=TWO), ArgumentTypeError, "mat_a: got a list"),
     ],
 )
-def test_what_is_refused(call: Any, error: type[Exception], says: str) -> None:
-    """With an error that is caught as torch's is."""
+def test_wrong_operands_are_refused_as_torchs(call: Any, error: type[Exception], says: str) -> None:
     with pytest.raises((RuntimeError, TypeError)) as theirs:
         call(torchs_grouped_mm)
     with pytest.raises(error, match=says) as refused:

@@ -1,4 +1,4 @@
-"""The memory format of results and gradients against torch's, over formats of what they are made of."""
+"""The memory format of results and gradients is torch's, for every format of the operands."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SHAPES = [
 
 
 def formats_of(shape: Sequence[int]) -> dict[str, torch.Tensor]:
-    """Tensors of a shape, of two or three spatial dimensions, as networks come to have them."""
+    """Return tensors of a shape in the formats that occur in networks, by name."""
     n, c, *sizes = shape
     rank = len(shape)
     last = LAST[rank]
@@ -59,32 +59,32 @@ def formats_of(shape: Sequence[int]) -> dict[str, torch.Tensor]:
 
 
 def on_meta(tensor: torch.Tensor) -> torch.Tensor:
-    """A tensor without data that lies likewise, for which no kernel runs."""
+    """Return a meta tensor with the same strides, for which no kernel runs."""
     return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
 
 
 def telling(strides: Sequence[int], shape: Sequence[int]) -> list[int]:
-    """The strides of dimensions of more than one element; the others say nothing."""
+    """Return the strides of dimensions of more than one element; other strides have no meaning."""
     return [stride for stride, size in zip(strides, shape, strict=True) if size > 1]
 
 
 def outcomes(
     function: Callable[..., torch.Tensor], tensors: Sequence[torch.Tensor], *, is_expanded: bool = False
 ) -> list[torch.Tensor]:
-    """The result and the gradients, of a contiguous gradient or of one number for all."""
+    """Return the result and the gradients, for an incoming gradient that is contiguous or expanded."""
     leaves = [t.detach().requires_grad_() for t in tensors]
     result = function(*leaves)
     one = torch.ones(() if is_expanded else result.shape, dtype=result.dtype, device=result.device)
     return [result.detach(), *torch.autograd.grad(result, leaves, one.expand(result.shape))]
 
 
-def check(
+def assert_strides_as_torchs(
     mine: Callable[..., torch.Tensor],
     torchs: Callable[..., torch.Tensor],
     *tensors: torch.Tensor,
     gradients: int = 99,
 ) -> None:
-    """The same strides, of the result and of so many gradients; and what they suggest is the same."""
+    """Check the strides of the result and of so many gradients."""
     for is_expanded in (False, True):
         want = outcomes(torchs, tensors, is_expanded=is_expanded)
         got = outcomes(mine, [on_meta(t) for t in tensors], is_expanded=is_expanded)
@@ -112,18 +112,18 @@ def test_strides_suggest_what_they_suggest_to_torch(shape: tuple[int, ...]) -> N
 @pytest.mark.parametrize(
     ("shape", "strides"),
     [
-        ((6, 7, 16, 1), (112, 1, 7, 672)),  # the stride of one column is that of no format
+        ((6, 7, 16, 1), (112, 1, 7, 672)),  # the stride of a single column fits no format
         ((6, 7, 1, 4), (28, 1, 999, 7)),
-        ((1, 7, 3, 4), (5, 1, 28, 7)),  # that of one image
+        ((1, 7, 3, 4), (5, 1, 28, 7)),  # the stride of a single image
         ((6, 1, 4, 4), (16, 1, 4, 1)),  # one channel: contiguous and channels_last
         ((2, 3, 4, 5), (999, 1, 100, 8)),  # gaps, as of a crop
         ((3, 2, 2, 2, 1), (8, 1, 4, 2, 500)),
     ],
 )
-def test_batch_norm_of_strides_that_say_nothing(
+def test_batch_norm_ignores_strides_of_dimensions_of_one_element(
     shape: tuple[int, ...], strides: tuple[int, ...], training: bool
 ) -> None:
-    """On the CPU, strides of dimensions of one element do not matter where the input is dense."""
+    """torch's CPU kernels do the same where the input is dense."""
     x = torch.randn(4000).as_strided(shape, strides)
     mean, variance = torch.zeros(shape[1]), torch.ones(shape[1])
     outcomes_of = [
@@ -137,8 +137,8 @@ def test_batch_norm_of_strides_that_say_nothing(
 @pytest.mark.daily(cases=1)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("shape", SHAPES[:4])
-def test_convolutions_of_images(shape: tuple[int, ...], dtype: torch.dtype) -> None:
-    """channels_last where input or weight suggests it; so are gradients, whatever the grad's is."""
+def test_convolutions_of_images_have_torchs_format(shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    """Input or weight suggests channels_last; gradients follow it for every incoming gradient."""
     channels = shape[1]
     weights = {name: formats_of((6, channels, 3, 3))[name] for name in ("contiguous", "channels_last")}
     weights |= {"chunk of channels": formats_of((6, channels, 3, 3))["chunk of channels"]}
@@ -151,7 +151,7 @@ def test_convolutions_of_images(shape: tuple[int, ...], dtype: torch.dtype) -> N
             # oneDNN chooses the format of a transposed weight's gradient by itself.
             count = 2 if torchs is F.conv2d else 1
             try:
-                check(
+                assert_strides_as_torchs(
                     lambda x, w, mine=mine: mine(x, w, padding=1),
                     lambda x, w, torchs=torchs: torchs(x, w, padding=1),
                     x, taps, gradients=count,
@@ -161,8 +161,8 @@ def test_convolutions_of_images(shape: tuple[int, ...], dtype: torch.dtype) -> N
                 raise
 
 
-def test_grouped_and_fused_convolutions_of_a_chunk() -> None:
-    """Each of them convolves half of the channels of a channels_last tensor, with real kernels."""
+def test_grouped_and_fused_convolutions_of_a_chunk_have_torchs_strides() -> None:
+    """The input is half of the channels of a channels_last tensor; kernels run."""
     torch.manual_seed(0)
     x = torch.randn(2, 8, 6, 6).to(memory_format=torch.channels_last).chunk(2, 1)[1]
     for groups in (1, 2, 4):
@@ -177,8 +177,8 @@ def test_grouped_and_fused_convolutions_of_a_chunk() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-def test_convolutions_of_volumes(dtype: torch.dtype) -> None:
-    """Formats are those of images, but fp64 is contiguous; torch gives small ones other formats."""
+def test_convolutions_of_volumes_have_the_suggested_format(dtype: torch.dtype) -> None:
+    """Formats are those of images, but fp64 is contiguous; torch's differ for small volumes."""
     shapes = ((2, 4, 2, 3, 2), (6, 4, 1, 1, 1))
     for (name, x), of_weight in itertools.product(formats_of(shapes[0]).items(), LAST_OR_NOT):
         w = torch.randn(shapes[1]).contiguous(memory_format=of_weight)
@@ -193,8 +193,8 @@ LAST_OR_NOT = [torch.contiguous_format, torch.channels_last_3d]
 
 
 @pytest.mark.parametrize("shape", [(2, 4, 5), (1, 4, 5), (2, 1, 5)])
-def test_convolutions_of_sequences(shape: tuple[int, ...]) -> None:
-    """torch convolves images of height 1, of a contiguous input: only the weight can be channels_last."""
+def test_convolutions_of_sequences_have_torchs_format(shape: tuple[int, ...]) -> None:
+    """torch convolves contiguous images of height 1, so that only the weight can suggest channels_last."""
     n, channels, length = shape
     inputs = (
         torch.randn(shape), torch.randn(n, length, channels).transpose(1, 2),
@@ -204,7 +204,7 @@ def test_convolutions_of_sequences(shape: tuple[int, ...]) -> None:
     for x, w in itertools.product(
         inputs, (torch.randn(6, channels, 3), torch.randn(6, 3, channels).transpose(1, 2))
     ):
-        check(ops.conv1d, F.conv1d, x, w)
+        assert_strides_as_torchs(ops.conv1d, F.conv1d, x, w)
     x, w = inputs[1], torch.randn(6, 3, channels).transpose(1, 2)
     torch.testing.assert_close(ops.conv1d(x, w), F.conv1d(x, w))
 
@@ -213,7 +213,7 @@ PERMUTED = ("images innermost", "width before height", "transposed")
 
 
 def same(name: str, *arguments: Any, **options: Any) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """An operator of ops and of torch, with the same arguments behind its first one."""
+    """Return an operator of ops and of torch, with the same arguments behind the first one."""
     theirs = getattr(F, name, None) or getattr(torch, name)
     mine = getattr(ops, name)
     return (lambda x: mine(x, *arguments, **options)), (lambda x: theirs(x, *arguments, **options))
@@ -245,23 +245,22 @@ OPERATORS = {
 
 @pytest.mark.parametrize("name", OPERATORS)
 @pytest.mark.parametrize("shape", SHAPES[:4])
-def test_other_operators(name: str, shape: tuple[int, ...]) -> None:
+def test_operators_have_torchs_format(name: str, shape: tuple[int, ...]) -> None:
     mine, torchs = OPERATORS[name]
     if name == "reflect" and 1 in shape[2:]:
-        return  # there is nothing beside the end
+        return  # a single element has no neighbor to reflect
     for of_input, x in formats_of(shape).items():
         if name == "logsumexp" and of_input in PERMUTED:
-            continue  # where torch's gradient lies between the grad's order and the input's
+            continue  # torch's gradient mixes the order of the incoming gradient and of the input
         try:
-            check(mine, torchs, x)
+            assert_strides_as_torchs(mine, torchs, x)
         except AssertionError as error:
             error.add_note(of_input)
             raise
 
 
 @pytest.mark.parametrize("name", ["avg_pool2d", "max_pool2d", "pixel_unshuffle", "group_norm", "reflect"])
-def test_kernels_fill_what_they_are_given(name: str) -> None:
-    """With data: the same values where formats are as above."""
+def test_values_are_torchs_in_every_format(name: str) -> None:
     torch.manual_seed(0)
     mine, torchs = OPERATORS[name]
     for of_input in ("chunk of channels", "crop", "width before height", "expanded images"):
@@ -271,7 +270,7 @@ def test_kernels_fill_what_they_are_given(name: str) -> None:
             torch.testing.assert_close(ours, reference)
 
 
-def test_the_indices_of_a_pool_lie_as_its_values() -> None:
+def test_the_indices_of_a_pool_have_torchs_strides() -> None:
     x = torch.randn(2, 8, 6, 6).to(memory_format=torch.channels_last)[:, :4]
     got, want = (f(x, 2, return_indices=True) for f in (ops.max_pool2d, F.max_pool2d))
     for ours, reference in zip(got, want, strict=True):
@@ -280,7 +279,7 @@ def test_the_indices_of_a_pool_lie_as_its_values() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # forward mode compiles with it
-def test_pixels_are_shuffled_in_the_grads_format() -> None:
+def test_gradients_of_pixel_shuffle_have_the_incoming_format() -> None:
     """The gradient is the opposite operator; it can be differentiated again, and inside a vmap."""
     x = torch.randn(2, 8, 3, 2, dtype=torch.float64).to(memory_format=torch.channels_last)
     for name, factor in (("pixel_shuffle", 2), ("pixel_unshuffle", 1)):

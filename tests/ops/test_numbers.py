@@ -1,4 +1,4 @@
-"""Every public function takes as a number whatever torch takes, and refuses in words what torch refuses."""
+"""Every public function takes the numbers that torch takes, and refuses in words what torch refuses."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ IMAGE, MATRIX = torch.arange(32.0).view(1, 2, 4, 4) / 7, torch.arange(16.0).view
 TAPS, SEQUENCE = torch.arange(36.0).view(2, 2, 3, 3) / 9, torch.arange(8.0).view(1, 2, 4)
 HEADS, BATCH = MATRIX[None, None], MATRIX[None]
 
-# Of each function with an argument that is a number: torch's, and what both are given besides.
+# name -> torch's function and the other arguments of both, for each function with a numeric argument.
 CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "add": (torch.add, {"input": MATRIX, "other": MATRIX, "alpha": 1}),
     "addmm": (torch.addmm, {"input": MATRIX, "mat1": MATRIX, "mat2": MATRIX}),
@@ -67,7 +67,7 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "unfold": (F.unfold, {"input": IMAGE, "kernel_size": 2}),
 }  # fmt: skip
 
-# Arguments that are numbers, or switches, by name.
+# Names of arguments that are numbers or switches.
 NUMBERS = {
     "alpha", "beta", "ceil_mode", "count_include_pad", "dilation", "dim", "dim0", "dim1", "dims",
     "divisor_override", "downscale_factor", "dropout_p", "eps", "groups", "ignore_index", "is_causal",
@@ -83,14 +83,14 @@ OTHERS = {
 
 
 class Index:
-    """An object that Python takes for an index, and that is no number otherwise."""
+    """An object that Python takes as an index, and that is no number otherwise."""
 
     def __index__(self) -> int:
         return 1
 
 
 def values() -> Iterator[Any]:
-    """Numbers, and what looks like numbers."""
+    """Yield numbers, and objects that resemble numbers."""
     for n in (1, 2, 0):
         yield from (n, np.int64(n), np.int32(n), float(n), np.float64(n), np.float32(n))
         yield from (torch.tensor(n), torch.tensor(float(n)), np.array(n), torch.tensor([n]), np.array([n]))
@@ -114,7 +114,7 @@ def outcome(function: Callable[..., Any], given: dict[str, Any]) -> Any:
 
 
 def are_equal(x: Any, y: Any) -> bool:
-    """Return whether results, or pairs of them, are the same but for rounding."""
+    """Return whether results, or pairs of them, are equal up to rounding."""
     pairs = zip(*(each if isinstance(each, tuple) else (each,) for each in (x, y)), strict=True)
     return all(
         a.shape == b.shape and a.dtype == b.dtype
@@ -128,7 +128,7 @@ def told(name: str, argument: str, value: object, got: object, want: object) -> 
     return f"{name}({argument}={value!r}): {got!r}, torch {want!r}"
 
 
-# torch refuses a `None` that says what leaving the argument out says.
+# torch refuses a `None` that means the same as no argument.
 SAME_AS_LEFT_OUT = {("prod", "dim"), ("max", "dim"), ("min", "dim")}
 # Weights are dropped at random.
 IS_DRAWN = {("scaled_dot_product_attention", "dropout_p", 0.5)}
@@ -156,8 +156,8 @@ def test_numbers_are_taken_as_torch_takes_them(name: str) -> None:
                 assert are_equal(got, want), told(name, argument, value, got, want)
 
 
-def test_every_public_function_is_asked() -> None:
-    """Those without a counterpart in torch have the readers of those that do."""
+def test_every_public_function_is_tested() -> None:
+    """Functions without a counterpart in torch read numbers by the code of the others."""
     own = {name for name in ops.__all__ if name.startswith(("fused_", "matmul_"))}
     without = {
         "attention", "bmm", "clone", "geglu", "grouped_mm", "linear", "matmul", "mm", "swiglu",
@@ -168,7 +168,7 @@ def test_every_public_function_is_asked() -> None:
 
 
 @pytest.mark.parametrize("number", [np.float64(1e-3), np.float32(1e-3), torch.tensor(1e-3), np.int64(1), 1])
-def test_the_epsilon_of_a_fused_norm_is_a_number_of_any_kind(number: Any) -> None:
+def test_the_epsilon_of_a_fused_norm_may_be_any_number(number: Any) -> None:
     for name in ("matmul_layer_norm", "matmul_rms_norm"):
         function = getattr(ops, name)
         want = function(MATRIX, MATRIX, eps=float(number))
@@ -187,8 +187,8 @@ def test_a_fused_convolution_takes_numpys_numbers() -> None:
 
 
 @pytest.mark.parametrize("other", [1.0, True, np.float64(1)])
-def test_a_cache_does_not_take_what_equals_a_number_for_it(other: Any) -> None:
-    """1.0 and True equal 1, which a call before has asked for."""
+def test_kept_calls_do_not_let_floats_and_bools_pass_for_integers(other: Any) -> None:
+    """1.0 and True equal the 1 of an earlier call."""
     for name in ("avg_pool2d", "max_pool2d", "conv2d", "fused_conv2d"):
         options = {"epilogue": epilogues.relu()} if name == "fused_conv2d" else {}
         tensors = (IMAGE, TAPS) if "conv" in name else (IMAGE, 1)

@@ -1,6 +1,6 @@
 """PyTorch's own samples of each reduction with their gradients, and the input that it refuses.
 
-At most eight samples of an operator and dtype, for time: the interpreter takes milliseconds for each tile.
+At most eight samples of an operator and dtype run: the interpreter takes milliseconds for each tile.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def test_every_operator_has_samples() -> None:
 @pytest.mark.parametrize(
     ("op", "dtype"), CASES, ids=[f"{op.formatted_name}-{str(dtype)[6:]}" for op, dtype in CASES]
 )
-def test_samples(op: Any, dtype: torch.dtype) -> None:
+def test_torchs_samples_and_gradients_are_torchs(op: Any, dtype: torch.dtype) -> None:
     torch.manual_seed(0)
     assert_samples_as_torch(op, "cpu", dtype, MOST_SAMPLES)
 
@@ -39,5 +39,5 @@ def test_samples(op: Any, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize(
     "op", [op for op in OPERATORS if op.error_inputs_func is not None], ids=lambda op: op.formatted_name
 )
-def test_what_torch_refuses(op: Any) -> None:
+def test_what_torch_refuses_is_refused(op: Any) -> None:
     assert_refused_as_torch(op, "cpu")

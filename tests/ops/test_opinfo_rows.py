@@ -1,4 +1,4 @@
-"""PyTorch's own samples of the row operators: results, dtypes, shapes and gradients as torch's.
+"""PyTorch's own samples of the row operators: results, dtypes, shapes and gradients are torch's.
 
 The loop over samples serves the reductions too, and the tests on a GPU.
 """
@@ -30,8 +30,8 @@ SAMPLES = [info for info in op_db if info.name in OPERATORS]
 
 
 def close(got: torch.Tensor, want: torch.Tensor) -> None:
-    # Where terms cancel, torch too is off by some roundings of the terms: in layer norm's gradient of one or
-    # two elements they are hundreds, as 1 / sqrt(epsilon) is, and cancel to 0.
+    # Where terms cancel, torch too errs by some roundings of the terms: in layer norm's gradient of one or
+    # two elements they are in the hundreds, like 1 / sqrt(epsilon), and cancel to 0.
     rounding = torch.finfo(want.dtype).eps
     terms = 2048 if want.dtype in (torch.float32, torch.float64) else 8
     torch.testing.assert_close(got, want, rtol=8 * rounding, atol=terms * rounding, equal_nan=True)
@@ -43,11 +43,11 @@ def ours_of(op: Any) -> Callable[..., Any]:
 
 
 def outcome(function: Callable[..., Any], sample: Any) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-    """The results, and the gradients of the first one along one direction."""
+    """Return the results, and the gradients of the first one along one direction."""
     tensors = [sample.input, *(a for a in sample.args if isinstance(a, torch.Tensor))]
     followed = [t for t in tensors if t.requires_grad]
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch's own, of samples on which it warns
+        warnings.simplefilter("ignore")  # torch warns for some samples
         result = function(sample.input, *sample.args, **sample.kwargs)
     results = [result] if isinstance(result, torch.Tensor) else [*result]
     if not followed:
@@ -55,13 +55,13 @@ def outcome(function: Callable[..., Any], sample: Any) -> tuple[list[torch.Tenso
     first = results[0]
     generator = torch.Generator(first.device).manual_seed(0)
     direction = torch.randn(first.shape, generator=generator, device=first.device).to(first.dtype)
-    # Unused: torch's norm of order 0 has a gradient of which its input is no part.
+    # allow_unused: torch's norm of order 0 has no gradient for its input.
     grads = torch.autograd.grad(first, followed, direction, allow_unused=True, materialize_grads=True)
     return results, [*grads]
 
 
 def assert_samples_as_torch(op: Any, device: str, dtype: torch.dtype, most: int | None = None) -> None:
-    """Results and gradients of the first so many samples, or of all."""
+    """Compare results and gradients of the first `most` samples, or of all."""
     is_followed = dtype.is_floating_point and op.supports_autograd
     samples = list(itertools.islice(op.sample_inputs(device, dtype, requires_grad=is_followed), most))
     assert samples
@@ -78,7 +78,7 @@ def assert_samples_as_torch(op: Any, device: str, dtype: torch.dtype, most: int 
 
 
 def assert_refused_as_torch(op: Any, device: str) -> None:
-    """The input that torch refuses."""
+    """Check that the input that torch refuses is refused with an error of torch's kind."""
     for wrong in op.error_inputs(device):
         sample = wrong.sample_input
         with pytest.raises(wrong.error_type) as refused:
@@ -88,6 +88,6 @@ def assert_refused_as_torch(op: Any, device: str) -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("info", SAMPLES, ids=lambda info: f"{info.name} {info.variant_test_name}".strip())
-def test_torchs_samples(info: Any, dtype: torch.dtype) -> None:
+def test_torchs_samples_and_gradients_are_torchs(info: Any, dtype: torch.dtype) -> None:
     torch.manual_seed(0)
     assert_samples_as_torch(info, "cpu", dtype)

@@ -1,4 +1,4 @@
-"""Pools against torch: its own samples, and a sweep of what they can be asked."""
+"""Pools against torch: its own samples, and random arguments."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from torch.testing._internal.common_methods_invocations import op_db
 
 from tests.everything import examples
+from tests.ops.refused import assert_refused_alike
 from tests.ops.test_opinfo_rows import outcome
 from workbench import lens, ops
 from workbench.errors import (
@@ -31,13 +32,13 @@ DTYPES = [torch.float64, torch.float16, torch.int64, torch.int8]
 
 
 def samples_of(op: Any, device: str, dtype: torch.dtype) -> list[Any]:
-    """Torch's samples, of the 1440 of max_pool2d some, in which each of its options changes."""
+    """Return torch's samples; of the 1440 of max_pool2d, some in which each option changes."""
     every = list(op.sample_inputs(device, dtype, requires_grad=dtype.is_floating_point))
     return every[:: 113 if len(every) > 100 else 1]
 
 
 def in_double(sample: Any) -> Any:
-    """The same numbers, of which torch's sums are nearly exact."""
+    """Return the same sample in float64, of which torch's sums are nearly exact."""
     exact = sample.transform(lambda t: t.double() if isinstance(t, torch.Tensor) else t)
     exact.input.requires_grad_()
     return exact
@@ -48,7 +49,7 @@ def in_double(sample: Any) -> Any:
     ("op", "dtype"),
     [pytest.param(op, d, id=f"{op.name}-{d}") for op in OPERATORS for d in DTYPES if d in op.dtypes],
 )
-def test_torchs_samples(op: Any, dtype: torch.dtype) -> None:
+def test_torchs_samples_and_gradients_are_torchs(op: Any, dtype: torch.dtype) -> None:
     assert len(OPERATORS) == 2
     torch.manual_seed(0)
     mine = getattr(ops, op.name.split(".")[-1])
@@ -64,7 +65,7 @@ def test_torchs_samples(op: Any, dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("op", OPERATORS, ids=lambda op: op.name)
-def test_what_torch_refuses(op: Any) -> None:
+def test_what_torch_refuses_is_refused(op: Any) -> None:
     mine = getattr(ops, op.name.split(".")[-1])
     for wrong in op.error_inputs("cpu"):
         sample = wrong.sample_input
@@ -75,7 +76,7 @@ def test_what_torch_refuses(op: Any) -> None:
 
 @st.composite
 def problems(draw: st.DrawFn) -> dict[str, Any]:
-    """Windows no larger than the padded image, padding of at most half a window."""
+    """Draw windows no larger than the padded image, and padding of at most half a window."""
     each = []
     for _ in range(2):
         taps, dilation = draw(st.integers(1, 5)), draw(st.sampled_from([1, 1, 2, 3]))
@@ -99,7 +100,7 @@ def problems(draw: st.DrawFn) -> dict[str, Any]:
 
 
 def image_of(problem: dict[str, Any], dtype: torch.dtype) -> torch.Tensor:
-    """Whole numbers, often equal, in the layout that is asked for."""
+    """Return whole numbers, often equal, in the problem's layout."""
     n, c, high, wide = problem["shape"]
     shape = {
         "sliced": (n, c, 2 * high, wide + 1),
@@ -120,8 +121,8 @@ def image_of(problem: dict[str, Any], dtype: torch.dtype) -> torch.Tensor:
 
 @settings(max_examples=examples(24))
 @given(problems())
-def test_averages(problem: dict[str, Any]) -> None:
-    """Results, gradients, and where torch would have put them."""
+def test_averages_and_their_gradients_are_torchs(problem: dict[str, Any]) -> None:
+    """Strides are compared too."""
     names = ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad", "divisor_override")
     options = {name: problem[name] for name in names}
     x = image_of(problem, torch.float64).requires_grad_()
@@ -140,8 +141,8 @@ def test_averages(problem: dict[str, Any]) -> None:
 
 @settings(max_examples=examples(24))
 @given(problems(), st.booleans())
-def test_maxima(problem: dict[str, Any], has_nan: bool) -> None:
-    """Equals often, sometimes NaN, and planes of nothing but -inf."""
+def test_maxima_and_their_indices_are_torchs(problem: dict[str, Any], has_nan: bool) -> None:
+    """Elements are often equal, sometimes NaN; some planes have nothing but -inf."""
     names = ("kernel_size", "stride", "padding", "dilation", "ceil_mode")
     options = {name: problem[name] for name in names}
     x = image_of(problem, torch.float32).clone()
@@ -159,12 +160,12 @@ def test_maxima(problem: dict[str, Any], has_nan: bool) -> None:
         torch.testing.assert_close(ops.max_pool2d(x, **options), want, rtol=0, atol=0, equal_nan=True)
     grad = torch.randint_like(want, -3, 4)
     (of_ours,) = torch.autograd.grad(got, x, grad)
-    if bool((places < x.shape[-2:].numel()).all()):  # else torch writes somewhere
+    if bool((places < x.shape[-2:].numel()).all()):  # otherwise torch writes out of bounds
         assert torch.equal(of_ours, torch.autograd.grad(want, x, grad)[0])
 
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64], ids=str)
-def test_maxima_of_whole_numbers(dtype: torch.dtype) -> None:
+def test_maxima_of_integers_are_torchs(dtype: torch.dtype) -> None:
     limits = torch.iinfo(dtype)
     x = torch.tensor([limits.min, limits.max, 1, 0], dtype=dtype)[torch.randint(0, 4, (2, 3, 7, 5))]
     x[0, 0] = limits.min
@@ -176,8 +177,8 @@ def test_maxima_of_whole_numbers(dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
 @pytest.mark.parametrize("last", [False, True])
-def test_windows_of_a_whole_image(dtype: torch.dtype, last: bool) -> None:
-    """Long windows are tiles of rows and columns, few of them are split; halves are summed in fp32."""
+def test_windows_of_a_whole_image_are_right(dtype: torch.dtype, last: bool) -> None:
+    """Tiles of a long window have rows and columns, and few windows are split; halves are summed in fp32."""
     torch.manual_seed(0)
     x = torch.randn(2, 5, 33, 21).to(dtype)
     x = x.contiguous(memory_format=torch.channels_last if last else torch.contiguous_format)
@@ -197,7 +198,7 @@ def test_windows_of_a_whole_image(dtype: torch.dtype, last: bool) -> None:
     "how",
     [{"tile": (8, 16)}, {"tile": (64, 1)}, {"tile": (4, 4), "splits": 3}, {"tile": (2, 4), "programs": 3}],
 )
-def test_every_way_to_share_the_work(kind: str, how: dict[str, Any]) -> None:
+def test_every_way_to_share_the_work_is_right(kind: str, how: dict[str, Any]) -> None:
     x = torch.randint(-3, 4, (1, 2, 9, 4)).float()
     x[0, 0, 4, 2] = x[0, 0, 3, 3] = float("nan")
     pool = Pool((9, 4), (5, 2), (4, 3), (2, 2), (2, 1))
@@ -212,7 +213,7 @@ def test_every_way_to_share_the_work(kind: str, how: dict[str, Any]) -> None:
         torch.testing.assert_close(ours, torchs, equal_nan=True)
 
 
-def test_no_images() -> None:
+def test_an_empty_batch_is_taken() -> None:
     x = torch.zeros(0, 3, 8, 8, requires_grad=True)
     for result in (ops.avg_pool2d(x, 2), ops.max_pool2d(x, 2)):
         assert isinstance(result, torch.Tensor)
@@ -224,7 +225,7 @@ def test_no_images() -> None:
     assert on_meta.shape == (2, 3, 2, 2)
 
 
-def test_another_number_of_images_has_the_same_text() -> None:
+def test_another_number_of_images_compiles_nothing() -> None:
     """A kernel is compiled for its meta-parameters, not for a number of images."""
     pool = Pool((8, 8), (4, 4), (3, 3), (2, 2), (1, 1))
     metas = []
@@ -237,8 +238,8 @@ def test_another_number_of_images_has_the_same_text() -> None:
 
 @pytest.mark.parametrize("kind", ["average", "max", "max_with_indices", "average_backward"])
 @pytest.mark.parametrize("last", [True, False], ids=["channels_last", "contiguous"])
-def test_what_is_compiled(kind: str, last: bool) -> None:
-    """ResNet-50's pool: wide accesses where channels lie together, and no spills."""
+def test_pools_compile_to_wide_accesses_without_spills(kind: str, last: bool) -> None:
+    """The pool is ResNet-50's; accesses are wide with channels_last."""
     pool = Pool((112, 112), (56, 56), (3, 3), (2, 2), (1, 1))
     format = torch.channels_last if last else torch.contiguous_format
     big, small = (
@@ -282,15 +283,13 @@ IMAGE = torch.zeros(2, 3, 8, 8)
         ((None, 3), {}),
     ],
 )
-def test_refused_as_torch_refuses(name: str, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
-    with pytest.raises(WorkbenchError) as ours:
-        getattr(ops, name)(*arguments, **options)
-    with pytest.raises(Exception) as torchs:  # whichever it is, ours is one of its kind
-        getattr(F, name)(*arguments, **options)
-    assert isinstance(ours.value, type(torchs.value))
+def test_wrong_arguments_are_refused_as_torchs(
+    name: str, arguments: tuple[Any, ...], options: dict[str, Any]
+) -> None:
+    assert_refused_alike(getattr(ops, name), getattr(F, name), *arguments, **options)
 
 
-def test_what_only_one_of_them_refuses() -> None:
+def test_arguments_of_one_kind_of_pool_are_refused() -> None:
     with pytest.raises(
         TensorMismatchError, match=r"divisor_override=0.*torch\.avg_pool2d says: divisor must"
     ):
@@ -317,7 +316,7 @@ def test_what_only_one_of_them_refuses() -> None:
 
 @pytest.mark.parametrize("divisor", [2**31 - 1, 2**31, -(2**31) - 1, 2**40, -(2**63), 2**63 - 1])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.float64, torch.int64], ids=str)
-def test_divisors_of_64_bits(dtype: torch.dtype, divisor: int) -> None:
+def test_divisors_of_64_bits_give_torchs_averages(dtype: torch.dtype, divisor: int) -> None:
     torch.manual_seed(0)
     size = 6e4 if dtype == torch.float16 else 1e17
     x = torch.empty(1, 2, 5, 6, dtype=torch.float64).uniform_(-size, size).to(dtype)
@@ -334,7 +333,7 @@ def test_divisors_of_64_bits(dtype: torch.dtype, divisor: int) -> None:
 
 
 @pytest.mark.parametrize("far", [2**31 - 1, (1, 2**31 - 1)])
-def test_windows_of_which_there_is_one_can_be_far_apart(far: Any) -> None:
+def test_a_single_window_may_have_a_huge_stride_or_dilation(far: Any) -> None:
     x = torch.randn(1, 1, 4, 5, requires_grad=True)
     asked: list[tuple[str, tuple[Any, ...]]] = [
         ("avg_pool2d", (2, far)),
@@ -350,7 +349,7 @@ def test_windows_of_which_there_is_one_can_be_far_apart(far: Any) -> None:
     assert torch.equal(got, want)
 
 
-def test_no_second_derivative() -> None:
+def test_a_second_derivative_is_refused() -> None:
     x = torch.randn(1, 1, 6, 6, requires_grad=True)
     for name, result in itertools.product(("create_graph",), (ops.avg_pool2d(x, 3), ops.max_pool2d(x, 3))):
         assert isinstance(result, torch.Tensor)
@@ -359,7 +358,7 @@ def test_no_second_derivative() -> None:
             torch.autograd.grad(grad.sum(), x)
 
 
-def test_launches_that_do_not_fit() -> None:
+def test_launches_of_arguments_that_do_not_fit_are_refused() -> None:
     pool = Pool((8, 8), (4, 4), (2, 2), (2, 2), (0, 0))
     with pytest.raises(UnknownNameError, match="kind"):
         pooling.launch("mean", IMAGE, (torch.zeros(2, 3, 4, 4),), pool=pool)
@@ -369,14 +368,14 @@ def test_launches_that_do_not_fit() -> None:
         pooling.launch("max", IMAGE, (torch.zeros(2, 3, 4, 5)[..., 1:],), pool=pool)
 
 
-def test_windows_are_listed_without_splits() -> None:
-    """They are too short to be shared."""
+def test_instances_of_pools_have_no_splits() -> None:
+    """Windows are too short to be split among programs."""
     found = [instance.keywords for instance in ops.avg_pool2d.instances(torch.zeros(1, 4, 6, 6), 2)]
     assert len(found) > 1
     assert {one["splits"] for one in found[1:]} == {1}
 
 
-def test_indices_that_were_changed_make_no_gradient() -> None:
+def test_a_change_of_the_indices_before_the_gradient_raises() -> None:
     x = torch.randn(1, 2, 6, 6, requires_grad=True)
     for module in (ops, F):
         result, indices = module.max_pool2d(x, 2, return_indices=True)

@@ -1,4 +1,4 @@
-"""torch's switches for products of fp32, turned from one call to the next: kept launches follow them."""
+"""torch's switches for the precision of fp32 products: kept launches follow them from call to call."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from workbench import ops
 
 
 def ones(*shape: int) -> torch.Tensor:
-    """Whole numbers, of which products are exact in tf32 too."""
+    """Return whole numbers, whose products are exact in tf32 too."""
     return torch.randint(-3, 4, shape).float().requires_grad_()
 
 
@@ -48,7 +48,7 @@ CALLS: dict[str, tuple[Callable[..., torch.Tensor], Callable[..., torch.Tensor],
 
 @pytest.fixture
 def switches() -> Iterator[tuple[object, ...]]:
-    """Give the switches of products and of convolutions, and set them back afterwards."""
+    """Yield the switches of products and of convolutions, and restore them afterwards."""
     found = (torch.backends.cuda.matmul, torch.backends.cudnn.conv)  # type: ignore[attr-defined]
     before = [switch.fp32_precision for switch in found]
     yield found
@@ -57,7 +57,7 @@ def switches() -> Iterator[tuple[object, ...]]:
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_a_switch_that_is_turned(name: str, switches: tuple[object, ...]) -> None:
+def test_kept_launches_follow_torchs_switches(name: str, switches: tuple[object, ...]) -> None:
     ours, torchs, tensors = CALLS[name]
     for precision in ("ieee", "tf32", "ieee"):
         for switch in switches:

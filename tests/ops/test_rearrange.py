@@ -1,4 +1,4 @@
-"""Flips, shifts, padding and windows against torch: its own samples, sweeps, gradients of all kinds."""
+"""Flips, shifts, padding and windows against torch: its own samples, random arguments, all gradients."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.testing._internal.common_methods_invocations import op_db
 
 from tests.everything import examples
+from tests.ops.refused import assert_refused_alike
 from tests.ops.test_opinfo_rows import outcome
 from workbench import ops
 from workbench.errors import ArgumentTypeError, TensorMismatchError, UnsupportedDtypeError, WorkbenchError
@@ -49,8 +50,8 @@ CASES: list[Any] = [
 
 
 @pytest.mark.parametrize(("op", "dtype"), CASES)
-def test_torchs_samples_with_gradients(op: Any, dtype: torch.dtype) -> None:
-    """Operators with many samples run some of them; gradients in bf16 are as near as sums of a few are."""
+def test_torchs_samples_and_gradients_are_torchs(op: Any, dtype: torch.dtype) -> None:
+    """Operators with many samples run some of them; gradients in bf16 may differ by a few roundings."""
     torch.manual_seed(0)
     mine: Callable[..., Any] = getattr(ops, op.name.split(".")[-1])
     is_followed = dtype.is_floating_point or dtype.is_complex
@@ -82,7 +83,7 @@ def tensors(draw: st.DrawFn, least: int = 0, most: int = 4, smallest: int = 0) -
 
 @settings(max_examples=examples(60))
 @given(tensors(), st.data())
-def test_flip_and_roll(tensor: torch.Tensor, data: st.DataObject) -> None:
+def test_flip_and_roll_are_exact(tensor: torch.Tensor, data: st.DataObject) -> None:
     dims = data.draw(
         st.lists(st.sampled_from(range(tensor.dim())), unique=True) if tensor.dim() else st.just([])
     )
@@ -100,8 +101,7 @@ def test_flip_and_roll(tensor: torch.Tensor, data: st.DataObject) -> None:
 
 @settings(max_examples=examples(40))
 @given(tensors(least=1), st.sampled_from(MODES), st.data())
-def test_pad(tensor: torch.Tensor, mode: str, data: st.DataObject) -> None:
-    """Whatever torch pads, to the same; whatever it refuses, is refused."""
+def test_pad_gives_torchs_result_or_refusal(tensor: torch.Tensor, mode: str, data: st.DataObject) -> None:
     most = tensor.dim() if mode == "constant" else min(tensor.dim() - 1, 3)
     count = data.draw(st.integers(min(most, 1), max(most, 0)))
     added = data.draw(st.lists(st.integers(-3, 6), min_size=2 * count, max_size=2 * count))
@@ -113,7 +113,7 @@ def test_pad(tensor: torch.Tensor, mode: str, data: st.DataObject) -> None:
     try:
         want = F.pad(tensor, added, mode, value)
     except Exception as error:
-        assume("single memory location" not in str(error))  # torch copies a circle onto itself; ours does not
+        assume("single memory location" not in str(error))  # torch copies a circle onto itself, we do not
         with pytest.raises(type(error)) as ours:
             ops.pad(tensor, added, mode, value)
         assert isinstance(ours.value, WorkbenchError)
@@ -126,14 +126,16 @@ def test_pad(tensor: torch.Tensor, mode: str, data: st.DataObject) -> None:
 
 @pytest.mark.parametrize("mode", ["reflect", "replicate"])
 @pytest.mark.parametrize("shape", [(0, 1, 1), (0, 2, 3, 3)])
-def test_nothing_is_not_padded_of_a_dtype_that_torch_does_not_have(mode: str, shape: tuple[int, ...]) -> None:
+def test_empty_tensors_of_dtypes_that_torch_does_not_pad_are_refused(
+    mode: str, shape: tuple[int, ...]
+) -> None:
     for module in (F, ops):
         with pytest.raises(NotImplementedError, match="not implemented for 'Bool'"):
             module.pad(torch.zeros(shape, dtype=torch.bool), (0,) * (2 * len(shape) - 4), mode)
 
 
 def _is_of_nothing(tensor: torch.Tensor, added: list[int]) -> bool:
-    """Return whether a whole dimension is dropped, then repeated: torch returns memory it has not written."""
+    """Return whether a whole dimension is dropped, then repeated: torch returns unwritten memory."""
     pairs = zip(added[::2], added[1::2], reversed(tensor.shape), strict=False)
     is_one = any(max(pair) > 0 and n + sum(min(each, 0) for each in pair) <= 0 for *pair, n in pairs)
     return is_one and bool(tensor.numel())
@@ -151,7 +153,7 @@ def _is_undefined(tensor: torch.Tensor, added: list[int]) -> bool:
     *(st.tuples(st.integers(1, 3), st.integers(1, 3)) for _ in range(3)),
     st.tuples(st.integers(0, 2), st.integers(0, 2)),
 )
-def test_unfold(
+def test_unfold_is_exact(
     tensor: torch.Tensor,
     taps: tuple[int, int],
     stride: tuple[int, int],
@@ -185,17 +187,17 @@ FUNCTIONS: list[tuple[str, tuple[int, ...], Callable[[Any, torch.Tensor], torch.
 
 
 class Torch:
-    """torch's operators, all in one place."""
+    """torch's operators in one namespace."""
 
     flip, roll, pad, unfold = torch.flip, torch.roll, F.pad, F.unfold
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # forward mode compiles with it
 @pytest.mark.parametrize(("shape", "function"), [f[1:] for f in FUNCTIONS], ids=[f[0] for f in FUNCTIONS])
-def test_derivatives_of_all_kinds(
+def test_derivatives_of_all_kinds_are_torchs(
     shape: tuple[int, ...], function: Callable[[Any, torch.Tensor], torch.Tensor]
 ) -> None:
-    """Gradients, theirs again, tangents, batches of each, and vmap."""
+    """First and second derivatives, tangents, batches of each, and vmap."""
     torch.manual_seed(0)
     x = torch.randn(shape, dtype=torch.float64, requires_grad=True)
 
@@ -213,7 +215,7 @@ def test_derivatives_of_all_kinds(
 
 
 @pytest.mark.parametrize(("shape", "function"), [f[1:] for f in FUNCTIONS], ids=[f[0] for f in FUNCTIONS])
-def test_views_that_are_no_plain_memory(
+def test_conjugated_and_negated_views_are_taken(
     shape: tuple[int, ...], function: Callable[[Any, torch.Tensor], torch.Tensor]
 ) -> None:
     x = torch.randn(shape)
@@ -226,7 +228,7 @@ def test_views_that_are_no_plain_memory(
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_result_lies_as_torchs(mode: str) -> None:
+def test_the_result_of_pad_has_torchs_strides(mode: str) -> None:
     for shape, format in (((2, 3, 5, 6), torch.channels_last), ((2, 3, 5, 6, 4), torch.channels_last_3d)):
         x = torch.randn(shape).to(memory_format=format)
         for view in (x, x[:1], x.transpose(0, 1)):
@@ -285,12 +287,10 @@ def test_result_lies_as_torchs(mode: str) -> None:
         ("unfold", (1, 0, 3, 4), (2,)),
     ],
 )
-def test_refused_as_torch_refuses(name: str, shape: tuple[int, ...], arguments: tuple[Any, ...]) -> None:
-    with pytest.raises(WorkbenchError) as ours:
-        getattr(ops, name)(torch.zeros(shape), *arguments)
-    with pytest.raises(Exception) as torchs:  # whichever it is, ours is one of its kind
-        getattr(Torch, name)(torch.zeros(shape), *arguments)
-    assert isinstance(ours.value, type(torchs.value))
+def test_wrong_arguments_are_refused_as_torchs(
+    name: str, shape: tuple[int, ...], arguments: tuple[Any, ...]
+) -> None:
+    assert_refused_alike(getattr(ops, name), getattr(Torch, name), torch.zeros(shape), *arguments)
 
 
 @pytest.mark.parametrize(
@@ -310,20 +310,18 @@ def test_refused_as_torch_refuses(name: str, shape: tuple[int, ...], arguments: 
         ("unfold", torch.float8_e4m3fn, (2,)),
     ],
 )
-def test_dtypes_as_torch_has_them(name: str, dtype: torch.dtype, arguments: tuple[Any, ...]) -> None:
+def test_values_and_dtypes_are_refused_as_torchs(
+    name: str, dtype: torch.dtype, arguments: tuple[Any, ...]
+) -> None:
     x = torch.zeros(1, 2, 3).to(dtype)
-    with pytest.raises(WorkbenchError) as ours:
-        getattr(ops, name)(x, *arguments)
-    with pytest.raises(Exception) as torchs:
-        getattr(Torch, name)(x, *arguments)
-    assert isinstance(ours.value, type(torchs.value))
+    refused = assert_refused_alike(getattr(ops, name), getattr(Torch, name), x, *arguments)
     if name == "unfold":
-        assert isinstance(ours.value, UnsupportedDtypeError)
+        assert isinstance(refused, UnsupportedDtypeError)
 
 
 @pytest.mark.parametrize("context", [lambda: torch.device("meta"), FakeTensorMode], ids=["meta", "fake"])
 def test_no_mode_of_torch_changes_what_is_refused(context: Callable[[], Any]) -> None:
-    """An answer is kept for each dtype, so one found for tensors without memory would stay."""
+    """The answer is kept for each dtype, so one found for tensors without memory would stay."""
     whole = torch.ones(1, 1, 4, 4, dtype=torch.int32)
     unsigned = torch.ones(1, 4, dtype=torch.uint16)
     rearrange._refusal.cache_clear()
@@ -356,19 +354,19 @@ def test_a_fill_is_the_same_whatever_the_default_device() -> None:
     ],
     ids=str,
 )
-def test_fills_that_fit(dtype: torch.dtype, value: float) -> None:
+def test_fills_that_fit_the_dtype_are_taken(dtype: torch.dtype, value: float) -> None:
     x = torch.ones(2).to(dtype)
     assert torch.equal(ops.pad(x, (1, 1), "constant", value), F.pad(x, (1, 1), "constant", value))
 
 
-def test_a_fill_that_is_not_needed_is_not_looked_at() -> None:
+def test_a_fill_that_is_not_used_is_not_checked() -> None:
     x = torch.arange(4, dtype=torch.uint8)
     for added in ((-1, -1), (0, 0)):
         assert torch.equal(ops.pad(x, added, "constant", -3), F.pad(x, added, "constant", -3))
 
 
-def test_a_whole_number_is_filled_in_exactly() -> None:
-    """Torch goes by way of a float there, and turns the largest number into one under 0."""
+def test_an_integer_fill_is_exact() -> None:
+    """torch converts by way of a float, which makes the largest number negative."""
     for value in (2**53 + 1, 2**63 - 1):
         assert ops.pad(torch.ones(1, dtype=torch.int64), (1, 0), "constant", value)[0] == value
 
@@ -388,8 +386,7 @@ def test_errors_name_the_argument_that_is_wrong() -> None:
 
 
 @pytest.mark.parametrize("one", [torch.tensor(1), torch.tensor([1]), np.int64(1)], ids=repr)
-def test_whole_numbers_of_other_types(one: Any) -> None:
-    """Numbers of other libraries' types are taken where torch takes them."""
+def test_integers_of_other_types_are_taken_as_torchs(one: Any) -> None:
     x = torch.arange(6.0).view(2, 3)
     assert torch.equal(ops.roll(x, one, 0), torch.roll(x, one, 0))
     assert torch.equal(ops.roll(x, 1, one), torch.roll(x, 1, one))
@@ -401,7 +398,7 @@ def test_whole_numbers_of_other_types(one: Any) -> None:
 
 
 @pytest.mark.parametrize("far", [2**31 - 1, 2**31, 2**40])
-def test_windows_of_which_there_is_one_can_be_far_apart(far: int) -> None:
+def test_a_single_window_may_have_a_huge_stride_or_dilation(far: int) -> None:
     x = torch.randn(1, 1, 4, 4, requires_grad=True)
     for options in ({"kernel_size": 2, "stride": far}, {"kernel_size": 1, "dilation": far}):
         got, want = ops.unfold(x, **options), F.unfold(x, **options)
@@ -410,7 +407,7 @@ def test_windows_of_which_there_is_one_can_be_far_apart(far: int) -> None:
         assert torch.equal(of_ours, of_torchs)
 
 
-def test_one_and_true_are_not_the_same_to_torch() -> None:
+def test_true_and_1_0_do_not_pass_for_a_kept_1() -> None:
     x = torch.arange(6).view(2, 3)
     assert torch.equal(ops.roll(x, 1), torch.roll(x, 1))
     with pytest.raises(ArgumentTypeError):
@@ -421,7 +418,7 @@ def test_one_and_true_are_not_the_same_to_torch() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*quantiz.*")
-def test_inputs_that_no_kernel_takes() -> None:
+def test_inputs_that_no_kernel_takes_are_refused() -> None:
     for wrong in ([1.0], None):
         with pytest.raises(ArgumentTypeError, match="input"):
             ops.flip(wrong, (0,))  # type: ignore[arg-type]
@@ -431,15 +428,15 @@ def test_inputs_that_no_kernel_takes() -> None:
         ops.roll(torch.quantize_per_tensor(torch.zeros(3), 1.0, 0, torch.qint8), 1)
 
 
-def test_of_nothing_there_is_only_the_fill() -> None:
+def test_an_empty_tensor_is_padded_with_the_fill() -> None:
     x = torch.zeros(2, 0, 3)
     assert torch.equal(ops.pad(x, (1, 1, 2, 2), value=7.0), F.pad(x, (1, 1, 2, 2), value=7.0))
     assert ops.flip(x, (0, 1)).shape == ops.roll(x, 1).shape == x.shape
     assert ops.unfold(torch.zeros(0, 2, 3, 3), 2).shape == (0, 8, 4)
 
 
-def test_a_bit_pattern_is_moved_as_it_is() -> None:
-    """A NaN's payload too, which arithmetic would lose."""
+def test_the_payload_of_a_nan_is_kept() -> None:
+    """Arithmetic would lose the payload."""
     bits = torch.tensor([0x7FC01234, 0x7F800001, 0xFFC0ABCD - 2**32], dtype=torch.int32)
     x = bits.view(torch.float32)
     assert torch.equal(ops.flip(x, (0,)).view(torch.int32), bits.flip(0))
@@ -456,7 +453,7 @@ def test_the_gradient_of_unfold_is_summed_in_fp32() -> None:
     torch.testing.assert_close(got, exact.to(torch.bfloat16), rtol=2**-7, atol=2**-7)
 
 
-def test_fold_of_windows_against_torch() -> None:
+def test_fold_is_torchs() -> None:
     torch.manual_seed(0)
     for taps, stride, dilation, padding in itertools.product((1, 2, 3), (1, 2, 3), (1, 2), (1,)):
         x = torch.zeros(2, 2, 7, 8)

@@ -1,4 +1,4 @@
-"""Each reduction beside torch's: values, dtypes, shapes, errors, gradients."""
+"""Reductions against torch: values, dtypes, shapes, errors, gradients."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def values(shape: tuple[int, ...], dtype: torch.dtype, seed: int, are_whole: boo
 
 @st.composite
 def tensors(draw: Any, dtypes: list[torch.dtype], are_whole: bool = False) -> torch.Tensor:
-    """A tensor, maybe of no dimensions or no elements; dense, transposed, sliced or expanded."""
+    """Draw a tensor, maybe without dimensions or elements; dense, transposed, sliced or expanded."""
     shape: tuple[int, ...] = tuple(draw(st.lists(st.sampled_from([0, 1, 2, 3, 5, 7]), max_size=4)))
     x = values(shape, draw(st.sampled_from(dtypes)), draw(st.integers(0, 99)), are_whole)
     if shape and draw(st.booleans()):
@@ -54,7 +54,7 @@ def tensors(draw: Any, dtypes: list[torch.dtype], are_whole: bool = False) -> to
 
 @st.composite
 def calls(draw: Any, dtypes: list[torch.dtype], are_whole: bool = False) -> tuple[str, Any, Any]:
-    """An operator, a tensor, and the dimensions, which may not be there."""
+    """Draw an operator, a tensor, and dimensions, which may not exist."""
     x = draw(tensors(dtypes, are_whole))
     name = draw(st.sampled_from(OF_SEVERAL + OF_ONE))
     one = st.integers(-x.dim() - 1, x.dim())
@@ -73,10 +73,10 @@ def outcome(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
 
 
 def assert_as_torch(name: str, x: Any, *args: Any, exact: bool = False, **options: Any) -> None:
-    """The same result, or an error that is caught like torch's.
+    """Check for torch's result, or an error of the kind that torch raises.
 
-    Against float64 ours is at most twice as far off as torch's, and a rounding of the largest
-    value, taken of the magnitudes, as a sum may cancel to a value that the order of additions decides.
+    The error from float64 is at most twice torch's plus a rounding of the result of the magnitudes, since a
+    sum may cancel to a value that the order of additions decides.
     """
     want = outcome(getattr(torch, name), x, *args, **options)
     got = outcome(getattr(ops, name), x, *args, **options)
@@ -94,7 +94,7 @@ def assert_as_torch(name: str, x: Any, *args: Any, exact: bool = False, **option
     if exact or not want.is_floating_point() or not want.numel():
         torch.testing.assert_close(got, want, rtol=0, atol=0, equal_nan=True)
         return
-    if x.dtype == torch.float64:  # float64 is no more exact than itself
+    if x.dtype == torch.float64:  # the reference is no more exact
         largest = float(x.abs().sum()) if name == "sum" else 1
         torch.testing.assert_close(got, want, rtol=1e-13, atol=1e-14 * largest, equal_nan=True)
         return
@@ -109,9 +109,9 @@ def assert_as_torch(name: str, x: Any, *args: Any, exact: bool = False, **option
         assert off <= 2 * torchs + rounding, f"{float(off)} off, torch {float(torchs)}"
 
 
-@settings(max_examples=examples(100), derandomize=True)  # torch's error may be 0 by luck
+@settings(max_examples=examples(100), derandomize=True)  # torch's error may be 0 by chance
 @given(calls(FLOATS))
-def test_accuracy(call: tuple[str, torch.Tensor, dict[str, Any]]) -> None:
+def test_results_are_as_near_as_torchs(call: tuple[str, torch.Tensor, dict[str, Any]]) -> None:
     name, x, options = call
     assert_as_torch(name, x, **options)
 
@@ -129,14 +129,14 @@ def test_whole_numbers_are_exact(call: tuple[str, torch.Tensor, dict[str, Any]])
     name=st.sampled_from(["sum", "mean", "prod"]),
     dtype=st.sampled_from([*FLOATS, torch.int64, torch.int32, torch.int8, torch.bool]),
 )
-def test_converted_first(x: torch.Tensor, name: str, dtype: torch.dtype) -> None:
+def test_elements_are_converted_first(x: torch.Tensor, name: str, dtype: torch.dtype) -> None:
     assert_as_torch(name, x, dtype=dtype, exact=name != "mean")
     assert_as_torch(name, x, -1, True, dtype=dtype, exact=name != "mean")
 
 
 @pytest.mark.parametrize("p", [0, 0.5, 1, 2, 3, -1, -2.5, INFINITY, -INFINITY, "fro", None], ids=str)
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
-def test_norms(p: Any, dtype: torch.dtype) -> None:
+def test_norms_of_any_order_are_as_near_as_torchs(p: Any, dtype: torch.dtype) -> None:
     x = values((4, 5), dtype, 1)
     assert_as_torch("norm", x, p)
     assert_as_torch("norm", x, p, 0)
@@ -145,7 +145,7 @@ def test_norms(p: Any, dtype: torch.dtype) -> None:
     assert_as_torch("norm", x.new_empty(0), p)
 
 
-def test_a_norm_to_a_wider_dtype() -> None:
+def test_a_norm_may_have_a_wider_dtype_only() -> None:
     x = values((3, 5), torch.float16, 2)
     assert_as_torch("norm", x, 3, dtype=torch.float32)
     assert_as_torch("norm", x.double(), 2, dtype=torch.float32)  # narrower: refused
@@ -158,7 +158,7 @@ def test_the_nuclear_norm_is_refused() -> None:
 
 @pytest.mark.parametrize("special", [NAN, INFINITY, -INFINITY])
 @pytest.mark.parametrize("name", OF_SEVERAL + OF_ONE)
-def test_what_is_no_number(name: str, special: float) -> None:
+def test_nan_and_infinities_give_torchs_results(name: str, special: float) -> None:
     for places in ([3], [0, 6], [5, 6], list(range(7))):
         x = values((2, 7), torch.float32, 3)
         x[1, places] = special
@@ -178,7 +178,9 @@ def test_what_is_no_number(name: str, special: float) -> None:
     has_nan=st.booleans(),
     dim=st.sampled_from([0, 1]),
 )
-def test_of_equals_the_first(rows: int, cols: int, seed: int, name: str, has_nan: bool, dim: int) -> None:
+def test_the_first_of_equal_extremes_is_found(
+    rows: int, cols: int, seed: int, name: str, has_nan: bool, dim: int
+) -> None:
     x = torch.randint(0, 2, (rows, cols), generator=torch.Generator().manual_seed(seed)).float()
     if has_nan:
         x[x == 0] = NAN
@@ -192,7 +194,7 @@ def test_of_equals_the_first(rows: int, cols: int, seed: int, name: str, has_nan
 
 @pytest.mark.parametrize("name", ["max", "min"])
 @pytest.mark.parametrize("dtype", [*FLOATS, *INTEGERS, torch.bool], ids=str)
-def test_of_two_tensors(name: str, dtype: torch.dtype) -> None:
+def test_extremes_of_two_tensors_are_torchs(name: str, dtype: torch.dtype) -> None:
     x, y = values((3, 5), dtype, 1), values((5,), dtype, 2)
     if dtype.is_floating_point:
         x[0, 0], y[1] = NAN, NAN
@@ -204,7 +206,7 @@ def test_of_two_tensors(name: str, dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("name", OF_SEVERAL + OF_ONE)
-def test_bad_input(name: str) -> None:
+def test_wrong_arguments_are_refused_as_torchs(name: str) -> None:
     x = torch.ones(2, 3)
     for options in (
         {"dim": 2}, {"dim": (0, 0)}, {"dim": (0, -2)}, {"dim": "a"}, {"dim": 0.5}, {"dim": 0, "keepdim": 1},
@@ -223,7 +225,7 @@ def test_bad_input(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in OF_SEVERAL + OF_ONE if name != "norm"])
-def test_names_that_torch_has_from_numpy(name: str) -> None:
+def test_numpys_names_of_arguments_are_taken(name: str) -> None:
     x = values((2, 3), torch.float32, 1, are_whole=True)
     ways: list[dict[str, Any]] = [{"axis": 1}, {"axis": -1, "keepdims": True}, {"dim": 0, "keepdims": True}]
     for keywords in ways:
@@ -236,7 +238,7 @@ def test_names_that_torch_has_from_numpy(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["sum", "mean", "prod", "norm"])
 @pytest.mark.parametrize("dtype", [float, int, bool, complex, str, [1]], ids=str)
-def test_pythons_types_as_dtypes(name: str, dtype: Any) -> None:
+def test_pythons_types_are_taken_as_dtypes(name: str, dtype: Any) -> None:
     x = values((2, 3), torch.float32, 1)
     if dtype is complex:
         with pytest.raises(WorkbenchError):
@@ -246,16 +248,16 @@ def test_pythons_types_as_dtypes(name: str, dtype: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["sum", "mean", "amax", "any", "argmax"])
-def test_a_dimension_that_there_is_not_is_told_with_the_shape(name: str) -> None:
+def test_an_error_about_a_dimension_names_the_shape(name: str) -> None:
     with pytest.raises(DimensionError, match=r"\(2, 3\) on cpu.*got 5"):
         getattr(ops, name)(torch.ones(2, 3), 5)
 
 
 @pytest.mark.parametrize("name", OF_SEVERAL[:-3] + OF_ONE)
-def test_a_dimension_in_a_tensor(name: str) -> None:
-    """By its name: `max(x, tensor)` is the larger of two."""
+def test_a_dimension_may_be_a_tensor(name: str) -> None:
+    """The tensor is given by name, since `max(x, tensor)` is the larger of two."""
     x = values((2, 3), torch.float32, 1)
-    if name != "norm":  # for which torch itself fails
+    if name != "norm":  # torch itself fails for it
         assert_as_torch(name, x, dim=torch.tensor(1))
         assert_as_torch(name, x, dim=torch.tensor(2))
     with pytest.raises(ArgumentTypeError, match=r"dim: got (float32|.*tensor\()"):
@@ -264,7 +266,7 @@ def test_a_dimension_in_a_tensor(name: str) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.bool], ids=str)
 @pytest.mark.parametrize("name", ["sum", "prod"])
-def test_no_gradient_passes_whole_numbers(name: str, dtype: torch.dtype) -> None:
+def test_results_of_integers_have_no_gradient(name: str, dtype: torch.dtype) -> None:
     x = torch.ones(2, 3, requires_grad=True)
     assert_as_torch(name, x, dtype=dtype)
     assert_as_torch(name, x, 1, dtype=dtype)
@@ -274,7 +276,7 @@ def test_no_gradient_passes_whole_numbers(name: str, dtype: torch.dtype) -> None
 
 
 @pytest.mark.parametrize("name", OF_SEVERAL + OF_ONE)
-def test_out(name: str) -> None:
+def test_out_is_written(name: str) -> None:
     x = values((4, 5), torch.float32, 4)
     want = getattr(torch, name)(x, dim=1)
     out: Any = torch.empty(4, 2).select(1, 0) if isinstance(want, torch.Tensor) else None
@@ -290,7 +292,7 @@ def test_out(name: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.int8], ids=str)
-def test_the_dtype_of_out_is_that_of_the_sum(dtype: torch.dtype) -> None:
+def test_a_sum_is_computed_in_the_dtype_of_out(dtype: torch.dtype) -> None:
     x = torch.full((40,), 16777217, dtype=torch.int64)
     assert torch.equal(
         ops.sum(x, 0, out=torch.empty((), dtype=dtype)), torch.sum(x, 0, out=torch.empty((), dtype=dtype))
@@ -303,7 +305,7 @@ def test_the_dtype_of_out_is_that_of_the_sum(dtype: torch.dtype) -> None:
 @pytest.mark.parametrize(
     "options", [{}, {"dim": 1}, {"dim": (0, -1)}, {"dim": (0, 2), "keepdim": True}], ids=str
 )
-def test_gradients(name: str, options: dict[str, Any]) -> None:
+def test_gradients_of_all_kinds_are_torchs(name: str, options: dict[str, Any]) -> None:
     x = values((2, 3, 4), torch.float64, 5).requires_grad_()
     function = getattr(ops, name)
     assert torch.autograd.gradcheck(lambda t: function(t, **options), x, check_forward_ad=True)
@@ -318,13 +320,13 @@ def test_gradients(name: str, options: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("name", ["sum", "mean"])
-def test_a_gradient_is_a_view(name: str) -> None:
+def test_the_gradient_of_a_sum_is_a_view(name: str) -> None:
     x = torch.ones(3, 4, requires_grad=True)
     (grad,) = torch.autograd.grad(getattr(ops, name)(x), x)
     assert grad.stride() == (0, 0)
 
 
-def test_batches() -> None:
+def test_vmap_is_torchs() -> None:
     x = values((2, 3, 4), torch.float32, 6)
     for dim in (0, -1, (0, 1)):
         got = torch.func.vmap(lambda t, dim=dim: ops.sum(t, dim), in_dims=1)(x)
@@ -352,7 +354,7 @@ def assert_gradients_as_torch(name: str, *args: Any, **options: Any) -> None:
 
 @pytest.mark.parametrize("options", ALONG, ids=str)
 @pytest.mark.parametrize("name", WITH_GRADIENTS)
-def test_gradients_by_finite_differences(name: str, options: dict[str, Any]) -> None:
+def test_gradients_agree_with_finite_differences(name: str, options: dict[str, Any]) -> None:
     function = getattr(ops, name)
 
     def value(t: torch.Tensor) -> torch.Tensor:
@@ -368,15 +370,15 @@ def test_gradients_by_finite_differences(name: str, options: dict[str, Any]) -> 
 
 
 @pytest.mark.parametrize("p", NORMS, ids=str)
-def test_gradients_of_norms_by_finite_differences(p: Any) -> None:
+def test_gradients_of_norms_agree_with_finite_differences(p: Any) -> None:
     x = values((3, 4), torch.float64, 5).requires_grad_()
     assert torch.autograd.gradcheck(lambda t: ops.norm(t, p, 1), x)
 
 
 @pytest.mark.parametrize("options", ALONG, ids=str)
 @pytest.mark.parametrize("name", WITH_GRADIENTS)
-def test_gradients_of_equals_zeros_and_halves(name: str, options: dict[str, Any]) -> None:
-    """Rows have no zero, one, several, or only zeros; equals share a gradient, or the first has it."""
+def test_gradients_of_equal_elements_and_zeros_are_torchs(name: str, options: dict[str, Any]) -> None:
+    """Rows have no zero, one, several, or only zeros; equal elements share a gradient or the first has it."""
     x = torch.tensor([[3, 1, 2, 3], [0, 2, 3, 0.5], [0, 1, 0, 1], [0, 0, 0, 0], [-1, 1, -1, 1]])
     for dtype in (torch.float64, torch.float32, torch.bfloat16):
         assert_gradients_as_torch(name, x.to(dtype), **options)
@@ -388,7 +390,7 @@ def test_gradients_of_equals_zeros_and_halves(name: str, options: dict[str, Any]
 
 
 @pytest.mark.parametrize("p", NORMS[1:], ids=str)  # torch gives "0" no gradient at all
-def test_gradients_of_norms(p: Any) -> None:
+def test_gradients_of_norms_are_torchs(p: Any) -> None:
     x = torch.tensor([[3, -1, 2, -3], [0, 2, -3, 0.5], [0, 0, 0, 0], [NAN, 0, 1, 2], [INFINITY, 1, 2, 1]])
     assert_gradients_as_torch("norm", x, p, 1)
     assert_gradients_as_torch("norm", x[:2], p)
@@ -396,7 +398,7 @@ def test_gradients_of_norms(p: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["max", "min"])
-def test_what_comes_out_may_be_changed_in_place(name: str) -> None:
+def test_results_may_be_changed_in_place(name: str) -> None:
     """The gradient of a picked element needs its index alone, as in torch."""
     x = torch.tensor([[1.0, 3.0, 2.0], [4.0, 4.0, 0.0]], requires_grad=True)
     y = torch.tensor([[2.0, 3.0, float("nan")], [1.0, 5.0, 0.0]], requires_grad=True)
@@ -412,14 +414,14 @@ def test_what_comes_out_may_be_changed_in_place(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["amax", "amin", "max", "min"])
-def test_gradients_beside_nan(name: str) -> None:
+def test_gradients_beside_nan_are_torchs(name: str) -> None:
     x = torch.tensor([[NAN, 1, 2, NAN], [0, 2, NAN, 1], [INFINITY, 1, INFINITY, 2]])
     assert_gradients_as_torch(name, x)
     assert_gradients_as_torch(name, x, dim=1)
 
 
 @pytest.mark.parametrize("name", ["max", "min"])
-def test_gradients_of_two_tensors(name: str) -> None:
+def test_gradients_of_two_tensors_are_torchs(name: str) -> None:
     x = torch.tensor([[1.0, 2, 3], [NAN, 5, 6]])
     assert_gradients_as_torch(name, x, torch.tensor([1.0, 3, 2]))
     assert_gradients_as_torch(name, x, torch.tensor([[NAN], [NAN]]).double())
@@ -427,15 +429,15 @@ def test_gradients_of_two_tensors(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", WITH_GRADIENTS)
-def test_out_and_a_gradient_do_not_go_together(name: str) -> None:
+def test_out_with_tensors_that_require_grad_is_refused(name: str) -> None:
     x = torch.ones(3, requires_grad=True)
     with pytest.raises(RuntimeError, match="out"):
         getattr(ops, name)(x, **({"dim": 0} if name not in WITH_GRADIENTS[3:5] else {}), out=torch.empty(()))
 
 
 @pytest.mark.parametrize("name", ["max", "min"])
-def test_a_number_on_the_cpu_joins_the_other_on_its_device(name: str) -> None:
-    """Tensors without data, on the meta device, show that it joins as in torch."""
+def test_a_tensor_without_dimensions_may_be_on_the_cpu(name: str) -> None:
+    """The other tensor is a meta tensor, without data, which the result joins as in torch."""
     x, number = torch.ones(2, 3, device="meta"), torch.tensor(2.0, dtype=torch.float64)
     for one, other in ((x, number), (number, x)):
         got, want = getattr(ops, name)(one, other), getattr(torch, name)(one, other)
@@ -447,7 +449,7 @@ def test_a_number_on_the_cpu_joins_the_other_on_its_device(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["any", "all", "argmax", "argmin"])
-def test_an_index_needs_no_gradient(name: str) -> None:
+def test_indices_have_no_gradient(name: str) -> None:
     x = torch.ones(3, requires_grad=True)
     assert torch.equal(getattr(ops, name)(x), getattr(torch, name)(x))
     with pytest.raises(RuntimeError, match=r"torch\.func"):
@@ -455,7 +457,7 @@ def test_an_index_needs_no_gradient(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["sum", "mean", "prod", "norm", "amax"])
-def test_under_autocast_as_torch(name: str) -> None:
+def test_autocast_is_as_torchs(name: str) -> None:
     x = torch.randn(5, 7, generator=torch.Generator().manual_seed(0)).bfloat16()
     with torch.autocast("cpu", dtype=torch.bfloat16):
         got, want = getattr(ops, name)(x, dim=1), getattr(torch, name)(x, dim=1)
@@ -489,7 +491,7 @@ def gradient_of(function: Any, x: torch.Tensor, *arguments: Any) -> torch.Tensor
 @pytest.mark.parametrize("elements", ELEMENTS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
 def test_the_gradient_of_a_norm_is_finite_where_torchs_is(elements: str, dtype: torch.dtype) -> None:
-    """And as near to that of the same numbers in fp64, of the whole tensor and along a dimension."""
+    """The gradient is as near to fp64's as torch's, of the whole tensor and along a dimension."""
     row = ELEMENTS[elements]
     x = torch.tensor([row, row[::-1]], dtype=dtype)
     for order, arguments in itertools.product(ORDERS, ((), (1,), (0, True))):
@@ -503,8 +505,8 @@ def test_the_gradient_of_a_norm_is_finite_where_torchs_is(elements: str, dtype: 
         assert error[is_known].all(), (order, arguments, got, torchs)
 
 
-def test_the_gradient_of_a_norm_of_order_one_half_in_fp16() -> None:
-    """A quotient of 1e-4 and the norm underflows in fp16, and 0 to a power under 0 is infinite."""
+def test_the_gradient_of_a_norm_of_order_one_half_is_finite_in_fp16() -> None:
+    """A quotient of 1e-4 and the norm underflows in fp16, and 0 to a negative power is infinite."""
     x = torch.tensor([1e-4] + [16.0] * 30).half()
     got = gradient_of(ops.norm, x, 0.5)
     torch.testing.assert_close(got, gradient_of(torch.norm, x, 0.5), rtol=2e-3, atol=0.0)
@@ -512,8 +514,8 @@ def test_the_gradient_of_a_norm_of_order_one_half_in_fp16() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_the_gradient_of_a_product_beside_zeros_and_infinities(dtype: torch.dtype) -> None:
-    """All rows of three of these elements, of the whole tensor and along a dimension."""
+def test_the_gradient_of_prod_beside_zeros_and_infinities_is_torchs(dtype: torch.dtype) -> None:
+    """Rows are all triples of these elements; the product is of the whole tensor or along a dimension."""
     special = [0.0, 2.0, INF, -INF, NAN]
     rows = list(itertools.product(special, repeat=3))
     for row in rows[:: 1 if dtype == torch.float32 else 7]:

@@ -1,4 +1,4 @@
-"""Results of 16 bits are rounded once: what is added up, scaled or biased before that is wider."""
+"""Results of 16 bits are rounded once: sums, scales and biases before that are wider."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ def numbers(*shape: int) -> torch.Tensor:
 
 
 def outcomes(function: Function, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """The result, and the gradient of each tensor, of a gradient that has digits."""
+    """Return the result and all gradients, for an incoming gradient with many digits."""
     leaves = [t.detach().requires_grad_() for t in tensors]
     result = function(*leaves)
     grad = torch.linspace(0.3, 1.7, result.numel(), dtype=torch.float64).bfloat16().view(result.shape)
     return [result.detach(), *torch.autograd.grad(result, leaves, grad.to(result.dtype))]
 
 
-def check(mine: Function, torchs: Function, *tensors: torch.Tensor) -> None:
-    """Assert that results and gradients err by at most twice torch's error and one step of rounding."""
+def assert_rounded_once(mine: Function, torchs: Function, *tensors: torch.Tensor) -> None:
+    """Check that errors of result and gradients are at most twice torch's plus one rounding step."""
     exact = outcomes(torchs, [t.double() for t in tensors])
     theirs, ours = outcomes(torchs, tensors), outcomes(mine, tensors)
     for want, reference, got in zip(exact, theirs, ours, strict=True):
@@ -44,7 +44,7 @@ def check(mine: Function, torchs: Function, *tensors: torch.Tensor) -> None:
 def test_a_transposed_convolution_adds_its_bias_before_it_rounds(
     dtype: torch.dtype, options: dict[str, Any], groups: int
 ) -> None:
-    """The bias takes away most of the product, so that the rounding of the product would show.
+    """The bias cancels most of the product, so that a rounding of the product would show.
 
     A stride of 3 with taps of 2 leaves pixels that no tap reaches, whose value is the bias.
     """
@@ -56,10 +56,10 @@ def test_a_transposed_convolution_adds_its_bias_before_it_rounds(
     exact = F.conv_transpose2d(x.double(), w.double(), bias.double(), **options)[0, :, 0, 0]
     got = ops.conv_transpose2d(x, w, bias, **options)
     step = torch.finfo(dtype).eps
-    # Of a difference of numbers of 16 bits each: what fp32 rounds off, and one step of the result.
+    # The error of fp32, and one rounding step of the result.
     bound = exact.abs() * step + product.abs().max() * 8 * torch.finfo(torch.float32).eps
     assert ((got[0, :, 0, 0] - exact).abs() <= bound).all()
-    check(
+    assert_rounded_once(
         lambda *given: ops.conv_transpose2d(*given, **options),
         lambda *given: F.conv_transpose2d(*given, **options),
         x, w, bias,
@@ -68,7 +68,7 @@ def test_a_transposed_convolution_adds_its_bias_before_it_rounds(
 
 @pytest.mark.parametrize("dtype", HALVES, ids=str)
 def test_a_bias_of_one_row_reaches_every_pixel_of_a_transposed_convolution(dtype: torch.dtype) -> None:
-    """Also without channels, features or images, of which there is no product."""
+    """The bias is added also where there are no channels, features or images, and so no product."""
     bias = torch.tensor([0.5, -2.0], dtype=dtype)
     for shape in ((0, 3, 4, 4), (2, 3, 1, 4)):
         x, w = torch.zeros(shape, dtype=dtype), torch.ones(3, 2, 2, 2, dtype=dtype)
@@ -103,7 +103,7 @@ def products() -> dict[str, tuple[Function, Function, list[torch.Tensor]]]:
 
 
 def windows() -> dict[str, tuple[Function, Function, list[torch.Tensor]]]:
-    """Convolutions, pools and what is padded."""
+    """Return convolutions, pools and padding, with torch's and the tensors for both."""
     x, w = numbers(2, 4, 6, 5), numbers(6, 2, 3, 3)
     found: dict[str, tuple[Function, Function, list[torch.Tensor]]] = {
         "conv2d": (
@@ -135,7 +135,7 @@ def windows() -> dict[str, tuple[Function, Function, list[torch.Tensor]]]:
 
 
 def rows() -> dict[str, tuple[Function, Function, list[torch.Tensor]]]:
-    """Norms, losses and reductions."""
+    """Return norms, losses and reductions, with torch's and the tensors for both."""
     x, weight, bias = 3 + numbers(6, 9), numbers(9), numbers(9)
     image, vector = 3 + numbers(2, 9, 3, 2), numbers(9)
     mean, variance = numbers(9), numbers(9).abs() + 0.5
@@ -198,7 +198,7 @@ def test_the_error_is_at_most_twice_torchs_and_a_step(
     torch.manual_seed(0)
     for name, (mine, torchs, tensors) in kind().items():
         try:
-            check(mine, torchs, *(t.to(dtype) for t in tensors))
+            assert_rounded_once(mine, torchs, *(t.to(dtype) for t in tensors))
         except AssertionError as error:
             error.add_note(name)
             raise

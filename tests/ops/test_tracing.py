@@ -1,4 +1,4 @@
-"""Graphs that torch makes of calls say what they would leave out."""
+"""Calls that torch would trace into a graph without the kernel are refused."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ CALLS_OF_ALL_KINDS: dict[str, Callable[[torch.Tensor], object]] = {
 @pytest.mark.filterwarnings("ignore:Accessing the data pointer of FakeTensor")
 @pytest.mark.parametrize("name", CALLS_OF_ALL_KINDS)
 def test_tensors_without_memory_are_refused(name: str) -> None:
-    """Within the mode and outside of it, where nothing but the tensors themselves says so."""
+    """The mode is active, or over, where only the tensors themselves tell."""
     call, x = CALLS_OF_ALL_KINDS[name], torch.zeros(16, 16)
     call(x)
     with FakeTensorMode() as mode:

@@ -1,4 +1,4 @@
-"""The profiler: what it lists of every operator, what it finds right, and an operator of one's own."""
+"""The profiler: what it lists for every operator, which instances are right, and operators of a user."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from workbench.profiler.verifying import judge_of
 OPERATIONS = operations()
 FUNCTIONS = {name: getattr(ops, name) for name in ops.__all__}
 
-# One of each family, and each gradient; how its operands are made, and numbers that show what they are for.
+# One problem of each family and of each gradient: how operands are made, and sizes that show their use.
 FAMILIES: list[tuple[str, dict[str, int], dict[str, str]]] = [
     ("add", {"rows": 3, "cols": 1}, {"dtype": "bf16"}),
     ("permute_copy", {}, {"init": "integer"}),
@@ -107,7 +107,7 @@ def test_the_shipped_instance_does_what_a_call_does(name: str) -> None:
     each = FUNCTIONS[name].instances(*arguments.args, **arguments.keywords)
     assert [one.is_shipped for one in each] == [True] + [False] * (len(each) - 1)
     assert len({one.name for one in each}) == len(each) > 1
-    options = {"reduction": "none"} if name == "cross_entropy" else {}  # the kernel's part of it
+    options = {"reduction": "none"} if name == "cross_entropy" else {}  # the kernel's part
     called = FUNCTIONS[name](*arguments.args, **arguments.keywords, **options)
     for result, wanted in zip(each[0].launch().run(), _tensors(called), strict=False):
         assert torch.equal(result.reshape(wanted.shape), wanted)
@@ -131,7 +131,7 @@ def test_every_instance_is_right(name: str, sizes: dict[str, int], how: dict[str
     assert "a time needs a GPU" in str(found)
 
 
-# Sizes at which what is added up cancels, so that what is left is a rounding of it.
+# Sizes at which terms cancel, so that the result is a rounding of them.
 CANCELING = [
     *(
         (f"{name}_backward", {"rows": rows, "cols": cols})
@@ -144,7 +144,7 @@ CANCELING = [
     ("log_softmax_backward", {"rows": 2, "cols": 2}),
     ("cross_entropy", {"rows": 1, "cols": 3}),
     ("logsumexp", {"rows": 3, "cols": 1}),
-    # Of so many rows, in some the elements are nearly alike.
+    # With so many rows, some have nearly equal elements.
     *(
         (name, {"rows": 1000, "cols": cols})
         for name in ("layer_norm", "layer_norm_backward")
@@ -159,7 +159,7 @@ CANCELING = [
 
 @pytest.mark.parametrize(("name", "sizes"), CANCELING)
 @pytest.mark.parametrize("init", ["normal", "integer"])
-def test_what_cancels_is_held_to_the_size_of_what_is_added_up(
+def test_results_that_cancel_are_held_to_the_size_of_their_terms(
     name: str, sizes: dict[str, int], init: str
 ) -> None:
     for dtype in OPERATIONS[name].dtypes:
@@ -171,7 +171,7 @@ def test_what_cancels_is_held_to_the_size_of_what_is_added_up(
 @pytest.mark.parametrize("name", sorted({name for name, _ in CANCELING} | {"layer_norm"}))
 @pytest.mark.parametrize("dtype", ["fp16", "fp32"])
 def test_a_result_that_is_a_little_wrong_is_found(name: str, dtype: str) -> None:
-    """At usual sizes, by a hundredth of the largest element."""
+    """A hundredth of the largest element is added, at usual sizes."""
     operation = OPERATIONS[name]
     sizes = {"rows": 16} if "rows" in operation.sizes else {}
     arguments = profiler.arguments_of(name, sizes, dtype=dtype)
@@ -192,10 +192,8 @@ def test_a_result_that_is_a_little_wrong_is_found(name: str, dtype: str) -> None
         ("grouped_mm", {}, "bf16", "integer"),
     ],
 )
-def test_sums_of_whole_numbers_are_held_to_the_bit(
-    name: str, sizes: dict[str, int], dtype: str, init: str
-) -> None:
-    """Small elements too, whose errors the largest one would hide, and where all are small."""
+def test_sums_of_whole_numbers_must_be_exact(name: str, sizes: dict[str, int], dtype: str, init: str) -> None:
+    """The errors are small, and hidden by the largest element, or all elements are small."""
     arguments = profiler.arguments_of(name, sizes, dtype=dtype, init=init)
     shipped, *_ = OPERATIONS[name].instances(*arguments.args, **arguments.keywords)
     judge, (result, *_) = judge_of(OPERATIONS[name], arguments), shipped.launch().run()
@@ -205,7 +203,7 @@ def test_sums_of_whole_numbers_are_held_to_the_bit(
 
 
 @pytest.mark.parametrize("training", [True, False])
-def test_gradients_of_batch_norm_by_known_statistics(training: bool) -> None:
+def test_gradients_of_batch_norm_with_known_statistics_are_right(training: bool) -> None:
     operation = OPERATIONS["batch_norm_backward"]
     gradient, x = torch.randn(3, 4, 5, 6), torch.randn(3, 4, 5, 6) + 1
     vectors = [torch.rand(4) + 0.5 for _ in range(4)]
@@ -247,15 +245,15 @@ def test_a_gradient_that_keeps_its_mean_is_found(name: str, sizes: dict[str, int
     assert judge((of_input + kept.reshape(x.shape), *others)) != ""
 
 
-def test_sums_of_other_numbers_are_not() -> None:
-    """Nor those of whole numbers that fp32 does not add up exactly."""
+def test_sums_of_other_numbers_need_not_be_exact() -> None:
+    """The same holds for sums of whole numbers that fp32 does not add up exactly."""
     large = torch.full((3, 5), 2.0**24 + 2)
     for x, moved in ((torch.randn(3, 5), 1e-6), (large, 16.0)):
         judge = judge_of(OPERATIONS["sum"], called_with(x, 1))
         assert judge((x.sum(1) + moved,)) == ""
 
 
-def test_arguments_may_be_given_by_their_names() -> None:
+def test_arguments_may_be_given_by_name() -> None:
     x, weight = torch.randn(4, 6), torch.randn(6, 3)
     for name, arguments in {
         "sum": called_with(x, dim=-1),
@@ -267,8 +265,8 @@ def test_arguments_may_be_given_by_their_names() -> None:
         assert profiler.profile(name, arguments, progress=False).trials[0].fate == "verified", name
 
 
-def test_a_row_like_no_other_loosens_nothing() -> None:
-    """Masked scores, or a row of equal elements, had let pass whatever the other rows were."""
+def test_an_unusual_row_does_not_loosen_the_limits_of_others() -> None:
+    """Masked scores, or a row of equal elements, once let pass any errors in other rows."""
     masked, flat = torch.randn(64, 512), torch.randn(64, 512)
     masked[:, 500:], flat[0] = -1e9, 1000.0
     judge = judge_of(OPERATIONS["logsumexp"], Arguments((masked, -1), {}))
@@ -280,7 +278,7 @@ def test_a_row_like_no_other_loosens_nothing() -> None:
     assert "the largest error is" in judge((normed,))
 
 
-def test_no_elements_are_right() -> None:
+def test_empty_results_are_right() -> None:
     for name, sizes in (("layer_norm", (0, 5)), ("layer_norm", (3, 0)), ("softmax_backward", (3, 0))):
         x, vector = torch.empty(sizes), torch.empty(sizes[1])
         args = (x, sizes[1:], vector, vector) if "norm" in name else (x, x, -1)
@@ -289,7 +287,7 @@ def test_no_elements_are_right() -> None:
 
 
 @pytest.mark.parametrize(("heads", "shared", "width"), [(2, 1, 0), (0, 0, 8)])
-def test_no_elements_of_attention_are_right(heads: int, shared: int, width: int) -> None:
+def test_empty_results_of_attention_are_right(heads: int, shared: int, width: int) -> None:
     query, key = torch.randn(1, heads, 3, width), torch.randn(1, shared, 4, width)
     operation = OPERATIONS["scaled_dot_product_attention_backward"]
     arguments = called_with(query, query, key, key, enable_gqa=True)
@@ -297,11 +295,11 @@ def test_no_elements_of_attention_are_right(heads: int, shared: int, width: int)
     assert judge_of(operation, arguments)(shipped.launch().run()) == ""
 
 
-def test_functions_stay_the_functions_that_are_called() -> None:
+def test_the_decorator_does_not_wrap_the_operator() -> None:
     def matmul(x: torch.Tensor) -> torch.Tensor:
         return x
 
-    assert profiled(matmul) is matmul  # nothing is around it
+    assert profiled(matmul) is matmul  # the decorator returns the function itself
     assert all(inspect.isfunction(function) for function in FUNCTIONS.values())
     assert all(callable(function.best) for function in FUNCTIONS.values())
     a, b = torch.ones(17, 16), torch.ones(16, 15)
@@ -339,8 +337,8 @@ def test_instances_of_a_batch_take_the_epilogue_of_a_call() -> None:
         assert torch.equal(shipped.launch().run()[0].view_as(want), want)
 
 
-def test_what_a_device_has_no_room_for_is_pruned(monkeypatch: pytest.MonkeyPatch) -> None:
-    large = {"tile": (128, 256, 64), "num_stages": 5, "num_warps": 8}  # 196,608 bytes of 166,912
+def test_instances_that_exceed_shared_memory_are_pruned(monkeypatch: pytest.MonkeyPatch) -> None:
+    large = {"tile": (128, 256, 64), "num_stages": 5, "num_warps": 8}  # 196,608 of 166,912 bytes
 
     def of_two(input: torch.Tensor, other: torch.Tensor) -> list[Instance]:
         small = {"tile": (64, 64, 32), "num_warps": 4}
@@ -405,7 +403,7 @@ def test_an_operator_of_a_notebook_is_registered(monkeypatch: pytest.MonkeyPatch
     def my_product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         return gemm.launch(a, b).run()[0]
 
-    for n, fate in ((2.0, "wrong"), (1.0, "verified")):  # the later one counts
+    for n, fate in ((2.0, "wrong"), (1.0, "verified")):  # the later registration counts
         register("my_product", of_one(n))
         arguments = profiler.arguments_of("my_product", dtype="fp32")
         assert [t.fate for t in profiler.profile("my_product", arguments, progress=False).trials] == [fate]
@@ -434,7 +432,7 @@ def test_a_result_is_right_to_its_rounding_and_no_further(
     assert judge(()) == "0 results, expected 1"
 
 
-def test_what_16_bits_cannot_hold_is_an_infinity_or_0() -> None:
+def test_values_beyond_16_bits_are_infinite_or_0() -> None:
     operation = Operation(
         {}, called_with, list, lambda: torch.tensor([1e6, 1e-30]).double(), lambda: (Accuracy(4),)
     )
@@ -457,7 +455,7 @@ def test_what_16_bits_cannot_hold_is_an_infinity_or_0() -> None:
 def test_the_shipped_instance_is_the_launch_of_a_call(
     name: str, batch: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All rows of a batch are one matrix to both."""
+    """All rows of a batch are one matrix to both the operator and the instance."""
     x, weight = torch.randn(*batch, 5, 7), torch.randn(7, 7)
     arguments = (x, *(weight,) * (1 + (name in ("swiglu", "geglu", "matmul_matmul"))))
     assert steps_of(FUNCTIONS[name].instances(*arguments)[0].launch()) == called_steps(
@@ -478,7 +476,7 @@ def test_the_shipped_instance_of_groups_is_the_launch_of_a_call(
 def test_no_pair_is_shipped_where_the_operator_makes_two_products() -> None:
     a, b0, b1 = torch.randn(8, 300), torch.randn(300, 300), torch.randn(300, 600)
     assert not any(each.is_shipped for each in ops.matmul_matmul.instances(a, b0, b1))
-    assert ops.matmul_matmul.instances(a, b0, b1[:, :16])[0].name != "shipped"  # long on both sides
+    assert ops.matmul_matmul.instances(a, b0, b1[:, :16])[0].name != "shipped"  # both long
     assert ops.matmul_matmul.instances(a[:, :16], b0[:16], b1[:, :16])[0].is_shipped
 
 
@@ -487,7 +485,7 @@ def steps_of(launch: Launch) -> list[tuple[object, ...]]:
 
 
 def called_steps(monkeypatch: pytest.MonkeyPatch, call: Callable[[], object]) -> list[tuple[object, ...]]:
-    """Of what a call runs."""
+    """Return the steps of the launches that a call runs."""
     found: list[tuple[object, ...]] = []
     run = Launch.run
 
@@ -501,7 +499,7 @@ def called_steps(monkeypatch: pytest.MonkeyPatch, call: Callable[[], object]) ->
     return found
 
 
-@pytest.mark.filterwarnings("ignore:Sparse CSR")  # torch's, of its own maturity
+@pytest.mark.filterwarnings("ignore:Sparse CSR")  # torch's warning about its own beta state
 @pytest.mark.parametrize(
     ("ask", "error", "words"),
     [
@@ -528,7 +526,7 @@ def test_instances_refuse_what_the_operator_refuses(
         ask(torch.ones(4, 4))
 
 
-def test_instances_of_what_nobody_registered() -> None:
+def test_instances_of_an_unregistered_operator_are_refused() -> None:
     @profiled
     def matmull(input: torch.Tensor) -> torch.Tensor:
         return input
@@ -537,7 +535,7 @@ def test_instances_of_what_nobody_registered() -> None:
         matmull.instances(torch.ones(3))
 
 
-def test_instances_take_an_argument_as_it_would_be_without_it() -> None:
+def test_instances_take_an_explicit_default_as_no_argument() -> None:
     a = torch.ones(4, 4)
     assert len(ops.sum.instances(a, 1, keepdim=False)) == len(ops.sum.instances(a, 1))
     x, w = torch.ones(1, 2, 5, 6), torch.ones(3, 2, 3, 5)
@@ -546,7 +544,7 @@ def test_instances_take_an_argument_as_it_would_be_without_it() -> None:
         torch.testing.assert_close(result, torch.nn.functional.conv2d(x, w, padding=padding))
 
 
-def test_what_is_asked_wrongly_is_said() -> None:
+def test_wrong_arguments_of_profile_are_named() -> None:
     a = torch.ones(4, 4)
     with pytest.raises(NotMeasurableError, match="only a GPU tells"):
         ops.matmul.best(a, a)
@@ -580,8 +578,8 @@ def test_what_is_asked_wrongly_is_said() -> None:
     assert profiler.profile("matmul", large, verify=False, progress=False).trials
 
 
-def test_what_memory_cannot_hold_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    """200 TB are more than an address space has; operands of 20 MB each are not."""
+def test_operands_beyond_memory_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    """200 TB exceed an address space; operands of 20 MB each do not."""
     many = str(10**7)
     assert main(["profile", "matmul", "--m", many, "--n", many, "--k", "1", "--no-verify"]) == 1
     assert capsys.readouterr().err == (
@@ -604,7 +602,7 @@ def test_an_instance_that_needs_too_much_memory_is_refused(monkeypatch: pytest.M
     assert all("more memory than there is" in trial.reason for trial in found.trials[1:])
 
 
-# An operator of its own: a file in each of the four layers, and nothing that names it elsewhere.
+# A user's operator: a file in each of the four layers, and nothing elsewhere that names it.
 FILES = {
     "kernels/tile/doubling.py": '''
 import triton
@@ -678,7 +676,7 @@ def twice(input: torch.Tensor) -> torch.Tensor:
 
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The package with one more operator, which lies in a folder of its own."""
+    """Yield a copy of the package in a folder of its own, with one more operator."""
     for name, text in FILES.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
@@ -692,9 +690,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         room.__dict__.pop(name, None)
 
 
-def test_an_operator_of_ones_own_is_a_file_in_each_layer(
-    package: None, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_users_operator_is_a_file_in_each_layer(package: None, capsys: pytest.CaptureFixture[str]) -> None:
     twice = importlib.import_module("workbench.ops.twice").twice
     x = torch.arange(100.0)
     assert torch.equal(twice(x), 2 * x)
@@ -709,8 +705,8 @@ def test_an_operator_of_ones_own_is_a_file_in_each_layer(
 
 
 def test_instances_of_wrong_arguments_say_what_the_operator_says() -> None:
-    """Which had been an IndexError of a tuple, among others."""
+    """An IndexError of a tuple, among others, once came through."""
     with pytest.raises(DimensionError, match="dim: got 3"):
         ops.softmax.instances(torch.ones(3, 4), 3)
-    with pytest.raises(ArgumentTypeError, match="unfold itself"):  # a pair, which the operator takes
+    with pytest.raises(ArgumentTypeError, match="unfold itself"):  # the operator takes a pair
         ops.unfold.instances(torch.ones(1, 2, 5, 5), (2, 2))

@@ -1,4 +1,4 @@
-"""What the lens says of attention: tiles and states against those of all pairs, and the kernel's own."""
+"""Readings of attention: tiles and states against a computation of all pairs, and against the kernel."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def launched(name: str) -> Launch:
 
 
 def visible(name: str) -> torch.Tensor:
-    """Which keys queries see, of each pair by itself."""
+    """Return which keys each query sees, computed for each pair."""
     scoring, queries, keys, _ = CASES[name]
     mask = seen(scoring.window, queries, keys)
     if scoring.mask is not None:
@@ -54,7 +54,7 @@ def visible(name: str) -> torch.Tensor:
     return mask
 
 
-# What is stepped through: dtype, scoring, queries, keys, columns of a value, tile.
+# Cases that are stepped through: dtype, scoring, queries, keys, columns of a value, tile.
 STEPPED: dict[str, tuple[torch.dtype, Scoring, int, int, int, tuple[int, int]]] = {
     "everything": (torch.float32, Scoring(), 40, 50, 16, (16, 16)),
     "causal halves": (torch.float16, Scoring(window=CAUSAL), 60, 60, 20, (16, 32)),
@@ -74,7 +74,7 @@ STEPPED: dict[str, tuple[torch.dtype, Scoring, int, int, int, tuple[int, int]]] 
 
 
 def stepped(name: str, head: int = 1) -> tuple[Launch, list[AttentionSteps], torch.Tensor]:
-    """The launch, the steps of each tile of queries, and the values that the head has."""
+    """Return the launch, the steps of each tile of queries, and the values of the head."""
     dtype, scoring, queries, keys, value_size, tile = STEPPED[name]
     query, key, value = tensors(1, 2, 1, queries, keys, 16, dtype, value_size=value_size)
     launch = attention.launch(4 * query, key, value, scoring, tile=tile, splits=1)
@@ -83,7 +83,7 @@ def stepped(name: str, head: int = 1) -> tuple[Launch, list[AttentionSteps], tor
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_no_pair_is_lost_or_seen_in_vain(name: str) -> None:
+def test_tiles_cover_all_visible_pairs_and_no_invisible_ones(name: str) -> None:
     found = explore.attention.tiles(launched(name))
     np.testing.assert_array_equal(found.seen, visible(name).numpy())
     counts = found.seen_of_tile
@@ -97,7 +97,7 @@ def test_no_pair_is_lost_or_seen_in_vain(name: str) -> None:
                 assert pairs.all()
                 assert pairs.shape[1] == block_n
             elif found.visits[row, col] == MASKED and "without a list" not in name:
-                # The window's rule is of intervals: it visits a tile only if a query of it sees a key of it.
+                # The rule is one of intervals: it visits a tile only if a query of it sees a key of it.
                 assert pairs.any()
                 assert not pairs.all() or pairs.shape[1] < block_n
 
@@ -110,7 +110,7 @@ def test_the_tiles_are_those_that_the_kernel_loads(name: str) -> None:
     np.testing.assert_array_equal(loaded, found.visits != SKIPPED)
 
 
-def test_causal_saves_what_lies_above_the_diagonal() -> None:
+def test_a_causal_mask_saves_the_tiles_above_the_diagonal() -> None:
     found = explore.attention.tiles(launched("causal"))
     assert (found.tiles, found.visited, found.masked) == (16, 10, 4)
     assert found.saved == 6 / 16
@@ -121,7 +121,7 @@ def test_causal_saves_what_lies_above_the_diagonal() -> None:
     )
 
 
-def test_the_head_that_is_asked_for_is_told() -> None:
+def test_the_reading_is_of_the_given_head() -> None:
     numbers = torch.stack([DOCUMENTS, DOCUMENTS.flip(0)])
     scoring = Scoring(mask=Mask(scores.same_document, (numbers, 80), of_head=False))
     launch = attention.launch(*tensors(2, 2, 1, 80, 80, 16), scoring, tile=(16, 16), splits=1)
@@ -134,7 +134,7 @@ def test_the_head_that_is_asked_for_is_told() -> None:
     assert (explore.attention.tiles(launch).seen != explore.attention.tiles(launch, batch=1).seen).any()
 
 
-def test_what_cannot_be_told_is_refused() -> None:
+def test_launches_that_cannot_be_read_are_refused() -> None:
     shared = attention.launch(*tensors(1, 1, 1, 16, 64, 16), tile=(16, 16), splits=2)
     with pytest.raises(InvalidArgumentError, match="shared by 2 programs"):
         explore.attention.tiles(shared)
@@ -156,7 +156,7 @@ def test_sequences_one_after_another_are_refused() -> None:
         explore.attention.tiles(launch)
 
 
-def test_what_is_no_attention_is_named() -> None:
+def test_a_launch_that_is_no_attention_is_refused() -> None:
     other = elementwise.launch(torch.zeros(4), torch.zeros(4))
     with pytest.raises(InvalidArgumentError, match=r"launch: .*Give attention\.launch"):
         attention_tiles.launch(other)
@@ -234,7 +234,7 @@ def test_without_the_rescale_the_output_is_wrong_where_the_maximum_rose() -> Non
     assert (last.error() < 1e-6).all()
 
 
-def test_steps_say_what_they_are_of() -> None:
+def test_steps_describe_themselves() -> None:
     _, (_, second, _), _ = stepped("everything")
     assert repr(second) == "AttentionSteps(queries 16 to 31 of 40, 4 tiles of 16 keys of 50)"
     assert repr(second.visits[-1]) == "TileVisit(keys 48 to 49, masked)"
@@ -245,7 +245,7 @@ def test_steps_say_what_they_are_of() -> None:
             second.carried(wrong)
 
 
-def test_steps_that_cannot_be_told_are_refused() -> None:
+def test_steps_that_cannot_be_read_are_refused() -> None:
     query, key, value = tensors(1, 1, 1, 16, 32, 16)
     plain = attention.launch(query, key, value, tile=(16, 16), splits=1)
     with pytest.raises(InvalidArgumentError, match="tile: got 1"):
@@ -262,7 +262,9 @@ def test_steps_that_cannot_be_told_are_refused() -> None:
 
 @pytest.mark.parametrize(("queries", "keys"), [(48, 48), (40, 70)])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
-def test_bytes_are_the_sizes_of_what_each_kernel_touches(queries: int, keys: int, dtype: torch.dtype) -> None:
+def test_bytes_are_the_sizes_of_the_tensors_of_each_kernel(
+    queries: int, keys: int, dtype: torch.dtype
+) -> None:
     heads, columns, value_size, itemsize = 2, 16, 24, dtype.itemsize
     query, key, value = tensors(1, heads, 1, queries, keys, columns, dtype, value_size=value_size)
     unfused = attention_unfused.launch(query, key, value, tile=(32, 32, 16), softmax_tile=(8, 128))
@@ -293,14 +295,14 @@ def test_bytes_are_the_sizes_of_what_each_kernel_touches(queries: int, keys: int
     assert repr(together) == f"AttentionBytes(fused, {keys} long: {together.moved} bytes by 1 kernels)"
 
 
-def test_in_three_kernels_the_output_is_the_same() -> None:
+def test_three_kernels_give_the_same_output() -> None:
     query, key, value = tensors(2, 4, 2, 33, 50, 16, value_size=24)
     apart = interpret(attention_unfused.launch(query, key, value, tile=(32, 32, 16))).outputs[0]
     launch = attention.launch(query, key, value, Scoring(scale=1.0), tile=(16, 16), splits=1)
     torch.testing.assert_close(apart, interpret(launch).outputs[0], rtol=1e-5, atol=2e-6)
 
 
-def test_what_has_no_three_kernels_is_refused() -> None:
+def test_launches_without_three_kernels_are_refused() -> None:
     query, key, value = tensors(1, 2, 1, 16, 16, 16)
     with pytest.raises(TensorMismatchError, match="query, key, value"):
         attention_unfused.launch(query, key[..., :8], value)
@@ -317,14 +319,14 @@ def test_other_memory_is_counted_by_its_parameter() -> None:
     assert found.kernels == 2
     assert [tensor.name for tensor in found.tensors[:2]] == ["Q", "K"]
     assert found["Q"].moved == query.numel() * 4
-    assert found["output"].loads == found["output"].stores == 1  # the parts, written and merged
+    assert found["output"].loads == found["output"].stores == 1  # the parts are written, and merged
     assert (found["merge_kernel: output"].loads, found["merge_kernel: output"].stores) == (0, 1)
     with pytest.raises(UnknownNameError, match="S"):
         found["S"]
 
 
-def test_memory_that_two_parameters_have_counts_once_a_kernel() -> None:
-    """What they share is the first one's; where they are the same tensor or partly so, whatever the dtype."""
+def test_shared_memory_counts_once_in_a_kernel() -> None:
+    """Shared memory is the first parameter's, also if the tensors overlap only partly or differ in dtype."""
     memory = torch.zeros(64)
     x, shifted, output = memory[:48], memory[16:], torch.empty(48)
     found = readings.attention.attention_bytes(elementwise.launch(x, x, output), {"x": x}, label="")
@@ -351,7 +353,7 @@ def test_tensors_that_cannot_be_told_apart_are_refused() -> None:
         readings.attention.attention_bytes(launch, {"Q": 3}, label="fused")  # type: ignore[dict-item]
 
 
-def test_pairs_grow_with_the_square_where_they_are_in_memory() -> None:
+def test_bytes_grow_with_the_square_if_scores_are_in_memory() -> None:
     found = explore.attention.bytes_by_length((32, 64), tile=(32, 32))
     assert [(one.label, one.length) for one in found] == [
         ("unfused", 32), ("fused", 32), ("unfused", 64), ("fused", 64),
@@ -363,7 +365,7 @@ def test_pairs_grow_with_the_square_where_they_are_in_memory() -> None:
     assert apart_twice.moved - pairs[1] == 2 * (apart.moved - pairs[0])
 
 
-def test_by_descriptors_it_is_the_same() -> None:
+def test_descriptors_give_the_same_reading() -> None:
     query, key, value = tensors(1, 2, 1, 40, 50, 16)
     for_pointers, for_descriptors = (
         attention.launch(

@@ -1,4 +1,4 @@
-"""The data flow of attention's backward, told by traces of real launches."""
+"""The data flow of attention's backward, read from traces of real launches."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def test_one_kernel_keeps_keys_and_the_other_queries() -> None:
 
 
 @pytest.mark.parametrize("descriptors", [False, True])
-def test_tiles_that_hang_over_pass_by_like_the_others(descriptors: bool) -> None:
-    """Also where a program visits no more than one tile of either kind."""
+def test_partial_tiles_are_read_like_whole_ones(descriptors: bool) -> None:
+    """A program may visit no more than one tile of either kind."""
     tilings: dict[str, Any] = {
         "of_keys": Tiling((16, 32), descriptors=descriptors),
         "of_queries": Tiling((32, 16), descriptors=descriptors),
@@ -76,7 +76,7 @@ def test_tiles_that_hang_over_pass_by_like_the_others(descriptors: bool) -> None
 
 
 def test_the_products_have_the_shapes_of_their_names() -> None:
-    # Columns of queries and keys, and of values, tell the products apart.
+    # The columns of queries and keys differ from those of values, which tells the products apart.
     flow = gradient_flow(launched())
     _, of_keys, of_queries = flow.kernels
     assert [(one.name, one.shape) for one in of_keys.products] == [
@@ -93,11 +93,11 @@ def test_the_products_have_the_shapes_of_their_names() -> None:
     assert flow.products == 7
     pairs = 2 * 48 * KEYS  # of both heads, all visited
     assert of_keys.flops == 2 * pairs * (2 * SIZE + 2 * VALUE_SIZE)
-    assert of_queries.flops == 2 * 2 * 64 * KEYS * (2 * SIZE + VALUE_SIZE)  # half a tile hangs over
+    assert of_queries.flops == 2 * 2 * 64 * KEYS * (2 * SIZE + VALUE_SIZE)  # half a tile is beyond the end
     assert repr(flow) == ("GradientFlow(delta_kernel, gradients_of_keys_kernel, gradients_of_queries_kernel)")
 
 
-def test_in_one_pass_the_gradient_of_queries_is_added_to() -> None:
+def test_one_pass_adds_to_the_gradient_of_queries() -> None:
     flow = gradient_flow(launched(one_pass=True))
     _, of_keys, rounding = flow.kernels
     assert flow.products == 5
@@ -125,7 +125,7 @@ def test_visits_are_the_tiles_that_the_mask_leaves() -> None:
         padded = torch.zeros(64, KEYS, dtype=torch.bool)
         padded[:QUERIES] = visible
         some = padded.unflatten(0, (-1, block_m)).unflatten(2, (-1, block_n)).any(3).any(1)
-        assert kernel.visits == 2 * int(some.sum())  # of two heads
+        assert kernel.visits == 2 * int(some.sum())  # two heads
     assert of_queries.most_visits == 3
 
 
@@ -140,7 +140,7 @@ def test_bytes_are_counted_by_kernel() -> None:
     assert of_queries.stored == 4 * 2 * QUERIES * SIZE
 
 
-def test_what_masks_read_is_told_by_its_parameter() -> None:
+def test_reads_of_masks_are_listed_by_parameter() -> None:
     documents = torch.arange(64, dtype=torch.int32) // 20
     mask = Mask(scores.same_document, (documents, 64), of_batch=False, of_head=False)
     flow = gradient_flow(launched(Scoring(mask=mask)))
@@ -149,7 +149,7 @@ def test_what_masks_read_is_told_by_its_parameter() -> None:
     assert {"mask_extra", "visits"} <= {one.argument for one in of_keys.flows}
 
 
-def test_what_cannot_be_told_is_refused() -> None:
+def test_launches_that_cannot_be_read_are_refused() -> None:
     large = Tiling((64, 64))
     with pytest.raises(
         InvalidArgumentError, match=r"gradients_of_queries_kernel visits 1 tiles.*smaller tiles"

@@ -1,4 +1,4 @@
-"""What programs of a real product read, and what the scaled-down cache makes of it."""
+"""The reads of the programs of a real product, and hits in a scaled-down model of the cache."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_programs_are_in_launch_order() -> None:
 
 
 def test_a_cache_of_a_wave_hits_what_its_programs_share() -> None:
-    # A wave of 4: by rows 1 row of A and 4 columns of B, grouped 2 and 2; of 8 tiles that they ask for. A
+    # A wave of 4 programs asks for 8 tiles: by rows, 1 row of A and 4 columns of B; grouped, 2 and 2. A
     # tile has 16 lines, and the cache holds the tiles of one step along K, so that only the wave shares.
     by_rows, grouped = reads("by_rows", cache_bytes=5 * 16 * 32), reads("grouped", cache_bytes=5 * 16 * 32)
     assert by_rows.hit_rate == pytest.approx(3 / 8)
@@ -72,7 +72,7 @@ def test_hit_rates_grow_to_that_of_the_whole() -> None:
     assert found.hit_rate == found.hit_rates[-1] == pytest.approx(hits / asked)
 
 
-def test_it_is_the_model_of_the_whole_cache() -> None:
+def test_hits_agree_with_the_model_of_the_whole_cache() -> None:
     step = traced(64, 64, 32, "grouped")
     whole = memory.l2_reuse(step, "sm_90", line_bytes=LINE_BYTES)
     found = reads_of(step, resident=whole.wave, cache_bytes=whole.cache_bytes)
@@ -96,14 +96,14 @@ def test_tiles_need_not_be_powers_of_two() -> None:
         ({"template": "persistent", "programs": 3}, r"trace: program 0 writes 2 blocks .*simple"),
     ],
 )
-def test_a_program_that_makes_no_single_tile_is_refused(options: dict[str, Any], message: str) -> None:
+def test_programs_with_parts_of_a_tile_or_several_are_refused(options: dict[str, Any], message: str) -> None:
     a, b = torch.ones(32, 32, dtype=torch.float16), torch.ones(32, 32, dtype=torch.float16)
     launch = gemm.launch(a, b, tile=TILE, launch_order="snake", **options)
     with pytest.raises(InvalidArgumentError, match=message):
         reads_of(trace(launch)[0], resident=4, cache_bytes=4096)
 
 
-def test_what_is_no_product_of_matrices_is_refused() -> None:
+def test_a_launch_that_is_no_matrix_product_is_refused() -> None:
     batch = torch.ones(2, 16, 16, dtype=torch.float16)
     step = trace(gemm.launch(batch, batch, tile=TILE))[0]
     with pytest.raises(InvalidArgumentError, match=r"a tensor \(2, 16, 16\) of \(2, 16, 16\) and"):

@@ -1,4 +1,4 @@
-"""The steps of the online softmax: what the states are compared with is right, and they are near to it."""
+"""The steps of the online softmax: references are right, and states are near to them."""
 
 from __future__ import annotations
 
@@ -119,21 +119,21 @@ def test_blocks_of_nothing_but_minus_infinity_carry_nothing_over() -> None:
     assert found.weights(2) == (0, 0, 0, 1, 0, 0)
 
 
-def test_infinity_and_nan() -> None:
+def test_infinity_and_nan_pass_through_the_states() -> None:
     _, infinite = states([1.0, 2.0, INF, 3.0])
     assert infinite.exact == INF
     assert math.isnan(infinite.log_sum_exp)  # exp(inf - inf)
     assert math.isnan(infinite.error)
     assert math.isnan(infinite.ulps)
     assert infinite.naive == INF
-    assert not infinite.naive_overflows  # a score is infinite, so is the sum
+    assert not infinite.naive_overflows  # a score is infinite, and so is the sum
     (neither,) = states([NAN, 1.0])
     assert math.isnan(neither.exact)
     assert (neither.error, neither.ulps) == (0, 0)
     assert math.isnan(neither.naive)
 
 
-def test_the_launch_stays_untouched_and_steps_can_be_sent() -> None:
+def test_the_launch_is_not_changed_and_steps_can_be_pickled() -> None:
     made = launch(torch.tensor([1.0, 2.0, 3.0], requires_grad=True), 2)
     for output in made.outputs:
         output.fill_(7)
@@ -142,7 +142,7 @@ def test_the_launch_stays_untouched_and_steps_can_be_sent() -> None:
     assert pickle.loads(pickle.dumps(found)) == found
 
 
-def test_what_is_no_such_launch_is_refused() -> None:
+def test_other_launches_are_refused() -> None:
     with pytest.raises(ArgumentTypeError, match=r"launch: got 3, .*softmax_states\.launch"):
         steps(3)  # type: ignore[arg-type] # on purpose
     for other in (elementwise.launch(torch.ones(3), torch.ones(3)), Launch((), (torch.ones(3),))):
@@ -151,7 +151,7 @@ def test_what_is_no_such_launch_is_refused() -> None:
 
 
 @pytest.mark.parametrize("at", [-1, 3, 99, "a", 1.0, True, None])
-def test_a_block_that_is_none_is_refused(at: Any) -> None:
+def test_a_block_that_does_not_exist_is_refused(at: Any) -> None:
     found = stepped([0.0, 1.0, 2.0, 3.0, 4.0])
     kind = InvalidArgumentError if type(at) is int else ArgumentTypeError
     for tell in (found.carried, found.weights):

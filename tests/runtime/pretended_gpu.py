@@ -1,8 +1,8 @@
-"""Operators on a GPU that is not there: kernels are compiled for it, and what would be started is recorded.
+"""Operators on a pretended GPU: kernels are compiled for it, and calls that would start them are recorded.
 
-Triton's own launcher for NVIDIA GPUs is used, but for the function in C that it calls in the end. Run as a
-script, where kernels are to be compiled, it prints for each operator what that function was given, call by
-call, for tensors at addresses of two kinds: once as Triton starts kernels, and as launches that are kept do.
+Triton's own launcher for NVIDIA GPUs is used, except for the C function that it calls in the end. Run as a
+script, where kernels are compiled, it prints for each operator the arguments of that function, call by
+call, for tensors at addresses of two kinds: once as Triton starts kernels, and once as kept launches do.
 """
 
 from __future__ import annotations
@@ -27,29 +27,29 @@ from workbench.launch import Launch, Step
 from workbench.runtime.cache import BucketCache, LaunchCache
 
 OFFSETS = (0, 0, 0, 1, 1, 1, 0)  # in elements of two bytes: aligned to 16 bytes, or not
-FUNCTION = 3  # where in what was started the compiled function is
+FUNCTION = 3  # place of the compiled function in the recorded arguments
 ROWS, COLS = 40, 1000
 
-# An address is more than any size, stride or constant here.
+# Addresses are larger than any size, stride or constant here.
 FIRST_ADDRESS = 2**32
 
 started: list[list[Any]] = []
 compiled: list[str] = []
-maps: list[int] = []  # addresses that the driver was asked for a tensor's map of
-stream = 7  # the current one
+maps: list[int] = []  # addresses for which the driver was asked for a tensor map
+stream = 7  # the current stream
 
 
-# By name, kernels that are computed too, of the types and values of their arguments.
+# name -> a function that computes the kernel, of the types and values of its arguments
 computed: dict[str, Callable[[list[str], Sequence[Any]], None]] = {}
 
 
 class Launcher(nvidia.CudaLauncher):  # type: ignore[misc]  # Triton does not type it
-    """What Triton calls to start a compiled kernel, one for each; what it calls itself is recorded."""
+    """Triton's launcher, one for each compiled kernel, which records the call of the C function."""
 
     def __init__(self, source: Any, metadata: Any) -> None:
         compiled.append(source.fn.__name__)
         record = partial(self.record, source)
-        # On 3.6 it has C written and compiled, which wants a driver.
+        # Triton 3.6 writes and compiles C for it, which needs a driver.
         nvidia.library_dirs = list
         nvidia.compile_module_from_src = lambda **_: SimpleNamespace(launch=record)
         driver.active.utils.launch = record
@@ -57,7 +57,7 @@ class Launcher(nvidia.CudaLauncher):  # type: ignore[misc]  # Triton does not ty
 
     @staticmethod
     def record(source: Any, x: int, y: int, z: int, on: int, function: int, *given: Any) -> None:
-        """Of both versions alike: flags, packed metadata, scratch memory and arguments, hooks left out."""
+        """Record what both versions of Triton pass: flags, metadata, scratch memory, arguments; no hooks."""
         if compat.VERSION == (3, 6):
             *flags, first, second, packed, told, enter, _ = given[:8]
             arguments = given[8:]
@@ -75,11 +75,11 @@ class Launcher(nvidia.CudaLauncher):  # type: ignore[misc]  # Triton does not ty
 
 
 def check_promises(source: Any, arguments: Sequence[Any]) -> None:
-    """Assert that a kernel is started with what it was compiled for: what 16 divides, and what is constant.
+    """Check that a kernel is started with what it was compiled for: divisibility by 16, and constants.
 
     Args:
-        source: what Triton compiled: by the place of an argument, its type, its attributes and its value.
-        arguments: what the function in C is given, where a tensor descriptor is a map, its sizes and strides.
+        source: what Triton compiled: the type, the attributes and the value of an argument, by its place.
+        arguments: the arguments of the C function; a tensor descriptor is a map, its sizes and strides.
     """
     places = [0]
     for kind in source.signature.values():
@@ -109,7 +109,7 @@ large = torch.zeros(1536 * 1536 + 64, dtype=torch.float16)
 
 
 def in_short(value: Any) -> Any:
-    """What can be compared: an address as its distance in `memory`, or whether it is aligned elsewhere."""
+    """Return a comparable value: an address as its distance in `memory`, or else whether it is aligned."""
     if isinstance(value, torch.Tensor):
         value = value.data_ptr()
     if isinstance(value, tuple | list):
@@ -123,7 +123,7 @@ def in_short(value: Any) -> Any:
 
 
 def pretend() -> None:
-    """Put an H200 in the place of the GPU that Triton and the workbench look for."""
+    """Replace the GPU that Triton and the workbench look for by an H200."""
     here = device.Device(
         kind="cuda", name="H200", architecture="sm_90", compute_units=132, shared_memory_bytes=232448,
         memory_bytes=140 << 30, l2_bytes=50 << 20, warp_size=32, driver="none",
@@ -156,19 +156,19 @@ def pretend() -> None:
 
 
 def matrix(rows: int, cols: int, offset: int = 0) -> torch.Tensor:
-    """A view of `memory`, so many elements behind its beginning."""
+    """Return a view of `memory`, so many elements behind its beginning."""
     return memory.as_strided((rows, cols), (cols, 1), offset)
 
 
 def layer_norm_backward(x: torch.Tensor) -> None:
-    """Forward and backward, both kept."""
+    """Run a forward and a backward, both kept."""
     x, weight, bias = (t.detach().requires_grad_() for t in (x, torch.ones_like(x[0]), torch.ones_like(x[0])))
     result = ops.layer_norm(x, (COLS,), weight, bias)
     torch.autograd.grad(result, (x, weight, bias), torch.ones_like(result))
 
 
 def in_turns(offset: int) -> None:
-    """A product large enough for programs with two tiles at a time, in Gluon; two addends are brought."""
+    """Run a product so large that programs take two tiles at a time, in Gluon; two addends are loaded."""
     a, b = (large.as_strided(shape, (shape[1], 1), offset) for shape in ((1536, 64), (64, 1536)))
     addend = large.as_strided((1536, 1536), (1536, 1), offset)
     ops.fused_matmul(a, b, epilogue=add(addend) | add(addend) | add(a[:, :1]) | fast_gelu())
@@ -193,13 +193,13 @@ OPERATORS: dict[str, Callable[[torch.Tensor], object]] = {
         x, x.t(), epilogue=bias(x[0, :ROWS]) | add(x[:, :ROWS]) | add(x[:, :ROWS]) | fast_gelu()
     ),
     "fused_matmul in turns": lambda x: in_turns(int(x.storage_offset())),
-    "matmul": lambda x: ops.matmul(x, x.t()),  # of tensor descriptors, where they are aligned
+    "matmul": lambda x: ops.matmul(x, x.t()),  # by tensor descriptors, where addresses are aligned
     "addmm": lambda x: ops.addmm(x[:, :ROWS], x, x.t(), beta=0.5),
 }
 
 
 def calls_of(operator: Callable[[torch.Tensor], object]) -> list[list[list[Any]]]:
-    """What is started by each call, of tensors at each offset."""
+    """Return what each call starts, for tensors at each offset."""
     calls = []
     for offset in OFFSETS:
         started.clear()
@@ -209,7 +209,7 @@ def calls_of(operator: Callable[[torch.Tensor], object]) -> list[list[list[Any]]
 
 
 def run_whole(self: LaunchCache, key: object, make: Callable[..., Launch], *tensors: torch.Tensor) -> None:
-    """As a cache that keeps nothing: Triton starts each step."""
+    """Stand in for a cache that keeps nothing: Triton starts each step."""
     make(*[tensor.detach() for tensor in tensors]).run()
 
 

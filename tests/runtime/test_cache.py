@@ -1,4 +1,4 @@
-"""A launch that was made once is started again for tensors that lie alike, and for no others."""
+"""A kept launch is started again for tensors of the same layout, and for no others."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from workbench.runtime.cache import BucketCache, LaunchCache
 
 @pytest.fixture(autouse=True)
 def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is kept where kernels are interpreted: each run is watched."""
+    """Pretend a GPU: nothing is kept where kernels are interpreted, since each run is watched."""
     monkeypatch.setattr(cache, "device", SimpleNamespace(is_interpreter=lambda: False))
     monkeypatch.setattr(BucketCache, "make", lambda *_: None)
 
 
 class Making:
-    """Makes launches, and counts them."""
+    """A function that makes launches and counts them."""
 
     def __init__(self) -> None:
         self.made = 0
@@ -48,7 +48,7 @@ def test_the_second_call_makes_no_launch() -> None:
     assert make.made == 1
 
 
-def test_another_key_makes_another() -> None:
+def test_another_key_makes_another_launch() -> None:
     launches, make = LaunchCache(), Making()
     for length in (40, 50):
         x, y = torch.arange(length), torch.zeros(length, dtype=torch.int64)
@@ -76,8 +76,8 @@ NUMBERS: dict[str, Callable[[float], object]] = {
 
 
 @pytest.mark.parametrize("name", NUMBERS)
-def test_zeros_of_both_signs_are_not_one(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Though Python says that they are equal."""
+def test_zeros_of_both_signs_have_launches_of_their_own(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python says that they are equal."""
     keys: list[Hashable] = []
     monkeypatch.setattr(LaunchCache, "run", lambda self, key, *_: keys.append(key))
     for number in (0.0, -0.0):
@@ -97,12 +97,12 @@ def test_tensors_are_not_kept_alive() -> None:
     assert gone() is None
 
 
-def test_no_more_than_so_many_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_kept_launches_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cache, "MOST_KEPT", 2)
     launches, make = LaunchCache(), Making()
     for key in (1, 2, 3, 3, 1):
         launches.run(key, make, torch.arange(9), torch.zeros(9, dtype=torch.int64))
-    assert make.made == 4  # 3 pushed out the others
+    assert make.made == 4  # the third launch has displaced the others
 
 
 def test_a_launch_of_a_tensor_that_is_given_twice_is_kept() -> None:
@@ -119,22 +119,22 @@ def test_a_launch_of_a_tensor_that_is_given_twice_is_kept() -> None:
     assert len(made) == 1
 
 
-def test_a_tensor_that_is_given_twice() -> None:
-    """ops.add(x, x), and then of two tensors that lie alike."""
+def test_a_launch_of_one_tensor_twice_is_not_used_for_two() -> None:
+    """ops.add(x, x) comes first, and then two different tensors of the same layout."""
     x, y = torch.arange(9.0), torch.ones(9)
     for left, right in ((x, x), (x, y), (x, x), (y, x)):
         assert torch.equal(ops.add(left, right), left + right)
 
 
 @pytest.mark.parametrize("alphas", [(1, 2, 0.5, 1), (0.0, 2.0, 0.0), (float("nan"), 2.0)], ids=str)
-def test_alpha_is_part_of_what_is_alike(alphas: tuple[float, ...]) -> None:
+def test_alpha_is_part_of_the_key(alphas: tuple[float, ...]) -> None:
     x, y = torch.arange(9.0), torch.full((9,), 3.0)
     for alpha in alphas:
         expected = torch.add(x, y, alpha=alpha)
         torch.testing.assert_close(ops.add(x, y, alpha=alpha), expected, rtol=0, atol=0, equal_nan=True)
 
 
-def test_layouts_and_dtypes_are_part_of_what_is_alike() -> None:
+def test_layouts_and_dtypes_are_part_of_the_key() -> None:
     base = torch.arange(64.0).reshape(8, 8)
     for x in (base, base.t(), base.half(), base[::2], base[:, ::2], base[:1].expand(8, 8)):
         for _ in range(2):
@@ -144,7 +144,7 @@ def test_layouts_and_dtypes_are_part_of_what_is_alike() -> None:
 
 
 def test_warming_up_leaves_memory_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where kernels are interpreted too: by launches that are kept, and by one that is not."""
+    """Interpreted kernels too leave memory alone, with launches that are kept and with one that is not."""
     monkeypatch.undo()
     results = []
 
@@ -183,7 +183,7 @@ class Pair(NamedTuple):
     second: torch.Tensor
 
 
-def test_a_shape_stands_for_a_tensor_inside_of_what_holds_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_shape_stands_for_a_tensor_inside_containers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     shape, here = torch.empty(3, device="meta"), torch.ones(3)
     given: list[Any] = []
@@ -195,7 +195,7 @@ def test_a_shape_stands_for_a_tensor_inside_of_what_holds_tensors(monkeypatch: p
     assert [(t.shape, t.is_meta) for t in tensors] == [((3,), False)] * 6
     assert of_list[1] is pair.first is here
     assert [type(each) for each in (of_list, of_tuple, pair, last)] == [list, tuple, Pair, list]
-    assert others is kept  # in which nothing stands for anything
+    assert others is kept  # it has no tensor to replace
     assert number is sizes
 
 
@@ -214,7 +214,7 @@ def test_a_shape_stands_for_a_tensor_of_an_epilogue(monkeypatch: pytest.MonkeyPa
     assert chain.tensors[0] is vector
 
 
-def test_run_does_what_launch_does() -> None:
+def test_run_gives_the_result_of_the_launch() -> None:
     x, y = torch.randn(33), torch.randn(33)
     for _ in range(2):
         kept, made = torch.empty(33), torch.empty(33)

@@ -1,4 +1,4 @@
-"""A launch in the worker: on copies of its tensors however they lie, whatever happens to the process."""
+"""A launch in the worker runs on copies of its tensors, of any layout, whatever happens to the process."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class Pair(NamedTuple):
 
 
 def copying(x: torch.Tensor, output: torch.Tensor) -> Launch:
-    """output[...] = x for 1-D and 2-D tensors of any strides."""
+    """Return a launch of output[...] = x for 1-D and 2-D tensors of any strides."""
     x2, o2 = (t if t.dim() == 2 else t.reshape(1, -1) if t.dim() == 0 else t[None] for t in (x, output))
     launch = Launch.of(
         strided_copy_kernel, 1, x, output, *x2.shape, x2.stride(), o2.stride(), outputs=output, N=64
@@ -116,7 +116,7 @@ def values(*shape: int) -> torch.Tensor:
     return torch.arange(1.0, 1 + torch.Size(shape).numel()).reshape(shape)
 
 
-def test_its_own_tensors_stay_as_they_are() -> None:
+def test_the_launchs_own_tensors_are_not_changed() -> None:
     x, output = values(10), torch.zeros(10)
     result = interpret(Launch.of(copy_kernel, 3, x, output, 10, BLOCK_SIZE=4, outputs=output))
     assert torch.equal(result.outputs[0], x)
@@ -142,7 +142,7 @@ LAYOUTS: dict[str, tuple[torch.Tensor, torch.Tensor]] = {
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_layouts_travel(layout: str) -> None:
+def test_tensors_of_any_layout_travel(layout: str) -> None:
     x, output = LAYOUTS[layout]
     result = interpret(copying(x, output), poison=True, record=True)
     assert torch.equal(result.outputs[0], x)
@@ -161,8 +161,8 @@ DTYPES = [
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_dtypes_travel(dtype: torch.dtype) -> None:
-    """Bit by bit, and an output that is not written keeps its poison."""
+def test_tensors_of_any_dtype_travel(dtype: torch.dtype) -> None:
+    """Bits are kept, and an output that is not written keeps its poison."""
     generator = torch.Generator().manual_seed(0)
     size = dtype.itemsize
     limit = 2 if dtype == torch.bool else 256
@@ -180,8 +180,8 @@ def test_dtypes_travel(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
-def test_complex_outputs_travel_behind_their_parts(dtype: torch.dtype) -> None:
-    """A kernel has no complex numbers: it is given the parts, the output is the whole."""
+def test_complex_outputs_travel_by_their_parts(dtype: torch.dtype) -> None:
+    """A kernel has no complex numbers: it gets the parts, and the output is complex."""
     x, output = torch.complex(values(4), -values(4)).to(dtype), torch.zeros(4, dtype=dtype)
     parts = torch.view_as_real(x).flatten(), torch.view_as_real(output).flatten()
     launch = Launch.of(copy_kernel, 1, *parts, 5, BLOCK_SIZE=8, outputs=output)
@@ -194,8 +194,8 @@ def test_complex_outputs_travel_behind_their_parts(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("dtype", [*DTYPES, torch.complex64, torch.complex128], ids=str)
-def test_poison_stands_out(dtype: torch.dtype) -> None:
-    """NaN in every part of a float; else what no small number is."""
+def test_poison_is_no_usual_number(dtype: torch.dtype) -> None:
+    """Floats are NaN in every part; other dtypes have values that no small number has."""
     tensor = torch.zeros(3, dtype=dtype)
     fill_undefined(tensor)
     parts = torch.view_as_real(tensor) if tensor.is_complex() else tensor
@@ -206,7 +206,7 @@ def test_poison_stands_out(dtype: torch.dtype) -> None:
 
 
 def test_views_of_one_memory_stay_views() -> None:
-    """The kernel reads through one what it wrote through the other."""
+    """The kernel reads through one view what it wrote through the other."""
     memory = torch.zeros(8)
     first = Step(write_kernel, (1,), (memory[2:], 1, 5.0))
     second = Step(copy_kernel, (1,), (memory[:4], memory[4:], 4), {"BLOCK_SIZE": 4})
@@ -216,8 +216,8 @@ def test_views_of_one_memory_stay_views() -> None:
     assert not memory.any()
 
 
-def test_what_else_was_changed_is_told() -> None:
-    """By the launch's own tensor; elements of outputs and accumulators may change."""
+def test_changed_tensors_that_are_no_outputs_are_named() -> None:
+    """Tensors are named by the launch's own; outputs and accumulators may change."""
     x, y, output = values(8), values(8), torch.zeros(8)
     quiet = interpret(Launch.of(write_kernel, 1, output, 3, 1.0, outputs=output))
     assert quiet.changed == ()
@@ -229,7 +229,7 @@ def test_what_else_was_changed_is_told() -> None:
     beside = interpret(Launch.of(write_kernel, 1, output[::2], 1, 1.0, outputs=output[::2]))
     assert [tensor.shape for tensor in beside.changed] == [(4,)]
     same = interpret(Launch.of(write_kernel, 1, x, 3, x[3].item(), outputs=()))
-    assert same.changed == ()  # written, but nothing is different
+    assert same.changed == ()  # written with the same values
     total = torch.ones(1)
     counted = interpret(Launch.of(add_into_kernel, 1, x, total, 8, outputs=(), accumulators=(total,)))
     assert counted.changed == ()
@@ -252,14 +252,14 @@ def test_steps_run_in_order_on_the_same_copies() -> None:
     assert [[access.kind for access in step] for step in result.accesses] == [["load", "store"]] * 2
 
 
-def test_nothing_to_do() -> None:
+def test_a_launch_without_steps_runs() -> None:
     output = torch.zeros(0, 3)
     result = interpret(Launch((), (output,)), poison=True, seed=1, record=True)
     assert result.outputs[0].shape == (0, 3)
     assert result.accesses == ()
 
 
-def test_arguments_of_every_kind() -> None:
+def test_arguments_of_every_kind_travel() -> None:
     x, output = values(6, 8), torch.zeros(6, 8)
     source, target = (TensorDescriptor(t, [6, 8], [8, 1], [4, 4]) for t in (x, output))
     launch = Launch.of(descriptor_kernel, (2, 2), source, target, 4, 4, outputs=output)
@@ -276,13 +276,13 @@ def next_number(n: tl.constexpr):
     return n + 1
 
 
-def test_a_function_as_an_argument() -> None:
+def test_a_jit_function_may_be_an_argument() -> None:
     one = torch.zeros(1)
     launch = Launch.of(apply_kernel, 1, one, outputs=one, FUNCTION=next_number)
     assert interpret(launch).outputs[0].item() == 2.0
 
 
-def test_what_the_kernel_prints(capfd: pytest.CaptureFixture[str]) -> None:
+def test_prints_of_the_kernel_are_shown(capfd: pytest.CaptureFixture[str]) -> None:
     x = torch.zeros(1)
     result = interpret(Launch.of(print_kernel, 2, x, outputs=x))
     first, second = result.printed.splitlines()
@@ -304,7 +304,7 @@ def test_a_seed_shuffles_the_programs_alike_each_time() -> None:
     assert len({tuple(order(seed)) for seed in (None, 1, 2)}) == 3
 
 
-def test_the_learners_line_comes_back() -> None:
+def test_an_error_names_the_learners_line() -> None:
     x, output = values(8), torch.zeros(5)
     with pytest.raises(OutOfBoundsError) as caught:
         interpret(Launch.of(copy_kernel, 1, x, output, 8, BLOCK_SIZE=8, outputs=output))
@@ -319,7 +319,7 @@ def test_the_learners_line_comes_back() -> None:
     assert "_base.py" not in shown
 
 
-def test_what_a_launch_refuses_is_refused_here() -> None:
+def test_what_a_launch_refuses_is_refused() -> None:
     x, output = tensors = values(8), torch.zeros(8)
     step = Step(copy_kernel, (0,), (*tensors, 8, 8))
     with pytest.raises(InvalidArgumentError, match=r"grid\[0\]"):
@@ -330,7 +330,7 @@ def test_what_a_launch_refuses_is_refused_here() -> None:
 
 
 def test_big_tensors_travel_fast() -> None:
-    """64 MB there and back, where a loop over bytes in Python would take minutes."""
+    """64 MB travel there and back; a loop over bytes in Python would take minutes."""
     x, output = torch.arange(2**22, dtype=torch.int64), torch.zeros(2**22, dtype=torch.int64)
     start = time.perf_counter()
     (result,) = interpret(
@@ -340,7 +340,7 @@ def test_big_tensors_travel_fast() -> None:
     assert time.perf_counter() - start < 20
 
 
-# What may happen to the process: a worker of the test's own, so that the others' stays warm.
+# These tests kill the process: they have a worker of their own, so that the shared one stays warm.
 
 
 @pytest.fixture(scope="module")
@@ -359,7 +359,7 @@ def is_there(process: int) -> bool:
 
 
 def ends(process: int, seconds: float = 15) -> bool:
-    """Whether it is gone in time."""
+    """Return whether the process has ended in time."""
     end = time.monotonic() + seconds
     while is_there(process) and time.monotonic() < end:
         time.sleep(0.05)
@@ -395,8 +395,8 @@ def test_a_kernel_that_never_ends_is_stopped() -> None:
     assert torch.equal(result, values(8))
 
 
-def test_the_time_to_start_is_not_the_kernels() -> None:
-    """A laptop may take longer to import torch than a check allows a kernel."""
+def test_the_time_limit_excludes_the_start_of_the_worker() -> None:
+    """A laptop may take longer to import torch than a check allows a kernel to run."""
     cold = Worker({"TRITON_INTERPRET": "1"}, advice="Look for a loop that never ends.")
     try:
         assert cold.call(os.getpid, timeout=0.5) != os.getpid()
@@ -404,8 +404,8 @@ def test_the_time_to_start_is_not_the_kernels() -> None:
         cold.stop()
 
 
-def test_threads_take_turns() -> None:
-    """One's kernel never ends; that stops no other's."""
+def test_threads_get_their_own_results() -> None:
+    """The endless kernel of one thread stops no other thread."""
     outcomes: dict[int, Any] = {}
 
     def run(number: int) -> None:
@@ -437,7 +437,7 @@ time.sleep(600)
 
 def test_the_worker_ends_with_a_parent_that_is_killed() -> None:
     command = [sys.executable, "-c", PARENT]
-    # Its stderr is dropped: loky's tracker says there what the killed one left.
+    # Its stderr is dropped: loky's tracker reports there what the killed process left behind.
     with subprocess.Popen(
         command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     ) as parent:
@@ -450,7 +450,7 @@ def test_the_worker_ends_with_a_parent_that_is_killed() -> None:
 
 @pytest.mark.usefixtures("interrupts")
 def test_an_interrupt_stops_the_kernel_and_leaves_a_worker_for_the_next() -> None:
-    """Jupyter's stop button: the endless loop must not go on in the background."""
+    """Jupyter's stop button does the same: the endless loop must not go on in the background."""
     own = Worker({"TRITON_INTERPRET": "1"}, advice="Look for a loop that never ends.")
     try:
         first = own.call(os.getpid, timeout=60)
@@ -475,15 +475,15 @@ def test_the_worker_interprets_and_sees_no_gpu() -> None:
         assert there[name] == ""
 
 
-def test_a_numpy_array_is_no_tensor() -> None:
+def test_a_numpy_array_is_refused() -> None:
     output = torch.zeros(8)
     with pytest.raises(KernelError):
         interpret(Launch.of(copy_kernel, 1, np.zeros(8), output, 8, BLOCK_SIZE=8, outputs=output))
 
 
 @pytest.mark.parametrize("timeout", [0, -1, float("nan"), float("inf"), "1", None, [1]], ids=str)
-def test_timeouts_that_are_no_time(timeout: Any) -> None:
-    """Refused before anything runs, so that no worker is stopped for them."""
+def test_wrong_timeouts_are_refused(timeout: Any) -> None:
+    """The error comes before anything runs, so that no worker is stopped."""
     launch = Launch.of(number_kernel, 1, torch.zeros(1), outputs=())
     with pytest.raises((InvalidArgumentError, ArgumentTypeError), match=r"timeout: got .*Give seconds"):
         interpret(launch, timeout=timeout)

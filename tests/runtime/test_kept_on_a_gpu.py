@@ -1,4 +1,4 @@
-"""Kept launches give a compiled kernel what Triton itself gives it, seen on a GPU that is not there."""
+"""Kept launches give a compiled kernel the arguments that Triton gives it, seen on a pretended GPU."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 
 
 def lines_of(module: str) -> list[dict[str, Any]]:
-    """What a script prints that is run where kernels are compiled: a line of JSON for each case."""
+    """Run a module as a script where kernels are compiled, and return the lines of JSON that it prints."""
     paths = os.pathsep.join(filter(None, [ROOT, os.environ.get("PYTHONPATH")]))
     done = subprocess.run(
         [sys.executable, "-m", module],
@@ -33,16 +33,16 @@ def lines_of(module: str) -> list[dict[str, Any]]:
 
 @cache
 def started() -> dict[str, dict[str, Any]]:
-    """By operator: for each call, what was started."""
+    """Return for each operator what was started, call by call."""
     return {line["operator"]: line for line in lines_of(pretended_gpu.__name__)}
 
 
 @pytest.mark.parametrize("operator", pretended_gpu.OPERATORS)
-def test_the_compiled_kernel_is_given_the_same(operator: str) -> None:
-    """Twice for each kind of address, and again later: grid, stream, function, flags, all arguments."""
+def test_a_kept_launch_passes_tritons_arguments(operator: str) -> None:
+    """Grid, stream, function, flags and all arguments agree, twice for each kind of address, and again."""
     found = started()[operator]
     assert all(len(call) >= 1 for call in found["kept"])
     assert found["kept"] == found["by_triton"]
     by_offset = dict(zip(pretended_gpu.OFFSETS, found["kept"], strict=True))
     aligned, other = (by_offset[offset][0][pretended_gpu.FUNCTION] for offset in (0, 1))
-    assert aligned != other  # code of its own for 16 bytes at a time
+    assert aligned != other  # aligned addresses have code of their own, with 16-byte accesses

@@ -1,4 +1,4 @@
-"""Keys of kept launches, checked where a device is pretended: a kernel reads what its key was made for."""
+"""Keys of kept launches are checked on a pretended device: a kernel must read what its key was made for."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def copied(launches: LaunchCache, x: torch.Tensor, *key: Any) -> torch.Tensor:
         (torch.arange(24).view(6, 4).t(), r"\(\(4, 1\), \(6, 4\)\)\) for "),
     ],
 )
-def test_a_key_that_is_anothers_too(unlike: torch.Tensor, words: str) -> None:
+def test_a_key_of_two_different_launches_is_an_error(unlike: torch.Tensor, words: str) -> None:
     x, launches = torch.arange(24).view(4, 6), LaunchCache()
     with device.pretend(H200):
         for _ in range(2):
@@ -40,7 +40,7 @@ def test_a_key_that_is_anothers_too(unlike: torch.Tensor, words: str) -> None:
         assert torch.equal(copied(launches, unlike, "another"), unlike)
 
 
-def test_a_key_without_an_option() -> None:
+def test_a_key_that_lacks_an_option_is_an_error() -> None:
     launches = LaunchCache()
 
     def make(tile: int, x: torch.Tensor, output: torch.Tensor) -> Any:
@@ -57,14 +57,14 @@ def test_a_key_without_an_option() -> None:
                 assert torch.equal(output, x)
 
 
-def test_where_one_element_lies_does_not_matter() -> None:
+def test_strides_of_one_element_do_not_matter() -> None:
     launches = LaunchCache()
     with device.pretend(H200):
         for x in (torch.arange(4).view(4, 1), torch.arange(4).view(1, 4)):
             assert torch.equal(copied(launches, x), x)
 
 
-def test_a_key_without_its_device() -> None:
+def test_a_key_that_lacks_its_device_is_an_error() -> None:
     x = torch.arange(4)
     with device.pretend(H200), pytest.raises(InvalidArgumentError, match="key: nothing in it is cpu"):
         LaunchCache().run(("copy", x.shape, x.dtype), transfer.launch, x, torch.zeros_like(x))
@@ -82,5 +82,5 @@ def test_each_machine_has_launches_of_its_own() -> None:
         with device.pretend(machine):
             launches.run(x.device, make, x, torch.zeros_like(x))
     assert made == ["sm_90", "sm_80"]
-    launches.run("any", make, x, torch.zeros_like(x))  # the interpreter's own: nothing is kept, nor checked
+    launches.run("any", make, x, torch.zeros_like(x))  # the interpreter itself keeps and checks nothing
     assert len(made) == 3

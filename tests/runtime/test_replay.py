@@ -47,16 +47,16 @@ def tensors(length: int = 8) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.arange(float(length)), torch.full((length,), float("nan"))
 
 
-def test_it_runs_on_other_tensors() -> None:
+def test_a_kept_launch_runs_on_other_tensors() -> None:
     x, output = tensors(20)
     again = Replay(Launch.of(scale_kernel, 3, x, output, 20, 3.0, outputs=output), x, output)
     other, others_output = torch.randn(20), torch.zeros(20)
     again(other, others_output)
     assert torch.equal(others_output, 3 * other)
-    assert output.isnan().all()  # the first ones are left alone
+    assert output.isnan().all()  # the first tensors are not touched
 
 
-def test_it_clears_what_it_adds_into() -> None:
+def test_a_kept_launch_clears_accumulators() -> None:
     x, total = torch.ones(8), torch.zeros(1)
     launch = Launch.of(add_into_kernel, 1, x, total, outputs=total, accumulators=(total,), BLOCK_SIZE=8)
     again, other = Replay(launch, x, total), torch.full((1,), 100.0)
@@ -64,7 +64,7 @@ def test_it_clears_what_it_adds_into() -> None:
     assert other.item() == 16.0
 
 
-def test_it_has_workspaces_of_its_own() -> None:
+def test_a_kept_launch_has_its_own_workspaces() -> None:
     x, output = tensors(20)
     space = torch.empty(20)
     steps = (
@@ -82,7 +82,7 @@ def test_it_has_workspaces_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("given", [[], [0], [1], [0, 0, 1], [0, 1, 1]], ids=str)
-def test_it_wants_each_tensor_once(given: list[int]) -> None:
+def test_a_kept_launch_takes_each_tensor_once(given: list[int]) -> None:
     pair = tensors(20)
     launch = Launch.of(scale_kernel, 3, *pair, 20, outputs=pair[1])
     with pytest.raises(InvalidArgumentError, match="tensors: "):
@@ -90,7 +90,7 @@ def test_it_wants_each_tensor_once(given: list[int]) -> None:
 
 
 class Compiler:
-    """In the place of Triton's: what it was asked to compile, and what was started."""
+    """A stand-in for Triton's compiler that records what it compiles and what is started."""
 
     def __init__(self, takes_descriptors: bool = True) -> None:
         self.compiled: list[tuple[Any, ...]] = []
@@ -98,7 +98,7 @@ class Compiler:
         self.takes_descriptors = takes_descriptors
 
     def compiled_for(self, kernel: Any, arguments: Sequence[Any], options: dict[str, Any]) -> int:
-        # Weakly, as a compiled kernel keeps no tensor.
+        # Weakly, since a compiled kernel keeps no tensor.
         self.compiled.append((len(arguments), dict(options)))
         return len(self.compiled)
 
@@ -114,7 +114,7 @@ class Compiler:
 
 @pytest.fixture
 def compiler(monkeypatch: pytest.MonkeyPatch) -> Compiler:
-    """As on a GPU, of which stream 5 is current."""
+    """Pretend a GPU whose current stream is 5."""
     made, of_kernel = Compiler(), {"BLOCK_SIZE": "constant"}
     here = SimpleNamespace(is_interpreter=lambda: False, current=lambda: SimpleNamespace(kind="cuda"))
     monkeypatch.setattr(replay, "device", here)
@@ -143,7 +143,7 @@ def test_tuples_and_descriptors_are_filled_and_no_tensor_is_kept(
     del x, output, matrix, descriptor, given
     gc.collect()
     assert all(tensor() is None for tensor in gone)
-    for _ in range(2):  # the second time by what the first has found
+    for _ in range(2):  # the second time through the kept answer
         others = (*tensors(20), torch.ones(4, 16))
         again(*others)
         first, second, third = (tensor.data_ptr() for tensor in others)
@@ -161,7 +161,7 @@ def test_a_kernel_is_compiled_once_for_each_kind_of_address(compiler: Compiler) 
     x, output = tensors(20)
     step = Step(scale_kernel, (3,), (x, output, 20), {"num_warps": 2, "BLOCK_SIZE": 8, "factor": 3.0})
     again = Replay(Launch((step,), (output,)), x, output)
-    beside = torch.randn(21)[1:]  # 4 bytes further: Triton compiles anew, for shorter loads
+    beside = torch.randn(21)[1:]  # 4 bytes further, where Triton compiles anew, with narrower loads
     calls = [(x, output), (output, x), (beside, output), (x, output), (beside, output)]
     for given in calls:
         again(*given)
@@ -200,7 +200,9 @@ def test_another_size_of_a_kind_compiles_nothing(compiler: Compiler) -> None:
         lambda x, output: (x, output, 40, 2.0, True),
     ],
 )
-def test_what_is_compiled_anew(compiler: Compiler, other: Callable[..., tuple[Any, ...]]) -> None:
+def test_arguments_of_another_kind_are_compiled_anew(
+    compiler: Compiler, other: Callable[..., tuple[Any, ...]]
+) -> None:
     x, output = tensors(48)
     usual = (x, output, 48, 2.0, 8), {"num_warps": 4}
     first = starter_of(scale_kernel, *usual)
@@ -216,11 +218,11 @@ def test_zero_and_minus_zero_are_two_constants(compiler: Compiler) -> None:
     assert len(found) == 4
 
 
-def test_no_more_than_so_many_are_kept(compiler: Compiler, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_kept_kernels_is_limited(compiler: Compiler, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replay, "MOST_COMPILED", 2)
     for block in (1, 2, 4, 4, 1):
         starter_of(scale_kernel, (1.0, 1.0, 5, 2.0, block), {})
-    assert len(compiler.compiled) == 4  # the third pushed out the others
+    assert len(compiler.compiled) == 4  # the third has displaced the others
 
 
 def test_within_a_preparation_nothing_is_started(compiler: Compiler) -> None:
@@ -239,7 +241,9 @@ def test_within_a_preparation_nothing_is_started(compiler: Compiler) -> None:
     ]
 
 
-def test_what_does_not_compile_names_the_kernel(compiler: Compiler, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_of_the_compiler_names_the_kernel(
+    compiler: Compiler, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fail(*_: object) -> None:
         raise ValueError("no such layout")
 
@@ -249,10 +253,10 @@ def test_what_does_not_compile_names_the_kernel(compiler: Compiler, monkeypatch:
         Replay(launch, x, output)(x, output)
 
 
-def test_an_earlier_kernels_error_is_not_laid_at_this_ones_door(
+def test_an_earlier_kernels_error_does_not_name_this_kernel(
     compiler: Compiler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """CUDA gives the error that a kernel ended with to whoever asks next, here to who loads another one."""
+    """CUDA reports an earlier kernel's error to the next call, here the loading of another kernel."""
 
     def fail(*_: object) -> None:
         raise RuntimeError("Triton Error [CUDA]: misaligned address")

@@ -1,4 +1,4 @@
-"""Kernels travel as text: what they name comes along, what cannot is refused, and lines stay their own."""
+"""Kernels travel as text with what they name; what cannot travel is refused, and lines are kept."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ FACTOR = tl.constexpr(3)
 PAIR = (2, (5, tl.constexpr(7)))
 ELEMENT = tl.float32
 TABLE = torch.arange(8.0)
-offsets = torch.arange(3)  # named as a local of a kernel below
+offsets = torch.arange(3)  # has the name of a local variable of a kernel below
 OPTIONS = {"a": 1}
 
 
 def travelled(kernel: Any) -> Any:
-    """What arrives: packed, pickled as for another process, unpacked."""
+    """Return what arrives: packed, pickled as for another process, unpacked."""
     source: KernelSource = pickle.loads(pickle.dumps(pack(kernel)))
     arrived = unpack(source)
     assert arrived.fn is not kernel.fn
     assert not arrived.fn.__globals__.keys() & {
-        "test_constants",
+        "test_constants_travel",
         "TABLE",
         "travelled",
-    }  # nothing else came along
+    }  # nothing else is packed
     return arrived
 
 
@@ -60,13 +60,13 @@ def run(kernel: Any, x: torch.Tensor, **meta: Any) -> torch.Tensor:
 
 @triton.jit
 def constants_kernel(x, output, N: tl.constexpr = WIDTH):
-    """Numbers, constexpr, tuples and types, in the body and as a default."""
+    """Numbers, constexpr, tuples and types stand in the body and as a default."""
     i = tl.arange(0, N)
     value = tl.load(x + i).to(ELEMENT) * FACTOR
     tl.store(output + i, value + PAIR[0] + PAIR[1][0] + PAIR[1][1])
 
 
-def test_constants() -> None:
+def test_constants_travel() -> None:
     x = torch.arange(8.0)
     assert torch.equal(run(travelled(constants_kernel), x), 3 * x + 14)
 
@@ -195,7 +195,7 @@ def line_of(kernel: Any, text: str) -> int:
 
 
 def test_lines_stay_where_they_were() -> None:
-    """Decorators with arguments are passed over; an error shows the line of the file it was written in."""
+    """Decorators with arguments are dropped; an error shows the line of the file where the kernel is."""
     source = pack(decorated_kernel)
     assert (source.name, source.file) == ("decorated_kernel", __file__)
     assert Path(__file__).read_text().splitlines()[source.line - 1] == "def decorated_kernel("
@@ -245,12 +245,12 @@ def cell() -> Iterator[dict[str, Any]]:
     linecache.cache.pop("<cell 7>", None)
 
 
-def test_a_notebooks_cell(cell: dict[str, Any]) -> None:
-    """Its text is in no file: it travels whole, so that the other process can show a line of it."""
+def test_a_kernel_of_a_notebook_cell_travels_with_its_text(cell: dict[str, Any]) -> None:
+    """Its text is in no file, so it travels whole, and the other process can show a line of it."""
     x = torch.arange(8.0)
     source = pack(cell["kernel"])
     assert "".join(source.file_lines) == CELL
-    del linecache.cache["<cell 7>"]  # as in a process that has never seen it
+    del linecache.cache["<cell 7>"]  # as in a process that has never seen the cell
     arrived = unpack(pickle.loads(pickle.dumps(source)))
     assert torch.equal(run(arrived, x, N=8), 4 * x)
     with pytest.raises(KernelError) as caught:
@@ -267,7 +267,7 @@ def test_a_cell_with_another_factor_is_another_kernel(cell: dict[str, Any]) -> N
 
 
 def packed_text(kernel: Any) -> str:
-    """Its text and that of what it calls."""
+    """Return the kernel's text and that of the functions that it calls."""
     source = pack(kernel)
     return "".join([source.text, *(each.text for _, each in source.names if isinstance(each, KernelSource))])
 
@@ -276,13 +276,13 @@ def packed_text(kernel: Any) -> str:
     ("old", "new"),
     [
         ("value * SCALE", "value + SCALE"),
-        ("x + i)))", "x + i)))  # scaled"),  # the functions' code is the same
+        ("x + i)))", "x + i)))  # scaled"),  # the code of the functions is the same
         ("N: tl.constexpr, BAD", "N, BAD"),
         ("def kernel(x", "def  kernel(x"),
     ],
 )
 def test_a_cell_that_is_run_again_is_packed_anew(cell: dict[str, Any], old: str, new: str) -> None:
-    """Under the same name of a file: the functions have the names of those before, and often their code."""
+    """The cell has the same file name, and its functions the same names and often the same code."""
     assert new not in packed_text(cell["kernel"])
     again = in_a_cell(CELL.replace(old, new))
     for _ in range(2):
@@ -291,7 +291,7 @@ def test_a_cell_that_is_run_again_is_packed_anew(cell: dict[str, Any], old: str,
 
 
 def test_a_helper_that_is_defined_again_is_packed_anew(cell: dict[str, Any]) -> None:
-    """In a cell of its own; the kernel that calls it is the one from before."""
+    """The helper is in a cell of its own; the kernel that calls it is the old one."""
     x = torch.arange(8.0)
     assert torch.equal(run(unpack(pack(cell["kernel"])), x, N=8), 4 * x)
     helper = CELL.partition("@triton.jit\ndef kernel")[0].replace("value * SCALE", "value - SCALE")
@@ -301,7 +301,7 @@ def test_a_helper_that_is_defined_again_is_packed_anew(cell: dict[str, Any]) -> 
 
 
 def test_a_file_that_changed_is_read_anew(tmp_path: Path) -> None:
-    """By one who reloads it, and by one who gives the function that there is its new code."""
+    """The module is reloaded, or the function gets its new code by assignment."""
     path = tmp_path / "edited.py"
 
     def defined(text: str) -> Any:
@@ -323,7 +323,7 @@ def test_a_file_that_changed_is_read_anew(tmp_path: Path) -> None:
 
 
 def test_a_text_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """To find a function's end takes a millisecond, and a launch packs a kernel with all that it calls."""
+    """Finding a function's end takes a millisecond, and a launch packs a kernel with all that it calls."""
     once = pack(helpers_kernel)
     monkeypatch.setattr(inspect, "getsourcelines", lambda function: pytest.fail(f"{function} is read again"))
     assert pack(helpers_kernel) == once
@@ -351,8 +351,8 @@ def kernel(x, alpha: "fp64", rows: tl.int32, N: tl.constexpr):
 
 
 @pytest.mark.parametrize("future", ["", "from __future__ import annotations\n"], ids=["values", "texts"])
-def test_annotations_are_what_they_were_where_it_was_written(future: str) -> None:
-    """Values, or texts under the future import; and Triton reads the same types from them."""
+def test_annotations_keep_their_meaning(future: str) -> None:
+    """Annotations are values, or texts under the future import; Triton reads the same types from them."""
     cell = in_a_cell(future + ANNOTATED)
     for kernel in (cell["kernel"], cell["made"]()):
         arrived = travelled(kernel)
@@ -378,13 +378,13 @@ def constexpr_function_kernel(x, output, N: tl.constexpr):
     tl.store(output + i, tl.load(x + i, mask=i < N, other=-1), mask=i < 8)
 
 
-def test_functions_that_run_when_a_kernel_is_compiled() -> None:
+def test_functions_that_run_at_compile_time_travel() -> None:
     x = torch.arange(8.0)
     assert run(travelled(constexpr_function_kernel), x, N=5).tolist() == [0, 1, 2, 3, 4, -1, -1, -1]
 
 
 def test_the_same_source_is_the_same_function() -> None:
-    """So that a kernel is prepared once, however often it is sent."""
+    """A kernel is prepared once, however often it is sent."""
     assert unpack(pack(helpers_kernel)) is unpack(pickle.loads(pickle.dumps(pack(helpers_kernel))))
     assert unpack(pack(closure(2.0, inner))) is not unpack(pack(closure(3.0, inner)))
 
@@ -452,7 +452,7 @@ def hidden_kernel(x, settings):
 
 @pytest.fixture
 def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
-    """A module `settings` with a module `settings.inner`, and a cell whose kernels use them."""
+    """Yield a module `settings` with a module `settings.inner`, and a cell whose kernels use them."""
     (tmp_path / "settings").mkdir()
     (tmp_path / "settings" / "__init__.py").write_text(MODULE)
     (tmp_path / "settings" / "inner.py").write_text("DEPTH = 100\n")
@@ -471,8 +471,8 @@ def interpreted(kernel: Any, x: torch.Tensor) -> torch.Tensor:
     return result
 
 
-def test_constants_of_a_module_are_those_of_now(settings: dict[str, Any]) -> None:
-    """Not those that the other process would import: its module was changed here, or is not even there."""
+def test_constants_of_a_module_have_their_present_values(settings: dict[str, Any]) -> None:
+    """The other process cannot import them: the module was changed here, or does not exist there."""
     x = torch.arange(8.0)
     for k in (2, 5, 7):
         settings["settings"].K = k
@@ -535,8 +535,8 @@ def compiled(kernel: Any) -> str:
     return step.stages["ttir"]
 
 
-def test_a_constant_that_changed_is_compiled_anew(settings: dict[str, Any]) -> None:
-    """Triton itself tells kernels apart by their text and their constexpr globals only."""
+def test_a_changed_constant_is_compiled_anew(settings: dict[str, Any]) -> None:
+    """Triton tells kernels apart by their text and their constexpr globals only."""
     cell = in_a_cell(CONSTANTS, "<cell 9>")
     assert "f16" not in compiled(cell["type_kernel"])
     cell["ELEMENT"] = tl.float16
@@ -556,7 +556,7 @@ def enum_kernel(x, output, N: tl.constexpr):
     tl.store(output + i, tl.maximum(tl.load(x + i), 2.0, propagate_nan=NAN))
 
 
-def test_enums_of_triton() -> None:
+def test_tritons_enums_travel() -> None:
     x = torch.tensor([1.0, 2.0, 3.0, float("nan")] * 2)
     want = torch.tensor([2.0, 2.0, 3.0, float("nan")] * 2)
     assert torch.equal(run(travelled(enum_kernel), x, N=8).nan_to_num(9.0), want.nan_to_num(9.0))
@@ -663,7 +663,7 @@ def test_what_cannot_travel_is_refused(kernel: Callable[[], Any], message: str) 
         pack(kernel())
 
 
-def test_the_worker_refuses_alike() -> None:
+def test_interpret_refuses_what_cannot_travel() -> None:
     x = torch.zeros(1)
     with pytest.raises(
         ArgumentTypeError, match="Pass it as an argument; only numbers, types and jit functions"
@@ -671,8 +671,8 @@ def test_the_worker_refuses_alike() -> None:
         interpret(Launch.of(global_tensor_kernel, 1, x, x, outputs=x))
 
 
-def test_it_arrives_in_another_process() -> None:
-    """Each of the above in the worker, where none of this file is imported."""
+def test_kernels_run_in_another_process() -> None:
+    """The functions above run in the worker, which imports nothing of this file."""
     x = torch.arange(8.0)
     for kernel, meta, want in (
         (constants_kernel, {}, 3 * x + 14),
@@ -689,7 +689,7 @@ def test_it_arrives_in_another_process() -> None:
         assert not output.any()
 
 
-def test_what_was_given_to_the_decorator_travels() -> None:
+def test_arguments_of_the_decorator_travel() -> None:
     @triton.jit(do_not_specialize=["length"], noinline=True)
     def kernel(pointer, length):
         tl.store(pointer, length)
@@ -699,13 +699,13 @@ def test_what_was_given_to_the_decorator_travels() -> None:
     assert pack(constants_kernel).decorations == ()
 
 
-def test_a_module_that_only_its_loader_can_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in a zip archive: no file of that name is there."""
+def test_a_module_in_an_archive_travels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The module is as in a zip archive: no file of that name exists."""
     with zipfile.ZipFile(tmp_path / "archive.zip", "w") as archive:
         text = 'import triton\n\n\n@triton.jit\ndef zipped_kernel(x):\n    """One line."""\n    pass\n'
         archive.writestr("zipped_module.py", text)
     monkeypatch.syspath_prepend(str(tmp_path / "archive.zip"))
-    monkeypatch.setattr(linecache, "cache", {})  # not cleared: other tests' texts are nowhere else
+    monkeypatch.setattr(linecache, "cache", {})  # not cleared: texts of other tests are nowhere else
     kernel = importlib.import_module("zipped_module").zipped_kernel
     assert pack(kernel) == pack(kernel)
     assert "def zipped_kernel" in inspect.getsource(travelled(kernel).fn)

@@ -1,4 +1,4 @@
-"""What a warm call does, and does not do, seen on a GPU that is not there."""
+"""Warm calls on a pretended GPU: what they start and what they skip."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from tests.runtime.test_kept_on_a_gpu import lines_of
 
 @cache
 def wrong() -> dict[str, str]:
-    """By case: what went wrong in it, or nothing."""
+    """Return for each case what went wrong in it, or nothing."""
     return {line["case"]: line["wrong"] for line in lines_of(warm_calls.__name__)}
 
 
 @pytest.mark.parametrize("case", [case.__name__ for case in warm_calls.CASES])
-def test_warm_calls(case: str) -> None:
+def test_a_warm_call_starts_what_it_should(case: str) -> None:
     assert wrong()[case] == "", wrong()[case]

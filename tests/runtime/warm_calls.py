@@ -1,6 +1,6 @@
-"""Warm calls on a GPU that is not there: what is compiled, what is started, and by which way.
+"""Warm calls on a pretended GPU: what is compiled, what is started, and by which path.
 
-Run as a script, where kernels are to be compiled; prints for each case what went wrong, or nothing.
+Run as a script, in a process that compiles kernels; prints for each case what went wrong, or nothing.
 """
 
 from __future__ import annotations
@@ -52,20 +52,20 @@ DTYPES = {
 
 
 def memory_at(address: int | torch.Tensor, kind: str, reach: int) -> torch.Tensor:
-    """The elements from an address on."""
+    """Return the elements from an address on."""
     address = address.data_ptr() if isinstance(address, torch.Tensor) else address
     size = reach * DTYPES[kind].itemsize
     return torch.frombuffer((ctypes.c_char * size).from_address(address), dtype=DTYPES[kind])
 
 
 def binary(kinds: list[str], given: Sequence[Any]) -> None:
-    """What `binary_kernel` computes."""
+    """Compute the result of `binary_kernel`."""
     x, y, output = (memory_at(*pair, given[3]) for pair in zip(given[:3], kinds, strict=False))
     output.copy_(torch.add(y, x, alpha=given[4] if given[5] is elementwise.axpy else 1))
 
 
 def binary_strided(kinds: list[str], given: Sequence[Any]) -> None:
-    """What `binary_strided_kernel` computes."""
+    """Compute the result of `binary_strided_kernel`."""
     sizes = given[4]
     x, y, output = (
         memory_at(
@@ -77,7 +77,7 @@ def binary_strided(kinds: list[str], given: Sequence[Any]) -> None:
 
 
 class Decorators:
-    """Counts calls that go through `@triton.jit`."""
+    """A context that counts calls that go through `@triton.jit`."""
 
     def __init__(self) -> None:
         self.calls, self._run = 0, JITFunction.run
@@ -97,13 +97,13 @@ class Decorators:
 def both(
     length: int, dtype: torch.dtype = torch.float32, offset: int = 0
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Whole numbers, of which every sum here is exact."""
+    """Return whole numbers, so that every sum here is exact."""
     x, y = (torch.randint(-9, 9, (length + offset,)).to(dtype)[offset:] for _ in range(2))
     return x, y
 
 
 def sizes_of_sums() -> None:
-    """Of one dtype there are two kinds of sizes: 16 divides them, or does not."""
+    """A dtype has two kinds of sizes: those that 16 divides, and others."""
     with Decorators() as through:
         for length, compiled in ((32, 1), (48, 1), (4096, 1), (33, 2), (160, 2), (7, 2), (100_000, 2)):
             x, y = both(length)
@@ -118,11 +118,11 @@ def sizes_of_sums() -> None:
     for x, y in (both(64, offset=1), both(48, offset=1), both(80, offset=3)):
         before = len(gpu.compiled)
         assert torch.equal(ops.add(x, y), x + y)
-    assert len(gpu.compiled) == before  # unaligned, and of another length: nothing anew
+    assert len(gpu.compiled) == before  # unaligned, and of another length: nothing is compiled
 
 
 def sizes_of_strided_sums() -> None:
-    """Each new shape makes a launch, and none of a kind compiles."""
+    """A new shape makes a launch but compiles no kernel of a known kind."""
     with Decorators() as through:
         for rows, cols in ((32, 48), (64, 16), (16, 160)):
             x, y = both(rows * cols)
@@ -132,7 +132,7 @@ def sizes_of_strided_sums() -> None:
 
 
 def sizes_of_products() -> None:
-    """What tile a product gets depends on its size; of one tile, the sizes compile nothing."""
+    """The tile of a product depends on its size; other sizes of one tile compile nothing."""
     kept = cache.LaunchCache()
 
     def make(a: torch.Tensor, b: torch.Tensor, output: torch.Tensor) -> Launch:
@@ -144,11 +144,11 @@ def sizes_of_products() -> None:
             kept.run((a.shape, b.shape, a.device), make, a, b, torch.zeros(m, n))
     counts = through.calls, len(gpu.compiled), len(gpu.started)
     assert counts == (1, 1, 3), counts
-    assert len({json.dumps(call) for call in gpu.started}) == 3  # with sizes and grids of their own
+    assert len({json.dumps(call) for call in gpu.started}) == 3  # each has its own sizes and grid
 
 
 def zeros_of_products() -> None:
-    """0.0 and -0.0 are equal, and a kernel is given the one that was asked for."""
+    """0.0 and -0.0 are equal, and the kernel gets the one that was asked for."""
     a, addend = torch.zeros(2, 64, 64), torch.zeros(2, 64, 64)
     for alpha, beta in ((0.0, 1.0), (-0.0, 1.0), (0.0, 1.0), (1.0, 0.5), (-0.0, 1.0)):
         ops.baddbmm(addend, a, a, alpha=alpha, beta=beta)
@@ -156,7 +156,7 @@ def zeros_of_products() -> None:
 
 
 def values_of_sums() -> None:
-    """The shortest way and all others: whatever torch can be given."""
+    """The shortest path and all others are right for any arguments that torch takes."""
     x, y = both(48)
     for alpha in (1, 1.0, 2, -0.5, 0.0, -0.0, float("nan"), float("inf")):
         torch.testing.assert_close(ops.add(x, y, alpha=alpha), torch.add(x, y, alpha=alpha), equal_nan=True)
@@ -217,7 +217,7 @@ def transforms_of_sums() -> None:
     rows = torch.stack((x, y))
     assert torch.equal(torch.func.vmap(lambda row: ops.add(row, y))(rows), rows + y)
     assert torch.equal(torch.func.grad(lambda row: ops.add(row, y).sum())(x), torch.ones(48))
-    torch.use_deterministic_algorithms(True)  # new memory is filled with NaN
+    torch.use_deterministic_algorithms(True)  # torch fills new memory with NaN
     try:
         assert torch.equal(ops.add(x, y), x + y)
     finally:
@@ -225,12 +225,12 @@ def transforms_of_sums() -> None:
 
 
 def which_sums_are_kept() -> None:
-    """The shortest way is for plain tensors that lie as some before; all others go a longer one."""
+    """The shortest path is for plain tensors of a known layout; all others take a longer one."""
     kept: Callable[[Any, Any, Any], torch.Tensor | None] = ops.elementwise._kept_sum
     (x, y), (a, b) = both(48), both(48)
     follows = x.clone().requires_grad_()
     with torch.no_grad():
-        assert kept(x, y, 1) is None  # never asked for
+        assert kept(x, y, 1) is None  # not called before
         assert not ops.add(follows, y).requires_grad
         assert kept(x, y, 1) is None
     assert ops.add(follows, y).requires_grad
@@ -276,7 +276,7 @@ def which_sums_are_kept() -> None:
         return vector
 
     torch.func.vmap(row)(torch.stack((x, x)))
-    torch._vmap_internals._vmap(row)(torch.stack((x, x)))  # the older one, of batched gradients
+    torch._vmap_internals._vmap(row)(torch.stack((x, x)))  # the older vmap, of batched gradients
     with torch.inference_mode():
         inner = x.clone()
     for left, right in ((x, inner), (inner, x), (inner, inner)):
@@ -290,7 +290,7 @@ def which_sums_are_kept() -> None:
 
 
 def sums_on_another_device() -> None:
-    """Where another one is current, they go the way that makes theirs current."""
+    """Sums of a device that is not current take the path that switches to theirs."""
     x, y = both(48)
     with patch.object(compat, "current_cuda_device", lambda: 5):
         for _ in range(2):
@@ -299,10 +299,10 @@ def sums_on_another_device() -> None:
 
 
 def which_products_are_kept() -> None:
-    """The shortest way is for plain matrices; whatever asks for more goes the long one."""
+    """The shortest path is for plain matrices; calls that need more take the long one."""
     kept: Callable[[Any, Any], torch.Tensor | None] = ops.gemm._kept_product
     a, b = torch.zeros(64, 32), torch.zeros(32, 48)
-    assert kept(a, b) is None  # never asked for
+    assert kept(a, b) is None  # not called before
     ops.matmul(a, b)
     narrow, wide = torch.zeros(48, 32).t(), torch.zeros(64, 32).t()  # of the same strides
     ops.matmul(a, narrow)
@@ -354,7 +354,7 @@ A, B, D, E, V = numbers(48, 64), numbers(64, 32), numbers(48, 32), numbers(48, 3
 X, W = numbers(2, 16, 6, 6), numbers(16, 16, 3, 3)
 GROUPS, OFFS = numbers(3, 64, 32), torch.tensor([16, 32, 48], dtype=torch.int32)
 
-# By name: an operator of its tensors alone, and these.
+# name -> an operator of its tensors alone, and the tensors
 FUSED: dict[str, tuple[Callable[..., torch.Tensor], tuple[torch.Tensor, ...]]] = {
     "fused_matmul": (
         lambda a, b, d, e: ops.fused_matmul(a, b, epilogue=add(d) | add(e) | fast_gelu()), (A, B, D, E)
@@ -403,20 +403,20 @@ FUSED: dict[str, tuple[Callable[..., torch.Tensor], tuple[torch.Tensor, ...]]] =
 
 
 def forget_fused_calls() -> None:
-    """All of them start with their checks again."""
+    """Drop all kept fused calls, so that they start with their checks again."""
     for calls in (ops.fused._products, ops.fused._groups, ops.fused._images, ops.fused_templates._kept):
         calls.clear()
 
 
 def started_by(call: Callable[[], torch.Tensor]) -> tuple[Any, ...]:
-    """What a call starts, and what it returns besides values."""
+    """Return what a call starts, and what it returns besides values."""
     gpu.started.clear()
     result = call()
     return json.dumps(gpu.started), result.shape, result.stride(), result.dtype, result.requires_grad
 
 
 def asks(call: Callable[[], object]) -> bool:
-    """Whether a call asks all that can be asked, and does not find itself kept."""
+    """Return whether a call makes all checks and does not find itself kept."""
     found: list[torch.Tensor | None] = []
     again = KeptCalls.again
 
@@ -431,7 +431,7 @@ def asks(call: Callable[[], object]) -> bool:
 
 
 def fused_calls() -> None:
-    """Each operator's second call starts what the first did, without asking again; so do calls of likes."""
+    """The second call starts what the first did, without its checks; so do calls of tensors like these."""
     for name, (operator, given) in FUSED.items():
         first = started_by(partial(operator, *given))
         assert json.loads(first[0]), name
@@ -447,7 +447,7 @@ def fused_calls() -> None:
 
 
 def unlike(tensor: torch.Tensor) -> list[torch.Tensor]:
-    """Tensors of the same shape that are not like a plain one."""
+    """Return tensors of the same shape that are unlike a plain one."""
     found = [
         torch.zeros(tensor.numel() + 1, dtype=tensor.dtype)[1:].view(tensor.shape),
         torch.zeros(*tensor.shape, 2, dtype=tensor.dtype)[..., 0],
@@ -460,7 +460,7 @@ def unlike(tensor: torch.Tensor) -> list[torch.Tensor]:
 
 
 def fused_calls_of_special_tensors() -> None:
-    """After a plain call was kept, others start what they would have without it, twice."""
+    """After a plain call was kept, other calls start what they would start without it, twice."""
     number = 0
     for name in ("fused_matmul", "fused_grouped_mm", "fused_conv2d", "matmul_layer_norm", "swiglu"):
         operator, given = FUSED[name]
@@ -480,7 +480,7 @@ def fused_calls_of_special_tensors() -> None:
 
 
 def fused_calls_of_copies() -> None:
-    """Where kernels are given a copy of a tensor, the next call has to make one, too."""
+    """The next call has to copy a tensor again if kernels get a copy."""
     for name in ("fused_matmul", "fused_grouped_mm", "fused_conv2d", "matmul_layer_norm", "swiglu"):
         operator, given = FUSED[name]
         for place, plain in enumerate(given):
@@ -494,7 +494,7 @@ def fused_calls_of_copies() -> None:
 
 
 def fused_calls_that_something_follows() -> None:
-    """Autograd, forward mode, autocast, modes of inference: whether there are any is asked at each call."""
+    """Calls check for autograd, forward mode, autocast and inference mode."""
     for name in ("fused_matmul", "fused_conv2d", "matmul_argmax", "matmul_matmul", "two products"):
         operator, given = FUSED[name]
         operator(*given)
@@ -524,7 +524,7 @@ def fused_calls_that_something_follows() -> None:
 
 
 def other_arguments_of_fused_calls() -> None:
-    """What is no tensor is part of what is kept, with its type; what was refused is refused later."""
+    """Other arguments are part of the key, with their types; what was refused is refused later too."""
     calls: list[Callable[[], torch.Tensor]] = [
         lambda: ops.fused_matmul(A, B, epilogue=scale(1)),
         lambda: ops.fused_matmul(A, B, epilogue=scale(1.0)),
@@ -592,7 +592,7 @@ def other_arguments_of_fused_calls() -> None:
 
 
 def tensors_without_memory() -> None:
-    """No kernel is started at the address 0, whatever was kept of tensors that lie like these."""
+    """No kernel is started at address 0, although tensors of the same layout were kept."""
     a, b, x = torch.zeros(64, 64), torch.zeros(64, 64), torch.zeros(1, 1, 64, 64)
     calls: tuple[Callable[..., object], ...] = (
         lambda a, b, x: ops.matmul(a, b), lambda a, b, x: ops.baddbmm(x[0], x[0], x[0]),
@@ -614,12 +614,12 @@ def tensors_without_memory() -> None:
                 is_started = True
             except TracingError:
                 is_started = False
-            wanted = given[-1] is x or (given[0] is a and number >= 5)  # of `a` alone
+            wanted = given[-1] is x or (given[0] is a and number >= 5)  # only `a`
             assert (is_started, len(gpu.started) > 0) == (wanted, wanted), (number, within, given)
 
 
 def current_stream() -> None:
-    """The stream that is current at the call, whichever was at the first."""
+    """The stream is the one that is current at the call."""
     x, y = both(32)
     a, b = torch.zeros(64, 64), torch.zeros(64, 64)
     for gpu.stream in (3, 4, 3, 0):
@@ -631,9 +631,9 @@ def current_stream() -> None:
 
 
 def maps_of_descriptors() -> None:
-    """Made once for each address."""
+    """A map is made once for each address."""
     a, b, c = (torch.zeros(256, 256, dtype=torch.float16) for _ in range(3))
-    outputs = [ops.matmul(a, b)]  # kept alive, so that each has an address of its own
+    outputs = [ops.matmul(a, b)]  # kept alive, so that each has its own address
     assert [call[0] for call in gpu.started] == ["gemm_kernel"]
     assert {a.data_ptr(), b.data_ptr()} <= set(gpu.maps)
     gpu.maps.clear()
@@ -649,7 +649,7 @@ def maps_of_descriptors() -> None:
 
 
 def hooks_are_called() -> None:
-    """A profiler's, at warm calls too, for as long as there are any."""
+    """A profiler's hooks are called at warm calls too, as long as there are any."""
     x, y = both(32)
     a, b = torch.zeros(64, 64), torch.zeros(64, 64)
     ops.add(x, y)
@@ -667,7 +667,7 @@ def hooks_are_called() -> None:
 
 
 def warming_up() -> None:
-    """Everything is compiled and kept, nothing started; for tensors, and for shapes alone."""
+    """Everything is compiled and kept, and nothing started, for tensors and for shapes alone."""
     x, y = both(64)
     a, b = torch.zeros(64, 96), torch.zeros(96, 32)
     shapes = [torch.empty(t.shape, device="meta") for t in (a, b)]
@@ -682,7 +682,7 @@ def warming_up() -> None:
         with Decorators() as through:
             operator(*given)
         assert (through.calls, len(gpu.started) > 0) == (0, True), operator
-        warmup(operator, *given)  # where all is kept, nothing is started either
+        warmup(operator, *given)  # everything is kept by now, and nothing is started either
         started = len(gpu.started)
         warmup(operator, *given)
         assert len(gpu.started) == started
@@ -698,7 +698,7 @@ def warming_up() -> None:
 
 
 def other_threads_are_not_warming_up() -> None:
-    """While one thread prepares, another's calls start kernels."""
+    """While one thread warms up, calls of another start kernels."""
     x, y = both(64)
     results: list[torch.Tensor] = []
 
@@ -712,7 +712,7 @@ def other_threads_are_not_warming_up() -> None:
 
 
 def in_threads(count: int, call: Callable[[int], None]) -> None:
-    """All at once; what one raises is raised."""
+    """Run the call in threads at the same time, and raise what one of them raises."""
     barrier, failed = threading.Barrier(count), []
 
     def run(number: int) -> None:
@@ -732,7 +732,7 @@ def in_threads(count: int, call: Callable[[int], None]) -> None:
 
 
 def concurrent_first_calls() -> None:
-    """Of several threads that ask for a kernel first, one compiles it, and each gets its own result."""
+    """One of several threads that need a kernel first compiles it, and each gets its own result."""
     pairs = [both(64) for _ in range(8)]
 
     def call(number: int) -> None:
@@ -749,7 +749,7 @@ def concurrent_first_calls() -> None:
 
 
 def concurrent_clearing() -> None:
-    """While caches are cleared over and over."""
+    """Caches are cleared over and over during the calls."""
     with patch.object(cache, "MOST_KEPT", 2), patch.object(replay, "MOST_COMPILED", 2):
 
         def call(number: int) -> None:
@@ -762,7 +762,7 @@ def concurrent_clearing() -> None:
 
 
 def promises_of_kept_kernels() -> None:
-    """What is started is what was compiled for such arguments; a caller of a bucket who errs is found out."""
+    """Started kernels were compiled for such arguments; an error in the key of a bucket is found."""
     x, y = both(64)
     launch = elementwise.launch(x, y, torch.empty_like(x), operation="add")
     bucket = replay.Bucket(launch.steps[0], 5)
@@ -787,7 +787,7 @@ CASES = (
 
 
 def forget() -> None:
-    """As in a process that has called nothing."""
+    """Forget everything, as in a new process."""
     for kept in (
         ops.elementwise._flat._kept, ops.elementwise._launches._kept, ops.gemm._launches._kept,
         ops.fused._launches._kept, ops.elementwise._kept, ops.gemm._kept,

@@ -3,8 +3,8 @@
 Triton's key for itself is the contents of all its files, 460 MB that every process reads. Its key for a
 function in a tuple of constants is module and name, so an edited epilogue got the kernel of the earlier one
 (3.6.0 and 3.7.1). Tests that fail once Triton does better, in `tests/compat/test_compat.py`:
-`test_triton_itself_reads_all_its_files_to_tell_compilers_apart` and
-`test_a_function_in_a_tuple_is_another_when_it_is_edited`.
+`test_tritons_own_key_still_reads_all_its_files` and
+`test_a_kernels_key_changes_with_a_function_in_a_tuple`.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ The faults of Triton and LLVM were seen on 3.6.0 and 3.7.1, those of ptxas on 3.
 picks wrong bytes was not tried. It is repaired too, because both share the code of the conversion.
 
 Tests that fail once a repair is no longer needed, in `tests/compat/test_compiler_repairs.py`:
-`test_triton_keeps_bytes_that_it_sends` for `with_wide_shuffles` and
-`test_the_assembler_is_the_one_that_adds_to_other_registers` for `with_descriptors_of_halves`. LLVM's fault
+`test_triton_still_keeps_bytes_that_it_sends` for `with_wide_shuffles` and
+`test_the_assembler_is_still_the_one_with_the_fault` for `with_descriptors_of_halves`. LLVM's fault
 ends the process, so no test shows that `thawed` is still needed. It is no longer needed when
 `tests/kernels/convolution/test_implicit_gemm.py::test_a_product_that_made_llvm_abort_compiles` passes
 without it (docs/decisions/015 to 017).

@@ -1,7 +1,7 @@
 """Errors of Triton's compiler with the jit function, and so the file and line, where they arose.
 
 Triton's `CompilationError` has only the text of the function, and lines counted from its `def` (3.6.0 and
-3.7.1). `tests/compat/test_compat.py::test_errors_of_triton_itself_know_no_function` fails once it has more.
+3.7.1). `tests/compat/test_compat.py::test_tritons_errors_still_name_no_function` fails once it has more.
 The errors of the workbench are made in `workbench/launch.py` (docs/decisions/005).
 """
 

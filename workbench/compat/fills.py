@@ -5,7 +5,7 @@ Triton 3.6 and 3.7 fill masked-off lanes wrongly with a constant of 8 or 16 bits
 correctly. Repaired: ValueError. For that, constants are tracked as the compiler tracks them.
 
 `test_masked_lanes_of_narrow_integers_are_loaded_as_zero` in tests/kernels/rows/test_reduction.py reads the
-PTX, and `tests/compat/test_compat.py::test_fills_that_are_packed_wrongly_are_refused` holds the error
+PTX, and `tests/compat/test_compat.py::test_fills_that_triton_packs_wrongly_are_refused` holds the error
 (docs/decisions/011).
 """
 

@@ -3,7 +3,7 @@
 `compiled[grid](...)` of Triton 3.6 to 3.9 asks for device and stream, prepares hooks, and on 3.6 and 3.7
 makes the maps of tensor descriptors again, which takes longer on the CPU than the start. The arguments of the
 C function depend on the version: those of 3.6 and 3.7 are here, and other versions start kernels through
-Triton. `tests/runtime/test_kept_on_a_gpu.py::test_the_compiled_kernel_is_given_the_same` compares both ways.
+Triton. `tests/runtime/test_kept_on_a_gpu.py::test_a_kept_launch_passes_tritons_arguments` compares both ways.
 The file is no longer needed when Triton's own start costs as little: the suite `launch` measures it
 (docs/decisions/019).
 """

@@ -2,8 +2,8 @@
 
 A kernel marks a place by a comment in inline assembly, and the PTX is changed there: a copy with a hint for
 the L2 cache, and one `wgmma` of 192 columns in place of two (3.6.0 and 3.7.1). Tests that fail once Gluon can
-express them, in `tests/compat/test_compat.py`: `test_gluon_has_no_word_for_a_hint` and
-`test_tensors_have_no_192_columns`.
+express them, in `tests/compat/test_compat.py`: `test_gluon_still_has_no_hints` and
+`test_tensors_still_cannot_have_192_columns`.
 """
 
 from __future__ import annotations
