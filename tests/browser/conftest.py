@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,13 +24,14 @@ from typing import Any
 import nbformat
 import pytest
 from nbformat import NotebookNode
+from nbformat.v4 import new_code_cell, new_notebook
 from playwright.sync_api import Browser, ConsoleMessage, Locator, Page, Route, sync_playwright
 from playwright.sync_api import Error as PlaywrightError
 
 from tests.machine import Machine
 from tests.no_network.environment import without_network
 from tools.ensure_browser import find_browser
-from tools.lessons import LESSONS, ROOT, kernel_environment
+from tools.lessons import LESSONS, METADATA, ROOT, kernel_environment
 
 ARTIFACTS = Path(__file__).parents[1] / "artifacts"
 
@@ -201,6 +202,18 @@ class OpenNotebook:
             self.page.wait_for_timeout(50)
         return False
 
+    @contextlib.contextmanager
+    def changing(self, index: int, seconds: float = 20) -> Iterator[None]:
+        """Check that there are pictures below a code cell, and that what is done inside changes them.
+
+        Args:
+            seconds: the time for a redraw on a machine that runs other tests at the same time.
+        """
+        before = self.pictures(index)
+        assert before
+        yield
+        assert self.wait_for_change(index, before, seconds)
+
     def use_theme(self, name: str) -> None:
         """Choose Settings > Theme, and wait until JupyterLab has removed its splash screen."""
         change = "theme => window.jupyterapp.commands.execute('apputils:change-theme', { theme })"
@@ -266,6 +279,16 @@ def opened(browser: Browser, lab: Lab, notebook: str) -> Iterator[OpenNotebook]:
     finally:
         context.close()
         lab.stop_kernels()
+
+
+@contextlib.contextmanager
+def ran(browser: Browser, lab: Lab, name: str, cells: Iterable[str]) -> Iterator[OpenNotebook]:
+    """Write a notebook of these code cells to the lab, open it, and run it."""
+    notebook = new_notebook(metadata=METADATA, cells=[new_code_cell(text.strip()) for text in cells])
+    nbformat.write(notebook, lab.folder / name)
+    with opened(browser, lab, name) as opened_notebook:
+        opened_notebook.run_all()
+        yield opened_notebook
 
 
 @pytest.hookimpl(wrapper=True)

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import nbformat
 import pytest
-from nbformat.v4 import new_code_cell, new_notebook
 from playwright.sync_api import Browser, expect
 
-from tests.browser.conftest import Lab, OpenNotebook, opened
-from tools import lessons
+from tests.browser.conftest import Lab, OpenNotebook, ran
 
 pytestmark = pytest.mark.browser
 
@@ -33,15 +30,11 @@ explore.attention.step_through(
 """,
 )
 TILES, STEPPER = 1, 2  # their cells
-SECONDS = 20  # for a redraw on a machine that runs other tests at the same time
 
 
 @pytest.fixture(scope="module")
 def notebook(browser: Browser, lab: Lab) -> Iterator[OpenNotebook]:
-    cells = [new_code_cell(text) for text in CELLS]
-    nbformat.write(new_notebook(metadata=lessons.METADATA, cells=cells), lab.folder / "attention.ipynb")
-    with opened(browser, lab, "attention.ipynb") as notebook:
-        notebook.run_all()
+    with ran(browser, lab, "attention.ipynb", CELLS) as notebook:
         for cell in (TILES, STEPPER):
             notebook.output(cell).locator("img").wait_for()
         yield notebook
@@ -50,18 +43,15 @@ def notebook(browser: Browser, lab: Lab) -> Iterator[OpenNotebook]:
 def test_the_map_of_tiles_follows_its_controls(notebook: OpenNotebook) -> None:
     tiles = notebook.output(TILES)
     expect(tiles).to_contain_text("64 queries, 64 keys: 10 of 16 tiles of 16 × 16 visited")
-    before = notebook.pictures(TILES)
-    slider = tiles.get_by_role("slider").nth(2)  # keys
-    slider.focus()
-    slider.press("ArrowRight")
-    assert notebook.wait_for_change(TILES, before, SECONDS)
+    with notebook.changing(TILES):
+        slider = tiles.get_by_role("slider").nth(2)  # keys
+        slider.focus()
+        slider.press("ArrowRight")
     expect(tiles).to_contain_text("64 queries, 72 keys: 10 of 20 tiles of 16 × 16 visited")
-    before = notebook.pictures(TILES)
-    tiles.get_by_role("combobox").nth(0).select_option("causal documents")
-    assert notebook.wait_for_change(TILES, before, SECONDS)
-    before = notebook.pictures(TILES)
-    tiles.get_by_role("button", name="32", exact=True).nth(0).click()
-    assert notebook.wait_for_change(TILES, before, SECONDS)
+    with notebook.changing(TILES):
+        tiles.get_by_role("combobox").nth(0).select_option("causal documents")
+    with notebook.changing(TILES):
+        tiles.get_by_role("button", name="32", exact=True).nth(0).click()
     expect(tiles).to_contain_text("tiles of 32 × 16 visited")
     assert notebook.complaints() == []
 
@@ -70,22 +60,18 @@ def test_the_stepper_steps_with_and_without_the_rescale(notebook: OpenNotebook) 
     stepper = notebook.output(STEPPER)
     back, forward = (stepper.get_by_role("button", name=name, exact=True) for name in ("back", "forward"))
     expect(back).to_be_disabled()
-    before = notebook.pictures(STEPPER)
-    forward.click()
-    assert notebook.wait_for_change(STEPPER, before, SECONDS)
+    with notebook.changing(STEPPER):
+        forward.click()
     expect(stepper).to_contain_text("Queries 32 to 47 of 48 after visit 1: keys 16 to 31 of 48")
-    before = notebook.pictures(STEPPER)
-    stepper.get_by_role("button", name="without", exact=True).click()
-    assert notebook.wait_for_change(STEPPER, before, SECONDS)
+    with notebook.changing(STEPPER):
+        stepper.get_by_role("button", name="without", exact=True).click()
     expect(stepper).to_contain_text("keeps the weights of the smaller maximum")
-    before = notebook.pictures(STEPPER)
-    slider = stepper.get_by_role("slider").nth(0)  # queries
-    slider.focus()
-    slider.press("ArrowLeft")
-    assert notebook.wait_for_change(STEPPER, before, SECONDS)
+    with notebook.changing(STEPPER):
+        slider = stepper.get_by_role("slider").nth(0)  # queries
+        slider.focus()
+        slider.press("ArrowLeft")
     expect(stepper).to_contain_text("Queries 16 to 31 of 48 after visit 1")
     expect(forward).to_be_disabled()
-    before = notebook.pictures(STEPPER)
-    stepper.get_by_role("combobox").select_option("dark")
-    assert notebook.wait_for_change(STEPPER, before, SECONDS)
+    with notebook.changing(STEPPER):
+        stepper.get_by_role("combobox").select_option("dark")
     assert notebook.complaints() == []

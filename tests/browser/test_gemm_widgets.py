@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import nbformat
 import pytest
-from nbformat.v4 import new_code_cell, new_notebook
 from playwright.sync_api import Browser, expect
 
-from tests.browser.conftest import Lab, OpenNotebook, opened
-from tools import lessons
+from tests.browser.conftest import Lab, OpenNotebook, ran
 
 pytestmark = pytest.mark.browser
 
@@ -34,15 +31,11 @@ def make(order, group):
     "WavesWidget()",
 )
 MAP, WAVES = 1, 2  # their cells
-SECONDS = 20  # for a redraw on a machine that runs other tests at the same time
 
 
 @pytest.fixture(scope="module")
 def notebook(browser: Browser, lab: Lab) -> Iterator[OpenNotebook]:
-    cells = [new_code_cell(text) for text in CELLS]
-    nbformat.write(new_notebook(metadata=lessons.METADATA, cells=cells), lab.folder / "gemm.ipynb")
-    with opened(browser, lab, "gemm.ipynb") as notebook:
-        notebook.run_all()
+    with ran(browser, lab, "gemm.ipynb", CELLS) as notebook:
         for cell in (MAP, WAVES):
             notebook.output(cell).locator("img").wait_for()
         yield notebook
@@ -51,43 +44,37 @@ def notebook(browser: Browser, lab: Lab) -> Iterator[OpenNotebook]:
 def test_the_tile_map_follows_its_controls(notebook: OpenNotebook) -> None:
     shown = notebook.output(MAP)
     expect(shown).to_contain_text("Wave 2 of 4: programs 4 to 7 read 1 of 4 rows of tiles of A")
-    before = notebook.pictures(MAP)
-    slider = shown.get_by_role("slider")
-    slider.focus()
-    slider.press("ArrowRight")
-    assert notebook.wait_for_change(MAP, before, SECONDS)
+    with notebook.changing(MAP):
+        slider = shown.get_by_role("slider")
+        slider.focus()
+        slider.press("ArrowRight")
     expect(shown).to_contain_text("Wave 3 of 4: program 8 reads 1 of 4 rows of tiles of A")
 
-    before = notebook.pictures(MAP)
-    shown.get_by_role("button", name="grouped", exact=True).click()
-    assert notebook.wait_for_change(MAP, before, SECONDS)
+    with notebook.changing(MAP):
+        shown.get_by_role("button", name="grouped", exact=True).click()
     slider.focus()
     slider.press("ArrowLeft")
     expect(shown).to_contain_text("programs 4 to 7 read 2 of 4 rows of tiles of A and 2 of 4 columns of B.")
 
-    before = notebook.pictures(MAP)
-    shown.get_by_role("button", name="4", exact=True).click()
-    assert notebook.wait_for_change(MAP, before, SECONDS)
+    with notebook.changing(MAP):
+        shown.get_by_role("button", name="4", exact=True).click()
     expect(shown).to_contain_text("programs 4 to 7 read 4 of 4 rows of tiles of A and 1 of 4 columns of B.")
 
-    before = notebook.pictures(MAP)
-    shown.get_by_role("combobox").select_option("dark")
-    assert notebook.wait_for_change(MAP, before, SECONDS)
+    with notebook.changing(MAP):
+        shown.get_by_role("combobox").select_option("dark")
     assert notebook.complaints() == []
 
 
 def test_wave_quantization_follows_its_controls(notebook: OpenNotebook) -> None:
     shown = notebook.output(WAVES)
     expect(shown).to_contain_text("704 tiles in 6 waves, efficiency 89 %.")
-    before = notebook.pictures(WAVES)
-    tile_n = shown.get_by_role("slider").nth(2)
-    tile_n.focus()
-    tile_n.press("ArrowRight")
-    assert notebook.wait_for_change(WAVES, before, SECONDS)
+    with notebook.changing(WAVES):
+        tile_n = shown.get_by_role("slider").nth(2)
+        tile_n.focus()
+        tile_n.press("ArrowRight")
     expect(shown).to_contain_text("4096 × 4096 in tiles of 128 × 208: 640 tiles in 5 waves")
 
-    before = notebook.pictures(WAVES)
-    shown.get_by_role("button", name="256", exact=True).click()
-    assert notebook.wait_for_change(WAVES, before, SECONDS)
+    with notebook.changing(WAVES):
+        shown.get_by_role("button", name="256", exact=True).click()
     expect(shown).to_contain_text("in tiles of 256 × 208: 320 tiles in 3 waves")
     assert notebook.complaints() == []

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import nbformat
 import pytest
-from nbformat.v4 import new_code_cell, new_notebook
 from playwright.sync_api import Browser, expect
 
-from tests.browser.conftest import Lab, OpenNotebook, opened
-from tools import lessons
+from tests.browser.conftest import Lab, OpenNotebook, ran
 
 pytestmark = pytest.mark.browser
 
@@ -28,15 +25,11 @@ a = convolution.input_windows(geometry, 4, (64, 0, 1, 16, 4), (1, 2, 0)).bind(im
     "explore.descriptors.move_tile(a, tile=(8, 12))",
 )
 WIDGET = 1  # its cell
-SECONDS = 20  # for a redraw on a machine that runs other tests at the same time
 
 
 @pytest.fixture(scope="module")
 def notebook(browser: Browser, lab: Lab) -> Iterator[OpenNotebook]:
-    cells = [new_code_cell(text) for text in CELLS]
-    nbformat.write(new_notebook(metadata=lessons.METADATA, cells=cells), lab.folder / "image_tile.ipynb")
-    with opened(browser, lab, "image_tile.ipynb") as notebook:
-        notebook.run_all()
+    with ran(browser, lab, "image_tile.ipynb", CELLS) as notebook:
         notebook.output(WIDGET).locator("img").wait_for()
         yield notebook
 
@@ -50,14 +43,12 @@ def test_sliders_move_the_tile_down_the_rows_and_along_k(notebook: OpenNotebook)
         (shown.get_by_role("slider").nth(1), "Rows 0 to 7 of 16, columns 12 to 23 of 36"),
         (shown.get_by_role("slider").nth(0), "Rows 8 to 15 of 16, columns 12 to 23 of 36"),
     ):
-        before = notebook.pictures(WIDGET)
-        slider.focus()
-        slider.press("ArrowRight")
-        assert notebook.wait_for_change(WIDGET, before, SECONDS)
+        with notebook.changing(WIDGET):
+            slider.focus()
+            slider.press("ArrowRight")
         expect(shown).to_contain_text(said)
     expect(shown).to_contain_text("Row 8 is n 0, y_out 2, x_out 0")
 
-    before = notebook.pictures(WIDGET)
-    shown.get_by_role("combobox").select_option("dark")
-    assert notebook.wait_for_change(WIDGET, before, SECONDS)
+    with notebook.changing(WIDGET):
+        shown.get_by_role("combobox").select_option("dark")
     assert notebook.complaints() == []

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import nbformat
 import pytest
-from nbformat.v4 import new_code_cell, new_notebook
 from playwright.sync_api import Browser, expect
 
-from tests.browser.conftest import Lab, opened
-from tools import lessons
+from tests.browser.conftest import Lab, ran
 
 pytestmark = pytest.mark.browser
 
@@ -23,27 +20,20 @@ InstanceLandscapeWidget([
 """,
 )
 LANDSCAPE = 1  # its cell
-SECONDS = 20  # for a redraw on a machine that runs other tests at the same time
 
 
 def test_the_landscape_follows_its_controls_and_describes_an_instance(browser: Browser, lab: Lab) -> None:
-    cells = [new_code_cell(text) for text in CELLS]
-    nbformat.write(new_notebook(metadata=lessons.METADATA, cells=cells), lab.folder / "landscape.ipynb")
-    with opened(browser, lab, "landscape.ipynb") as notebook:
-        notebook.run_all()
+    with ran(browser, lab, "landscape.ipynb", CELLS) as notebook:
         landscape = notebook.output(LANDSCAPE)
         landscape.locator("img").wait_for()
         expect(landscape).to_contain_text("3 sizes of tiles: 2 timed, 0 not timed, 1 ruled out.")
-        before = notebook.pictures(LANDSCAPE)
-        landscape.get_by_role("button", name="shared memory", exact=True).click()
-        assert notebook.wait_for_change(LANDSCAPE, before, SECONDS)
-        before = notebook.pictures(LANDSCAPE)
-        landscape.get_by_role("combobox").nth(0).select_option("4")  # warps
-        assert notebook.wait_for_change(LANDSCAPE, before, SECONDS)
+        with notebook.changing(LANDSCAPE):
+            landscape.get_by_role("button", name="shared memory", exact=True).click()
+        with notebook.changing(LANDSCAPE):
+            landscape.get_by_role("combobox").nth(0).select_option("4")  # warps
         expect(landscape).to_contain_text("1 size of tiles: 1 timed")
-        before = notebook.pictures(LANDSCAPE)
-        landscape.get_by_role("combobox").nth(2).select_option("narrow")
-        assert notebook.wait_for_change(LANDSCAPE, before, SECONDS)
+        with notebook.changing(LANDSCAPE):
+            landscape.get_by_role("combobox").nth(2).select_option("narrow")
         expect(landscape).to_contain_text(
             "narrow: tile 64 × 64 × 64, 4 warps, 3 stages, 1 ms, limited by blocks"
         )

@@ -7,13 +7,10 @@ import re
 import time
 from collections.abc import Iterator
 
-import nbformat
 import pytest
-from nbformat.v4 import new_code_cell, new_notebook
 from playwright.sync_api import Browser, Locator, expect
 
-from tests.browser.conftest import Lab, OpenNotebook, assert_in_time, opened
-from tools import lessons
+from tests.browser.conftest import Lab, OpenNotebook, assert_in_time, ran
 
 pytestmark = pytest.mark.browser
 
@@ -77,10 +74,7 @@ SET = """
 
 @pytest.fixture(scope="module")
 def notebook(browser: Browser, lab: Lab) -> Iterator[OpenNotebook]:
-    cells = [new_code_cell(text) for text in CELLS.values()]
-    nbformat.write(new_notebook(metadata=lessons.METADATA, cells=cells), lab.folder / "lens_widgets.ipynb")
-    with opened(browser, lab, "lens_widgets.ipynb") as notebook:
-        notebook.run_all()
+    with ran(browser, lab, "lens_widgets.ipynb", CELLS.values()) as notebook:
         shown(notebook, "heat").locator("canvas").first.wait_for()
         yield notebook
 

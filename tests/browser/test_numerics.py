@@ -4,32 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import nbformat
 import pytest
-from nbformat.v4 import new_code_cell, new_notebook
 from playwright.sync_api import Browser, Locator, expect
 
-from tests.browser.conftest import Lab, OpenNotebook, opened
-from tools import lessons
+from tests.browser.conftest import Lab, OpenNotebook, ran
 
 pytestmark = pytest.mark.browser
 
 CELL = """
 from workbench.lens import numerics
-from workbench.viz.numerics import NumericsWidget
+from workbench.viz.numerics.numerics import NumericsWidget
 
 microscope = NumericsWidget(numerics.errors_of_named_row)
 microscope
 """
-SECONDS = 20  # for a redraw on a machine that runs other tests at the same time
 
 
 @pytest.fixture
 def notebook(browser: Browser, lab: Lab) -> Iterator[OpenNotebook]:
-    cells = [new_code_cell(CELL)]
-    nbformat.write(new_notebook(metadata=lessons.METADATA, cells=cells), lab.folder / "numerics.ipynb")
-    with opened(browser, lab, "numerics.ipynb") as notebook:
-        notebook.run_all()
+    with ran(browser, lab, "numerics.ipynb", [CELL]) as notebook:
         notebook.output(0).locator("img").wait_for()
         yield notebook
 
@@ -45,33 +38,27 @@ def test_the_microscope_follows_its_controls(notebook: OpenNotebook) -> None:
     assert alt is not None
     assert alt.startswith("Error of the sum of ones against the number of elements, 1 to 16,384; ")
 
-    before = notebook.pictures(0)
-    choice(notebook, "dtype").select_option("bf16")
-    assert notebook.wait_for_change(0, before, SECONDS)
+    with notebook.changing(0):
+        choice(notebook, "dtype").select_option("bf16")
     expect(shown).to_contain_text("one by one: 256, error")
 
-    before = notebook.pictures(0)
-    slider = shown.get_by_role("slider")
-    slider.focus()
-    slider.press("ArrowLeft")
-    assert notebook.wait_for_change(0, before, SECONDS)
+    with notebook.changing(0):
+        slider = shown.get_by_role("slider")
+        slider.focus()
+        slider.press("ArrowLeft")
     expect(shown).to_contain_text("Exact sum of 8,192 elements in bf16: 8192.")
 
-    before = notebook.pictures(0)
-    choice(notebook, "row").select_option("normal")
-    assert notebook.wait_for_change(0, before, SECONDS)
+    with notebook.changing(0):
+        choice(notebook, "row").select_option("normal")
 
-    before = notebook.pictures(0)
-    choice(notebook, "theme").select_option("dark")
-    assert notebook.wait_for_change(0, before, SECONDS)
+    with notebook.changing(0):
+        choice(notebook, "theme").select_option("dark")
     assert notebook.complaints() == []
 
 
 def test_the_microscope_works_in_a_dark_page(notebook: OpenNotebook) -> None:
     notebook.use_theme("Dark")
-    before = notebook.pictures(0)
-    assert before
-    choice(notebook, "dtype").select_option("fp32")
-    assert notebook.wait_for_change(0, before, SECONDS)
+    with notebook.changing(0):
+        choice(notebook, "dtype").select_option("fp32")
     expect(notebook.output(0)).to_contain_text("Exact sum of 16,384 elements in fp32: 16384.")
     assert notebook.complaints() == []

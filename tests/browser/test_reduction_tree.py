@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import nbformat
 import pytest
-from nbformat.v4 import new_code_cell, new_notebook
 from playwright.sync_api import Browser, expect
 
-from tests.browser.conftest import Lab, OpenNotebook, opened
-from tools import lessons
+from tests.browser.conftest import Lab, OpenNotebook, ran
 
 pytestmark = pytest.mark.browser
 
@@ -28,15 +25,11 @@ tile = Layout(
 )
 ReductionTreeWidget(reduction.tree(tile))
 """
-SECONDS = 10
 
 
 @pytest.fixture(scope="module")
 def notebook(browser: Browser, lab: Lab) -> Iterator[OpenNotebook]:
-    cells = [new_code_cell(SHOW.strip())]
-    nbformat.write(new_notebook(metadata=lessons.METADATA, cells=cells), lab.folder / "reduction_tree.ipynb")
-    with opened(browser, lab, "reduction_tree.ipynb") as notebook:
-        notebook.run_all()
+    with ran(browser, lab, "reduction_tree.ipynb", [SHOW]) as notebook:
         notebook.output(0).locator("img").wait_for()
         yield notebook
 
@@ -44,14 +37,12 @@ def notebook(browser: Browser, lab: Lab) -> Iterator[OpenNotebook]:
 def test_sliders_choose_stages_and_rows(notebook: OpenNotebook) -> None:
     output = notebook.output(0)
     stage, row = output.get_by_role("slider").all()
-    whole = notebook.pictures(0)
-    stage.press("ArrowRight")
-    stage.press("ArrowRight")
-    expect(output).to_contain_text("Stage 2 of 7, lanes 16 apart: 64 values become 32.")
-    assert notebook.wait_for_change(0, whole, SECONDS)
-    second = notebook.pictures(0)
-    row.press("ArrowRight")
-    assert notebook.wait_for_change(0, second, SECONDS)
+    with notebook.changing(0):
+        stage.press("ArrowRight")
+        stage.press("ArrowRight")
+        expect(output).to_contain_text("Stage 2 of 7, lanes 16 apart: 64 values become 32.")
+    with notebook.changing(0):
+        row.press("ArrowRight")
     expect(output.locator("img")).to_have_attribute("alt", alternative(1))
     assert notebook.complaints() == []
 
@@ -62,11 +53,10 @@ def test_the_picture_follows_the_chosen_theme_and_not_the_pages(
     light = notebook.pictures(0)
     notebook.use_theme("Dark")
     assert notebook.pictures(0) == light
-    notebook.output(0).get_by_role("combobox").select_option("dark")
-    assert notebook.wait_for_change(0, light, SECONDS)
-    dark = notebook.pictures(0)
-    notebook.output(0).get_by_role("combobox").select_option("light")
-    assert notebook.wait_for_change(0, dark, SECONDS)
+    with notebook.changing(0):
+        notebook.output(0).get_by_role("combobox").select_option("dark")
+    with notebook.changing(0):
+        notebook.output(0).get_by_role("combobox").select_option("light")
     assert notebook.pictures(0) == light
     notebook.use_theme("Light")
     assert notebook.complaints() == []

@@ -30,7 +30,7 @@ NAME = "saved.ipynb"
 CELLS = [
     """
 from workbench.lens import numerics
-from workbench.viz.numerics import NumericsWidget
+from workbench.viz.numerics.numerics import NumericsWidget
 
 NumericsWidget(numerics.errors_of_named_row)
 """,

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import nbformat
 import pytest
-from nbformat.v4 import new_code_cell, new_notebook
 from playwright.sync_api import Browser, expect
 
-from tests.browser.conftest import Lab, OpenNotebook, opened
-from tools import lessons
+from tests.browser.conftest import Lab, OpenNotebook, ran
 
 pytestmark = pytest.mark.browser
 
@@ -34,10 +31,7 @@ STEPPER = 1  # its cell
 
 @pytest.fixture(scope="module")
 def notebook(browser: Browser, lab: Lab) -> Iterator[OpenNotebook]:
-    cells = [new_code_cell(text) for text in CELLS]
-    nbformat.write(new_notebook(metadata=lessons.METADATA, cells=cells), lab.folder / "stepper.ipynb")
-    with opened(browser, lab, "stepper.ipynb") as notebook:
-        notebook.run_all()
+    with ran(browser, lab, "stepper.ipynb", CELLS) as notebook:
         notebook.output(STEPPER).locator("img").wait_for()
         yield notebook
 
@@ -46,26 +40,22 @@ def test_the_stepper_steps_and_changes_the_block_size(notebook: OpenNotebook) ->
     stepper = notebook.output(STEPPER)
     back, forward = (stepper.get_by_role("button", name=name, exact=True) for name in ("back", "forward"))
     expect(back).to_be_disabled()
-    first = notebook.pictures(STEPPER)
-    forward.click()
-    assert notebook.wait_for_change(STEPPER, first, seconds=10)
+    with notebook.changing(STEPPER):
+        forward.click()
     expect(stepper).to_contain_text(
         "The maximum rises from 1 to 100: what was summed is multiplied by 1.00893e−43."
     )
     expect(stepper).to_contain_text("∞: overflow (float32 ends at 3.4e+38)")
-    second = notebook.pictures(STEPPER)
-    slider = stepper.get_by_role("slider")
-    slider.focus()
-    notebook.page.keyboard.press("ArrowRight")
-    assert notebook.wait_for_change(STEPPER, second, seconds=10)
+    with notebook.changing(STEPPER):
+        slider = stepper.get_by_role("slider")
+        slider.focus()
+        notebook.page.keyboard.press("ArrowRight")
     expect(stepper).to_contain_text("scores 8 to 9 of 10. The maximum stays 100.")
     expect(forward).to_be_disabled()
-    third = notebook.pictures(STEPPER)
-    stepper.get_by_role("button", name="2", exact=True).click()
-    assert notebook.wait_for_change(STEPPER, third, seconds=10)
+    with notebook.changing(STEPPER):
+        stepper.get_by_role("button", name="2", exact=True).click()
     expect(stepper).to_contain_text("after block 2: scores 4 to 5 of 10.")
     expect(forward).to_be_enabled()
-    fourth = notebook.pictures(STEPPER)
-    stepper.get_by_role("combobox").select_option("dark")
-    assert notebook.wait_for_change(STEPPER, fourth, seconds=10)
+    with notebook.changing(STEPPER):
+        stepper.get_by_role("combobox").select_option("dark")
     assert notebook.complaints() == []

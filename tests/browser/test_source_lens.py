@@ -6,13 +6,10 @@ import ast
 import time
 from collections.abc import Iterator
 
-import nbformat
 import pytest
-from nbformat.v4 import new_code_cell, new_notebook
 from playwright.sync_api import Browser, Locator, expect
 
-from tests.browser.conftest import Lab, OpenNotebook, assert_in_time, opened
-from tools import lessons
+from tests.browser.conftest import Lab, OpenNotebook, assert_in_time, ran
 
 pytestmark = pytest.mark.browser
 
@@ -92,10 +89,7 @@ CLICK = "line => { const begin = performance.now(); line.click(); return perform
 
 @pytest.fixture(scope="module")
 def notebook(browser: Browser, lab: Lab) -> Iterator[OpenNotebook]:
-    cells = [new_code_cell(text) for text in CELLS.values()]
-    nbformat.write(new_notebook(metadata=lessons.METADATA, cells=cells), lab.folder / "source_lens.ipynb")
-    with opened(browser, lab, "source_lens.ipynb") as notebook:
-        notebook.run_all()
+    with ran(browser, lab, "source_lens.ipynb", CELLS.values()) as notebook:
         shown(notebook, "unrolled").locator("section").first.wait_for()
         yield notebook
 

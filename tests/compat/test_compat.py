@@ -140,7 +140,7 @@ def fill_kernel(x, output, known, N: tl.constexpr, FILL: tl.constexpr, IS_CONSTA
     ids=str,
 )
 def test_fills_that_triton_packs_wrongly_are_refused(dtype: torch.dtype, fill: int) -> None:
-    """What Triton makes of them for a GPU is in tests/kernels/rows/test_reduction.py."""
+    """The code that Triton generates for a GPU is checked in tests/kernels/rows/test_reduction.py."""
     x, output = torch.ones(8).to(dtype), torch.zeros(8).to(dtype)
     with pytest.raises(KernelError, match=rf"other={fill} of .*with -1\. Write tl\.where") as caught:
         Launch.of(fill_kernel, 1, x, output, fill, 3, fill, True, outputs=output).run()

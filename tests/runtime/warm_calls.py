@@ -341,7 +341,7 @@ def which_products_are_kept() -> None:
         return matrix
 
     torch.func.vmap(row)(torch.stack((a, a)))
-    torch._vmap_internals._vmap(row)(torch.stack((a, a)))  # the older one, of batched gradients
+    torch._vmap_internals._vmap(row)(torch.stack((a, a)))  # the older vmap, of batched gradients
     with patch.object(ops.gemm, "precision_of", lambda a: "tf32"):
         assert kept(a, b) is None
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import os
 import signal
 import subprocess
@@ -20,7 +19,8 @@ import torch
 import triton
 import triton.language as tl
 
-from workbench import compat, lens, teach
+from tests.teach.launches import line_of
+from workbench import lens, teach
 from workbench.coords import Descriptor, naive, symbol, transform, transforms
 from workbench.launch import Launch
 from workbench.teach import mutants
@@ -58,12 +58,6 @@ def exercise_on(specification: Callable[..., Any], *lengths: int, **fields: Any)
         unproven="anything.",
         **fields,
     )
-
-
-def line_of(kernel: Any, text: str) -> int:
-    """Return the number in this file of the kernel's line that contains `text`."""
-    lines, first = inspect.getsourcelines(compat.python_function(kernel))
-    return next(first + number for number, line in enumerate(lines) if text in line)
 
 
 def launched(kernel: Any, output: torch.Tensor, *arguments: Any, block: int = 64) -> Launch:
@@ -994,22 +988,25 @@ def matrix_kernel(x_pointer, sums_pointer, output_pointer, rows, BLOCK_SIZE: tl.
     tl.store(sums_pointer + row, tl.sum(x, axis=1)[:, None], mask=row < rows)
 
 
+def sums_and_doubles(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the row sums, and 2 x."""
+    return x.sum(dim=1), 2 * x
+
+
+def sums_and_wrong_doubles(x: torch.Tensor) -> Launch:
+    sums, output = torch.empty_like(x[:, 0]), torch.empty_like(x)
+    arguments = (x, sums, output, len(x))
+    return Launch.of(matrix_kernel, (2,), *arguments, outputs=(sums, output), BLOCK_SIZE=2)
+
+
 def test_wrong_elements_are_named_by_output_and_index() -> None:
-    def both(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        return x.sum(dim=1), 2 * x
-
-    def answer(x: torch.Tensor) -> Launch:
-        sums, output = torch.empty_like(x[:, 0]), torch.empty_like(x)
-        arguments = (x, sums, output, len(x))
-        return Launch.of(matrix_kernel, (2,), *arguments, outputs=(sums, output), BLOCK_SIZE=2)
-
-    verdict = exercise_on(both, -3, returns_launch=True).evaluate(answer)
+    verdict = exercise_on(sums_and_doubles, -3, returns_launch=True).evaluate(sums_and_wrong_doubles)
     assert verdict.kind == "wrong values"
     assert "1 of 9 elements of output 1 are wrong" in verdict.text
     assert "element (1, 2): expected " in verdict.text
     assert "written by program 0, line" in verdict.text
 
-    only_one = exercise_on(doubled, -3, returns_launch=True).evaluate(answer)
+    only_one = exercise_on(doubled, -3, returns_launch=True).evaluate(sums_and_wrong_doubles)
     assert "names 2 outputs, not 1" in only_one.text
 
 
@@ -1040,17 +1037,9 @@ def test_an_exercise_can_allow_larger_errors() -> None:
     def rounded(x: torch.Tensor) -> torch.Tensor:
         return doubled(x).half().float() + 1e-4
 
-    def answer(x: torch.Tensor) -> Launch:
-        sums, output = torch.empty_like(x[:, 0]), torch.empty_like(x)
-        arguments = (x, sums, output, len(x))
-        return Launch.of(matrix_kernel, (2,), *arguments, outputs=(sums, output), BLOCK_SIZE=2)
-
-    def both(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        return x.sum(dim=1), 2 * x
-
     for exercise, candidate, tolerance in (
         (exercise_on(doubled, 5), rounded, 1e-3),
-        (exercise_on(both, -3, returns_launch=True), answer, 1.0),
+        (exercise_on(sums_and_doubles, -3, returns_launch=True), sums_and_wrong_doubles, 1.0),
     ):
         assert exercise.evaluate(candidate).kind == "wrong values"
         assert dataclasses.replace(exercise, tolerance=tolerance).evaluate(candidate).solved

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +10,8 @@ import torch
 import triton
 import triton.language as tl
 
-from workbench import compat, teach
+from tests.teach.launches import line_of
+from workbench import teach
 from workbench.launch import Launch
 
 AXPY = teach.exercise("00-2")
@@ -62,9 +62,7 @@ def test_a_false_promise_is_refused_with_its_line(
     verdict = AXPY.evaluate(promising(*promises))
     assert verdict.kind == "false promise"
     assert not verdict.solved
-    lines, first = inspect.getsourcelines(compat.python_function(promising_kernel))
-    number = first + next(i for i, line in enumerate(lines) if text in line)
-    assert f"kernel promising_kernel, line {number}: " in verdict.text
+    assert f"kernel promising_kernel, line {line_of(promising_kernel, text)}: " in verdict.text
     assert words in verdict.text
     assert verdict.text.splitlines()[0].startswith("00-2 axpy: the launch of axpy(2.5, float32[300]")
     assert verdict.text.splitlines()[-1].startswith("  The compiler believes it")

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 import triton
-import triton.language as tl
 
 from tests.everything import some_of
 from workbench import lens, teach
@@ -21,203 +19,29 @@ from workbench.teach.solutions.ex_00_2_axpy import axpy_kernel
 AXPY = teach.exercise("00-2")
 Answer = Callable[[float, torch.Tensor, torch.Tensor], Any]
 
+FIRST_KERNEL = """
+import numpy as np
+import torch, triton, triton.language as tl
+from workbench.launch import Launch
+ONE = 1
 
 @triton.jit
-def index_to_read_kernel(x, y, output, length, alpha, BLOCK_SIZE: tl.constexpr):
+def axpy_kernel(x, y, output, length, alpha, {block}):
     i = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
-    tl.store(output + i, alpha * x[i] + y[i], mask=i < length)
+{lines}
+
+def axpy(alpha, x, y):
+    output = torch.empty_like(x)
+    arguments = (x, y, output, x.numel(), alpha)
+    return Launch.of(axpy_kernel, (triton.cdiv(x.numel(), 64),), *arguments, outputs=output, BLOCK_SIZE=64)
+"""
 
 
-@triton.jit
-def index_one_element_kernel(x, y, output, length, alpha, BLOCK_SIZE: tl.constexpr):
-    i = tl.program_id(0)
-    output[i] = alpha * x[i] + y[i]
-
-
-@triton.jit
-def index_to_write_kernel(x, y, output, length, alpha, BLOCK_SIZE: tl.constexpr):
-    i = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
-    output[i] = tl.load(x + i, mask=i < length)
-
-
-@triton.jit
-def slice_kernel(x, y, output, length, alpha, BLOCK_SIZE: tl.constexpr):
-    tl.store(output, x[0:BLOCK_SIZE])
-
-
-@triton.jit
-def range_over_block_kernel(x, y, output, length, alpha, BLOCK_SIZE: tl.constexpr):
-    i = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
-    for element in range(i):
-        tl.store(output + element, tl.load(x + element))
-
-
-@triton.jit
-def converted_length_kernel(x, y, output, length, alpha, BLOCK_SIZE: tl.constexpr):
-    i = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
-    mask = i < length.to(tl.int64)
-    tl.store(output + i, alpha * tl.load(x + i, mask=mask) + tl.load(y + i, mask=mask), mask=mask)
-
-
-@triton.jit
-def loop_over_block_kernel(x, y, output, length, alpha, BLOCK_SIZE: tl.constexpr):
-    for element in tl.arange(0, BLOCK_SIZE):
-        tl.store(output + element, tl.load(x + element))
-
-
-@triton.jit
-def pointer_times_number_kernel(x, y, output, length, alpha, BLOCK_SIZE: tl.constexpr):
-    i = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
-    tl.store(output + i, alpha * x, mask=i < length)
-
-
-@triton.jit
-def pointers_times_number_kernel(x, y, output, length, alpha, BLOCK_SIZE: tl.constexpr):
-    i = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
-    tl.store(output + i, (x + i) * alpha, mask=i < length)
-
-
-@triton.jit
-def pointers_added_kernel(x, y, output, length, alpha, BLOCK_SIZE: tl.constexpr):
-    i = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
-    tl.store(output + i, x + y, mask=i < length)
-
-
-@triton.jit
-def pointers_stored_kernel(x, y, output, length, alpha, BLOCK_SIZE: tl.constexpr):
-    i = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
-    tl.store(output + i, x + i, mask=i < length)
-
-
-@triton.jit
-def offsets_loaded_kernel(x, y, output, length, alpha, BLOCK_SIZE: tl.constexpr):
-    i = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
-    tl.store(output + i, tl.load(i, mask=i < length), mask=i < length)
-
-
-@triton.jit
-def offsets_stored_kernel(x, y, output, length, alpha, BLOCK_SIZE: tl.constexpr):
-    i = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
-    tl.store(i, tl.load(x + i, mask=i < length), mask=i < length)
-
-
-@triton.jit
-def copy_kernel(x, y, output, length, alpha, BLOCK_SIZE: tl.constexpr):
-    i = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
-    tl.store(output + i, tl.load(x + i, mask=i < length), mask=i < length)
-
-
-@triton.jit
-def torch_kernel(x, y, output, length, alpha, BLOCK_SIZE: tl.constexpr):
-    i = tl.program_id(0) * BLOCK_SIZE + torch.arange(0, BLOCK_SIZE)
-    tl.store(output + i, tl.load(x + i, mask=i < length), mask=i < length)
-
-
-@triton.jit
-def torch_a_line_later_kernel(x, y, output, length, alpha, BLOCK_SIZE: tl.constexpr):
-    i = torch.arange(0, BLOCK_SIZE)
-    value = tl.load(x + i, mask=i < length)
-    tl.store(output + i, value, mask=i < length)
-
-
-@triton.jit
-def numpy_kernel(x, y, output, length, alpha, BLOCK_SIZE: tl.constexpr):
-    i = np.arange(0, BLOCK_SIZE)
-    value = tl.load(x + i, mask=i < length)
-    tl.store(output + i, value, mask=i < length)
-
-
-@triton.jit
-def torch_function_kernel(x, y, output, length, alpha, BLOCK_SIZE: tl.constexpr):
-    i = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
-    tl.store(output + i, torch.exp(tl.load(x + i, mask=i < length)), mask=i < length)
-
-
-@triton.jit
-def python_range_kernel(x, y, output, length, alpha, BLOCK_SIZE: tl.constexpr):
-    i = range(BLOCK_SIZE)
-    value = tl.load(x + i)
-    tl.store(output + i, value)
-
-
-@triton.jit
-def no_constexpr_kernel(x, y, output, length, alpha, BLOCK_SIZE):
-    i = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
-    tl.store(output + i, tl.load(x + i, mask=i < length), mask=i < length)
-
-
-@triton.jit
-def arange_of_length_kernel(x, y, output, length, alpha, BLOCK_SIZE: tl.constexpr):
-    i = tl.arange(0, length)
-    tl.store(output + i, alpha * tl.load(x + i) + tl.load(y + i))
-
-
-@triton.jit
-def arange_from_program_kernel(x, y, output, length, alpha, BLOCK_SIZE: tl.constexpr):
-    program = tl.program_id(0)
-    i = tl.arange(program * BLOCK_SIZE, (program + 1) * BLOCK_SIZE)
-    tl.store(output + i, alpha * tl.load(x + i) + tl.load(y + i))
-
-
-@triton.jit
-def shape_in_kernel(x, y, output, length, alpha, BLOCK_SIZE: tl.constexpr):
-    i = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
-    valid = i < x.shape[0]
-    tl.store(output + i, tl.load(x + i, mask=valid), mask=valid)
-
-
-@triton.jit
-def numel_in_kernel(x, y, output, length, alpha, BLOCK_SIZE: tl.constexpr):
-    i = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
-    valid = i < x.numel()
-    tl.store(output + i, tl.load(x + i, mask=valid), mask=valid)
-
-
-@triton.jit
-def len_in_kernel(x, y, output, length, alpha, BLOCK_SIZE: tl.constexpr):
-    i = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
-    valid = i < len(x)
-    tl.store(output + i, tl.load(x + i, mask=valid), mask=valid)
-
-
-@triton.jit
-def and_kernel(x, y, output, length, alpha, BLOCK_SIZE: tl.constexpr):
-    i = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
-    valid = (i >= 0) and (i < length)
-    tl.store(output + i, tl.load(x + i, mask=valid), mask=valid)
-
-
-@triton.jit
-def not_kernel(x, y, output, length, alpha, BLOCK_SIZE: tl.constexpr):
-    i = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
-    valid = not (i >= length)
-    tl.store(output + i, tl.load(x + i, mask=valid), mask=valid)
-
-
-@triton.jit
-def if_kernel(x, y, output, length, alpha, BLOCK_SIZE: tl.constexpr):
-    i = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
-    if i < length:
-        tl.store(output + i, alpha * tl.load(x + i) + tl.load(y + i))
-
-
-@triton.jit
-def conditional_expression_kernel(x, y, output, length, alpha, BLOCK_SIZE: tl.constexpr):
-    i = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
-    value = tl.load(x + i, mask=i < length)
-    tl.store(output + i, value if value > 0 else 0, mask=i < length)
-
-
-@triton.jit
-def returning_kernel(x, y, output, length, alpha, BLOCK_SIZE: tl.constexpr):
-    i = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
-    return alpha * tl.load(x + i, mask=i < length) + tl.load(y + i, mask=i < length)
-
-
-@triton.jit
-def assigning_kernel(x, y, output, length, alpha, BLOCK_SIZE: tl.constexpr):
-    i = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
-    output = alpha * tl.load(x + i, mask=i < length) + tl.load(y + i, mask=i < length)  # noqa: F841  (the mistake)
+def written(*lines: str, block: str = "BLOCK_SIZE: tl.constexpr") -> Answer:
+    """Return an answer that launches a kernel with these lines as the solution does."""
+    text = FIRST_KERNEL.format(lines="".join(f"    {line}\n" for line in lines), block=block)
+    answer: Answer = mutants.build(AXPY, text, f"<{lines}>")
+    return answer
 
 
 def launching(
@@ -334,46 +158,93 @@ MADE: dict[str, list[Answer]] = {
         changing(delete_outputs),
     ],
     "a pointer indexed like an array": [
-        launching(index_to_read_kernel),
-        launching(index_one_element_kernel),
-        launching(index_to_write_kernel),
-        launching(slice_kernel),
+        written("tl.store(output + i, alpha * x[i] + y[i], mask=i < length)"),
+        written("i = tl.program_id(0)", "output[i] = alpha * x[i] + y[i]"),
+        written("output[i] = tl.load(x + i, mask=i < length)"),
+        written("tl.store(output, x[0:BLOCK_SIZE])"),
     ],
-    "a loop over a block": [launching(range_over_block_kernel), launching(loop_over_block_kernel)],
+    "a loop over a block": [
+        written("for element in range(i):", "    tl.store(output + element, tl.load(x + element))"),
+        written(
+            "for element in tl.arange(0, BLOCK_SIZE):", "    tl.store(output + element, tl.load(x + element))"
+        ),
+    ],
     "arithmetic with a pointer": [
-        launching(pointer_times_number_kernel),
-        launching(pointers_times_number_kernel),
-        launching(pointers_added_kernel),
-        launching(pointers_stored_kernel),
+        written("tl.store(output + i, alpha * x, mask=i < length)"),
+        written("tl.store(output + i, (x + i) * alpha, mask=i < length)"),
+        written("tl.store(output + i, x + y, mask=i < length)"),
+        written("tl.store(output + i, x + i, mask=i < length)"),
     ],
-    "offsets without their pointer": [launching(offsets_loaded_kernel), launching(offsets_stored_kernel)],
+    "offsets without their pointer": [
+        written("tl.store(output + i, tl.load(i, mask=i < length), mask=i < length)"),
+        written("tl.store(i, tl.load(x + i, mask=i < length), mask=i < length)"),
+    ],
     "a method instead of what it returns": [launching(axpy_kernel, length=lambda x: x.numel)],
     "torch or numpy in a kernel": [
-        launching(torch_kernel),
-        launching(torch_a_line_later_kernel),
-        launching(numpy_kernel),
-        launching(torch_function_kernel),
+        written(
+            "i = tl.program_id(0) * BLOCK_SIZE + torch.arange(0, BLOCK_SIZE)",
+            "tl.store(output + i, tl.load(x + i, mask=i < length), mask=i < length)",
+        ),
+        written(
+            "i = torch.arange(0, BLOCK_SIZE)",
+            "value = tl.load(x + i, mask=i < length)",
+            "tl.store(output + i, value, mask=i < length)",
+        ),
+        written(
+            "i = np.arange(0, BLOCK_SIZE)",
+            "value = tl.load(x + i, mask=i < length)",
+            "tl.store(output + i, value, mask=i < length)",
+        ),
+        written("tl.store(output + i, torch.exp(tl.load(x + i, mask=i < length)), mask=i < length)"),
     ],
-    "a Python range as offsets": [launching(python_range_kernel)],
-    "a block size that is no tl.constexpr": [launching(no_constexpr_kernel)],
+    "a Python range as offsets": [
+        written("i = range(BLOCK_SIZE)", "value = tl.load(x + i)", "tl.store(output + i, value)")
+    ],
+    "a block size that is no tl.constexpr": [
+        written("tl.store(output + i, tl.load(x + i, mask=i < length), mask=i < length)", block="BLOCK_SIZE")
+    ],
     "tl.arange between numbers of the run time": [
-        launching(arange_of_length_kernel),
-        launching(arange_from_program_kernel),
+        written("i = tl.arange(0, length)", "tl.store(output + i, alpha * tl.load(x + i) + tl.load(y + i))"),
+        written(
+            "program = tl.program_id(0)",
+            "i = tl.arange(program * BLOCK_SIZE, (program + 1) * BLOCK_SIZE)",
+            "tl.store(output + i, alpha * tl.load(x + i) + tl.load(y + i))",
+        ),
     ],
-    "a number that can be 1, converted": [launching(converted_length_kernel)],
+    "a number that can be 1, converted": [
+        written(
+            "mask = i < length.to(tl.int64)",
+            "tl.store(output + i, alpha * tl.load(x + i, mask=mask) + tl.load(y + i, mask=mask), mask=mask)",
+        )
+    ],
     "a block size that is no power of two": [launching(axpy_kernel, block=100)],
     "what lens.compile or lens.trace returns, taken for one step": [all_steps_for_one],
     "a shape where a number belongs": [launching(axpy_kernel, length=lambda x: x.shape)],
     "the shape of a pointer": [
-        launching(shape_in_kernel),
-        launching(numel_in_kernel),
-        launching(len_in_kernel),
+        written("valid = i < x.shape[0]", "tl.store(output + i, tl.load(x + i, mask=valid), mask=valid)"),
+        written("valid = i < x.numel()", "tl.store(output + i, tl.load(x + i, mask=valid), mask=valid)"),
+        written("valid = i < len(x)", "tl.store(output + i, tl.load(x + i, mask=valid), mask=valid)"),
     ],
-    "`and`, `or` or `not` with blocks": [launching(and_kernel), launching(not_kernel)],
-    "`if` with a block": [launching(if_kernel), launching(conditional_expression_kernel)],
+    "`and`, `or` or `not` with blocks": [
+        written(
+            "valid = (i >= 0) and (i < length)",
+            "tl.store(output + i, tl.load(x + i, mask=valid), mask=valid)",
+        ),
+        written("valid = not (i >= length)", "tl.store(output + i, tl.load(x + i, mask=valid), mask=valid)"),
+    ],
+    "`if` with a block": [
+        written("if i < length:", "    tl.store(output + i, alpha * tl.load(x + i) + tl.load(y + i))"),
+        written(
+            "value = tl.load(x + i, mask=i < length)",
+            "tl.store(output + i, value if value > 0 else 0, mask=i < length)",
+        ),
+    ],
     "a launch without a grid": [without_a_grid],
     "a grid that is not rounded up": [grid_not_rounded_up],
-    "a result that is not stored": [launching(returning_kernel), launching(assigning_kernel)],
+    "a result that is not stored": [
+        written("return alpha * tl.load(x + i, mask=i < length) + tl.load(y + i, mask=i < length)"),
+        written("output = alpha * tl.load(x + i, mask=i < length) + tl.load(y + i, mask=i < length)"),
+    ],
 }
 
 
@@ -509,21 +380,9 @@ INTERPRETED_ALONE = {
     ),
 }
 
-AXPY_AROUND = """
-import torch, triton, triton.language as tl
-from workbench.launch import Launch
-ONE = 1
-
-@triton.jit
-def axpy_kernel(x, y, output, length, alpha, BLOCK_SIZE: tl.constexpr):
-{lines}    i = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
+STORE_AXPY = """\
     value = alpha * tl.load(x + i, mask=i < length) + tl.load(y + i, mask=i < length)
     tl.store(output + i, value, mask=i < length)
-
-def axpy(alpha, x, y):
-    output = torch.empty_like(x)
-    arguments = (x, y, output, x.numel(), alpha)
-    return Launch.of(axpy_kernel, (triton.cdiv(x.numel(), 64),), *arguments, outputs=output, BLOCK_SIZE=64)
 """
 
 
@@ -531,12 +390,13 @@ def axpy(alpha, x, y):
 def test_a_kernel_that_does_not_compile_is_refused_with_a_hint(kind: str) -> None:
     """The verdict has the line, the compiler's words and the hint, and is the same in every run."""
     name, lines = INTERPRETED_ALONE[kind]
-    answer = mutants.build(AXPY, AXPY_AROUND.format(lines=lines), f"<{kind}>")
+    text = FIRST_KERNEL.format(lines=lines + STORE_AXPY, block="BLOCK_SIZE: tl.constexpr")
+    answer = mutants.build(AXPY, text, f"<{kind}>")
     verdict = AXPY.evaluate(answer)
     assert verdict.kind == "raises", verdict.text
     assert "is right, but it does not compile for sm_90.\n  kernel axpy_kernel, line " in verdict.text
     source = verdict.text.splitlines()[-2].strip()
-    assert source in map(str.strip, AXPY_AROUND.format(lines=lines).splitlines())
+    assert source in map(str.strip, text.splitlines())
     expected = next(mistake.hint for mistake in MISTAKES if mistake.name == name)
     assert verdict.text.splitlines()[-1] == f"  Hint: {expected}"
     assert verdict == AXPY.evaluate(answer)

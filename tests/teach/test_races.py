@@ -2,37 +2,21 @@
 
 from __future__ import annotations
 
-import inspect
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 import torch
 import triton
 import triton.language as tl
 
+from tests.teach.launches import found, line_of
 from workbench.interpreter import Access
 from workbench.launch import Launch, Step
 from workbench.teach import races
-from workbench.teach.races import Race
 
 if TYPE_CHECKING:
     from tests.machine import Machine
-
-
-def found(launch: Launch) -> Race | None:
-    """The race in what the launch does, run in this process."""
-    accesses: list[tuple[Access, ...]] = []
-    for step in launch.steps:
-        seen: list[Access] = []
-        step.run(observer=seen.append)
-        accesses.append(tuple(seen))
-    return races.find(launch, tuple(accesses))
-
-
-def line_of(kernel: Any, text: str) -> int:
-    lines, first = inspect.getsourcelines(kernel.fn)
-    return first + next(i for i, line in enumerate(lines) if text in line)
 
 
 @triton.jit

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import itertools
 from typing import Any, cast
 
@@ -15,27 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.everything import examples
+from tests.teach.launches import found, line_of
 from workbench.interpreter import Access, AccessKind
 from workbench.launch import Launch
 from workbench.lens import compile as compile_for
-from workbench.teach import races, races_within
-from workbench.teach.races import Race
+from workbench.teach import races_within
 from workbench.teach.races_within import Lanes, Meeting
-
-
-def found(launch: Launch) -> Race | None:
-    """The race in what the launch does, run in this process."""
-    accesses: list[tuple[Access, ...]] = []
-    for step in launch.steps:
-        seen: list[Access] = []
-        step.run(observer=seen.append)
-        accesses.append(tuple(seen))
-    return races.find(launch, tuple(accesses))
-
-
-def line_of(kernel: Any, text: str) -> int:
-    lines, first = inspect.getsourcelines(kernel.fn)
-    return first + next(i for i, line in enumerate(lines) if text in line)
 
 
 @triton.jit

@@ -1,8 +1,14 @@
-"""The texts of a figure and their places."""
+"""The texts of a figure and their places, and checks that several tests of figures and widgets share."""
 
 from __future__ import annotations
 
+import base64
 import itertools
+import subprocess
+import sys
+import time
+from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -65,3 +71,46 @@ def outside(figure: Figure) -> list[str]:
         for text, (left, bottom, right, top) in boxes(figure)
         if min(left, bottom, width - right, height - top) < 0
     ]
+
+
+def assert_legible(figure: Figure) -> None:
+    """Check that no two texts of a figure overlap, and that none leaves it."""
+    assert not (found := overlaps(figure)), found
+    assert not (leaving := outside(figure)), leaving
+
+
+def assert_bundle(widget: Any, png: bytes, alt: str) -> None:
+    """Check that a widget's mime bundle has its view, this picture with its description, and its name."""
+    data, metadata = widget._repr_mimebundle_(include=None, exclude=None)
+    assert base64.b64decode(data["image/png"]) == png
+    assert metadata["image/png"]["alt"] == alt
+    assert data["application/vnd.jupyter.widget-view+json"]["model_id"] == widget.view.model_id
+    assert data["text/plain"] == repr(widget) == f"{type(widget).__name__}()"
+
+
+def assert_error_is_shown(widget: Any, control: Any, wrong: object, right: object, said: str) -> None:
+    """Check that a failing choice shows its error and keeps the picture, until a choice that works."""
+    before = widget.picture
+    control.value = wrong
+    assert said in widget.error
+    assert widget.picture is before
+    control.value = right
+    assert widget.error == ""
+
+
+def least_redraw_seconds(control: Any, values: Iterable[object]) -> float:
+    """Return the least processor time of a redraw, over the values of a control."""
+    times = []
+    for value in values:
+        begin = time.process_time()
+        control.value = value
+        times.append(time.process_time() - begin)
+    return min(times)
+
+
+def lines_printed_by(program: str) -> list[str]:
+    """Run a program in a new process, and return the lines that it prints."""
+    run = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True
+    )
+    return run.stdout.strip().splitlines()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from functools import cache
 
 import numpy as np
@@ -13,7 +12,7 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 from tests.kernels.attention.cases import tensors
-from tests.viz.drawn import outside, overlaps, texts
+from tests.viz.drawn import assert_bundle, assert_legible, texts
 from workbench import explore
 from workbench.errors import ArgumentTypeError, InvalidArgumentError, UnknownNameError
 from workbench.kernels import attention
@@ -142,8 +141,7 @@ def test_the_legend_names_only_what_is_drawn() -> None:
 def test_texts_neither_overlap_nor_leave_the_figure(name: str, rescaled: bool) -> None:
     for at in {0, len(hard(name).visits) - 1}:
         figure = plot_attention_steps(hard(name), at, rescaled=rescaled)
-        assert overlaps(figure) == []
-        assert outside(figure) == []
+        assert_legible(figure)
 
 
 def test_the_stepper_steps_over_keys_and_moves_to_other_queries() -> None:
@@ -169,10 +167,8 @@ def test_the_stepper_steps_over_keys_and_moves_to_other_queries() -> None:
 def test_the_mime_bundle_has_the_picture_and_its_description() -> None:
     widget = AttentionStepperWidget(made(), theme="dark")
     widget.at.value = 1
-    data, metadata = widget._repr_mimebundle_()
-    assert base64.b64decode(data["image/png"]) == figure_png(plot_attention_steps(made(), 1, theme="dark"))
-    assert metadata["image/png"]["alt"] == describe_attention_steps(made(), 1)
-    assert data["text/plain"] == repr(widget) == "AttentionStepperWidget()"
+    drawn = figure_png(plot_attention_steps(made(), 1, theme="dark"))
+    assert_bundle(widget, drawn, describe_attention_steps(made(), 1))
 
 
 def test_errors_name_the_wrong_argument() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from functools import cache
 
 import numpy as np
@@ -10,7 +9,7 @@ import pytest
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
-from tests.viz.drawn import outside, overlaps, texts
+from tests.viz.drawn import assert_bundle, assert_legible, texts
 from workbench import explore
 from workbench.errors import ArgumentTypeError, InvalidArgumentError, UnknownNameError
 from workbench.readings.attention import MaskTiles
@@ -82,8 +81,7 @@ def test_the_legend_names_only_what_is_drawn() -> None:
 @pytest.mark.parametrize("name", HARD)
 def test_texts_neither_overlap_nor_leave_the_figure(name: str) -> None:
     figure = plot_attention_tiles(made(HARD[name]))
-    assert overlaps(figure) == []
-    assert outside(figure) == []
+    assert_legible(figure)
 
 
 def test_moving_the_controls_changes_picture_and_facts() -> None:
@@ -130,10 +128,8 @@ def test_a_choice_is_computed_once() -> None:
 
 def test_the_mime_bundle_has_the_picture_and_its_description() -> None:
     widget = AttentionTilesWidget(made, CAUSAL, theme="dark")
-    data, metadata = widget._repr_mimebundle_()
-    assert base64.b64decode(data["image/png"]) == figure_png(plot_attention_tiles(made(CAUSAL), theme="dark"))
-    assert metadata["image/png"]["alt"] == describe_attention_tiles(made(CAUSAL))
-    assert data["text/plain"] == repr(widget) == "AttentionTilesWidget()"
+    drawn = figure_png(plot_attention_tiles(made(CAUSAL), theme="dark"))
+    assert_bundle(widget, drawn, describe_attention_tiles(made(CAUSAL)))
 
 
 @pytest.mark.parametrize(

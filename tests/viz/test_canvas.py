@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import base64
 import io
-import subprocess
-import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,6 +12,7 @@ import pytest
 from matplotlib.figure import Figure
 from PIL import Image
 
+from tests.viz.drawn import assert_bundle, lines_printed_by
 from workbench.errors import ArgumentTypeError, InvalidArgumentError, UnknownNameError
 from workbench.viz.base.canvas import CanvasWidget, packed
 from workbench.viz.base.style import PALETTES, figure_style, new_figure
@@ -102,11 +100,7 @@ def test_the_picture_is_drawn_once_and_only_on_request() -> None:
     widget = Steps()
     widget.canvas.set_state({"step": 1})
     assert widget.draws == 0
-    data, metadata = widget._repr_mimebundle_(include=None, exclude=None)
-    assert base64.b64decode(data["image/png"]) == widget.picture.png
-    assert data["application/vnd.jupyter.widget-view+json"]["model_id"] == widget.view.model_id
-    assert data["text/plain"] == repr(widget) == "Steps()"
-    assert metadata["image/png"]["alt"] == "A bar of 2."
+    assert_bundle(widget, widget.picture.png, "A bar of 2.")
     assert widget.draws == 1
 
 
@@ -167,7 +161,6 @@ def test_reprs_show_no_address() -> None:
 
 def test_without_anywidget_figures_work_and_a_widget_says_what_to_install() -> None:
     program = """
-import sys
 sys.modules["anywidget"] = None  # as if it were not installed
 from workbench import viz
 from workbench.errors import MissingPackageError
@@ -179,9 +172,6 @@ if __name__ == "__main__":
     except MissingPackageError as error:
         print(error)
 """
-    run = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True
-    )
-    figure, message = run.stdout.strip().splitlines()
+    figure, message = lines_printed_by(program)
     assert figure == "True"
     assert "pip install anywidget" in message

@@ -9,7 +9,7 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from tests.viz.drawn import drawn_texts, outside, overlaps, texts
+from tests.viz.drawn import assert_legible, drawn_texts, texts
 from workbench.coords import lower, naive
 from workbench.errors import ArgumentTypeError, InvalidArgumentError, UnknownNameError
 from workbench.kernels import convolution
@@ -45,8 +45,7 @@ def colored(figure: Figure) -> dict[str, str]:
 )
 def test_texts_neither_overlap_nor_leave_the_figure(text: str, theme: Theme) -> None:
     figure = code_figure(text, title="Generated", marked=[1], theme=theme)
-    assert overlaps(figure) == []
-    assert outside(figure) == []
+    assert_legible(figure)
 
 
 def test_all_code_is_drawn_and_tokens_have_their_colors() -> None:
@@ -96,8 +95,7 @@ def test_only_python_code_is_accepted(function: Any) -> None:
 @pytest.mark.parametrize("count", [1, 40])
 def test_texts_of_the_widths_table_neither_overlap_nor_leave_the_figure(count: int, theme: Theme) -> None:
     figure = vector_widths_figure((WIDTHS * 14)[:count], theme=theme)
-    assert overlaps(figure) == []
-    assert outside(figure) == []
+    assert_legible(figure)
 
 
 def test_the_widths_table_shows_contiguity_and_bars_of_load_widths() -> None:

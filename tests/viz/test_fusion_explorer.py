@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.viz.drawn import outside, overlaps, texts
+from tests.viz.drawn import assert_error_is_shown, assert_legible, texts
 from workbench.bench.roofline import Ceilings, Point
 from workbench.errors import ArgumentTypeError, InvalidArgumentError, UnknownNameError
 from workbench.viz import (
@@ -93,8 +93,7 @@ def test_texts_neither_overlap_nor_leave_the_figure(explored: ExploredFusion, th
         replace(explored, choice=none, sources={}, unfused=explored.unfused[:1]),
     ):
         figure = fusion_explorer_figure(each, theme=theme)
-        assert overlaps(figure) == []
-        assert outside(figure) == []
+        assert_legible(figure)
 
 
 class Explorer:
@@ -132,12 +131,7 @@ def test_controls_build_a_chain_and_a_chain_is_explored_once(explored: ExploredF
 
 def test_an_error_is_shown_in_words_and_the_picture_stays(explored: ExploredFusion) -> None:
     widget = FusionExplorerWidget(Explorer(explored), NAMES, SIZES, FusionChoice(functors=("add",)))
-    good = widget.picture
-    widget.functors[0].value = "bias"
-    assert "the interpreter is gone" in widget.error
-    assert widget.picture is good
-    widget.functors[0].value = "add"
-    assert widget.error == ""
+    assert_error_is_shown(widget, widget.functors[0], "bias", "add", "the interpreter is gone")
 
 
 def test_errors_name_the_wrong_argument(explored: ExploredFusion) -> None:

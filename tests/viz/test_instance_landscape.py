@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +11,7 @@ from matplotlib.collections import PolyCollection
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
-from tests.viz.drawn import outside, overlaps, texts
+from tests.viz.drawn import assert_bundle, assert_legible, texts
 from tests.viz.test_style import contrast
 from workbench.errors import ArgumentTypeError, InvalidArgumentError, UnknownNameError
 from workbench.viz.base.style import PALETTES, THEMES, Theme
@@ -137,8 +136,7 @@ EVERY_LIMIT = [
 )
 def test_texts_neither_overlap_nor_leave_the_figure(case: list[LandscapeInstance]) -> None:
     figure = instance_landscape_figure(case, ABOUT, chosen=case[0].name)
-    assert overlaps(figure) == []
-    assert outside(figure) == []
+    assert_legible(figure)
 
 
 def test_limits_beyond_the_number_of_colors_share_one_label() -> None:
@@ -210,7 +208,4 @@ def test_a_pair_that_no_instance_has_is_an_error_and_the_picture_stays() -> None
 
 def test_the_mime_bundle_has_the_picture_and_its_description() -> None:
     widget = InstanceLandscapeWidget(CASE, theme="dark")
-    data, metadata = widget._repr_mimebundle_()
-    assert base64.b64decode(data["image/png"]) == widget.picture.png
-    assert metadata["image/png"]["alt"] == widget.picture.alt
-    assert data["text/plain"] == "InstanceLandscapeWidget()"
+    assert_bundle(widget, widget.picture.png, widget.picture.alt)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.text import Annotation
 
-from tests.viz.drawn import drawn_texts, outside, overlaps, texts
+from tests.viz.drawn import assert_bundle, assert_legible, drawn_texts, texts
 from tests.viz.test_style import contrast
 from workbench.errors import ArgumentTypeError, UnknownNameError
 from workbench.lens.layout import Layout, SharedLayout
@@ -185,8 +184,7 @@ def test_indices_of_five_dimensions_fit() -> None:
     )
     figure = layout_map(layout)
     assert "1, 1, 1, 3" in texts(figure)
-    assert outside(figure) == []
-    assert overlaps(figure) == []
+    assert_legible(figure)
 
 
 def test_the_figure_says_which_columns_are_drawn() -> None:
@@ -229,8 +227,7 @@ def test_shared_memory_is_colored_by_bank() -> None:
 @pytest.mark.parametrize("name", ALL)
 def test_texts_neither_overlap_nor_leave_the_figure(name: str, theme: Theme) -> None:
     figure = layout_map(ALL[name], theme=theme)
-    assert overlaps(figure) == []
-    assert outside(figure) == []
+    assert_legible(figure)
 
 
 @pytest.mark.parametrize("theme", THEMES)
@@ -335,11 +332,7 @@ def test_hovering_outside_the_tile_marks_nothing(wrong: dict[str, Any]) -> None:
 
 def test_the_mime_bundle_has_the_picture_and_its_description() -> None:
     widget = LayoutWidget(ACCUMULATOR)
-    data, metadata = widget._repr_mimebundle_(include=None, exclude=None)
-    assert base64.b64decode(data["image/png"]) == widget.picture.png
-    assert data["text/plain"] == repr(widget) == "LayoutWidget()"
-    assert "application/vnd.jupyter.widget-view+json" in data
-    assert metadata["image/png"]["alt"] == describe_layout_map(ACCUMULATOR)
+    assert_bundle(widget, widget.picture.png, describe_layout_map(ACCUMULATOR))
     assert widget.error == ""
 
 

@@ -13,7 +13,7 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from tests.viz.drawn import outside, overlaps, texts
+from tests.viz.drawn import assert_error_is_shown, assert_legible, texts
 from workbench.errors import ArgumentTypeError, InvalidArgumentError, UnknownNameError
 from workbench.lens import numerics
 from workbench.lens.numerics import SummationErrors
@@ -60,8 +60,7 @@ def markers(panel: Axes, color: str, *, hollow: bool = False) -> dict[float, flo
 @pytest.mark.parametrize("name", FIGURES)
 def test_texts_neither_overlap_nor_leave_the_figure(name: str, theme: Theme) -> None:
     figure = FIGURES[name](theme)
-    assert overlaps(figure) == []
-    assert outside(figure) == []
+    assert_legible(figure)
     assert figure_png(figure) == figure_png(FIGURES[name](theme))
 
 
@@ -241,14 +240,11 @@ def test_an_error_is_shown_in_words_and_the_picture_stays() -> None:
         return numerics.errors_of_sum([1.0, 2.0], [dtype if dtype != "fp64" else "fp32"], name=row)
 
     widget = NumericsWidget(make, rows=["mine"])
-    before = widget.picture
-    widget.dtype.value = "bf16"
-    assert widget.error == "dtype: got bf16. Choose another."
-    assert widget.picture is before
-    widget.dtype.value = "fp64"
-    assert widget.error.startswith("dtype: 'fp64' is not known.")
-    widget.dtype.value = "fp32"
-    assert widget.error == ""
+    for wrong, said in (
+        ("bf16", "dtype: got bf16. Choose another."),
+        ("fp64", "dtype: 'fp64' is not known."),
+    ):
+        assert_error_is_shown(widget, widget.dtype, wrong, "fp32", said)
 
 
 def test_the_mime_bundle_has_the_picture_and_its_description(widget: NumericsWidget) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from collections import Counter
 from typing import Any
 
@@ -12,7 +11,7 @@ from matplotlib.collections import LineCollection, PathCollection, PolyCollectio
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
-from tests.viz.drawn import outside, overlaps, texts
+from tests.viz.drawn import assert_bundle, assert_legible, texts
 from tests.viz.test_style import contrast
 from workbench.errors import ArgumentTypeError, InvalidArgumentError, UnknownNameError
 from workbench.lens import reduction
@@ -94,8 +93,7 @@ def said(figure: Figure) -> str:
 def test_texts_neither_overlap_nor_leave_the_figure(name: str, theme: Theme) -> None:
     tree = reduction.tree(*ALL[name])
     figure = reduction_tree(tree, tree.rows - 1, theme=theme)
-    assert overlaps(figure) == []
-    assert outside(figure) == []
+    assert_legible(figure)
     assert "result" in texts(figure)
 
 
@@ -229,10 +227,7 @@ def test_the_widget_goes_to_other_rows() -> None:
 def test_the_mime_bundle_has_the_picture_and_its_description() -> None:
     tree = reduction.tree(FOUR)
     widget = ReductionTreeWidget(tree, theme="dark")
-    data, metadata = widget._repr_mimebundle_()
-    assert base64.b64decode(data["image/png"]) == figure_png(reduction_tree(tree, theme="dark"))
-    assert metadata["image/png"]["alt"] == describe_reduction_tree(tree)
-    assert data["text/plain"] == "ReductionTreeWidget()"
+    assert_bundle(widget, figure_png(reduction_tree(tree, theme="dark")), describe_reduction_tree(tree))
 
 
 @pytest.mark.parametrize("function", [reduction_tree, describe_reduction_tree, ReductionTreeWidget])

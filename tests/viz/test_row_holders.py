@@ -10,7 +10,7 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from tests.viz.drawn import outside, overlaps, texts
+from tests.viz.drawn import assert_legible, texts
 from workbench.errors import ArgumentTypeError, InvalidArgumentError, UnknownNameError
 from workbench.lens.layout import Layout
 from workbench.viz.base.style import THEMES, Theme
@@ -88,8 +88,7 @@ def test_the_description_gives_the_counts() -> None:
 )
 def test_texts_neither_overlap_nor_leave_the_figure(layouts: dict[str, Layout]) -> None:
     figure = row_holders_figure(layouts)
-    assert overlaps(figure) == []
-    assert outside(figure) == []
+    assert_legible(figure)
 
 
 def test_row_numbers_that_do_not_fit_are_left_out() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import re
 from collections.abc import Callable
 from functools import cache
@@ -17,7 +16,7 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.patches import StepPatch
 
-from tests.viz.drawn import outside, overlaps, texts
+from tests.viz.drawn import assert_bundle, assert_error_is_shown, assert_legible, texts
 from workbench.errors import ArgumentTypeError, InvalidArgumentError, UnknownNameError
 from workbench.kernels.rows import softmax_states
 from workbench.readings import online_softmax
@@ -194,8 +193,7 @@ def test_texts_neither_overlap_nor_leave_the_figure(name: str) -> None:
     last = len(steps.states) - 1
     for at in {0, min(1, last), last // 2, last}:
         figure = softmax_steps(steps, at)
-        assert overlaps(figure) == []
-        assert outside(figure) == []
+        assert_legible(figure)
 
 
 def test_the_same_steps_give_the_same_picture() -> None:
@@ -254,22 +252,14 @@ def test_an_error_of_the_function_is_shown_and_the_picture_stays() -> None:
         return row_in_blocks_of(block)
 
     widget = SoftmaxStepperWidget(make, blocks=(4, 8))
-    before = widget.picture.png
-    widget.block_size.value = 8
-    assert widget.error == "block: got 8. Take another."
-    assert widget.picture.png == before
-    widget.block_size.value = 4
-    assert widget.error == ""
+    assert_error_is_shown(widget, widget.block_size, 8, 4, "block: got 8. Take another.")
 
 
 def test_the_mime_bundle_has_the_picture_and_its_description() -> None:
     widget = SoftmaxStepperWidget(row_in_blocks_of(4), theme="dark")
     widget.at.value = 1
-    data, metadata = widget._repr_mimebundle_()
-    assert base64.b64decode(data["image/png"]) == widget.picture.png
     assert widget.picture.png == figure_png(softmax_steps(row_in_blocks_of(4), 1, theme="dark"))
-    assert metadata["image/png"]["alt"] == describe_softmax_steps(row_in_blocks_of(4), 1)
-    assert data["text/plain"] == repr(widget) == "SoftmaxStepperWidget()"
+    assert_bundle(widget, widget.picture.png, describe_softmax_steps(row_in_blocks_of(4), 1))
 
 
 @pytest.mark.parametrize("function", [softmax_steps, describe_softmax_steps])

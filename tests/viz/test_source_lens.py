@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any, Literal
@@ -15,7 +14,7 @@ import triton.language as tl
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from tests.viz.drawn import outside, overlaps, texts
+from tests.viz.drawn import assert_bundle, assert_legible, texts
 from workbench import lens
 from workbench.errors import ArgumentTypeError, InvalidArgumentError, KernelError, UnknownNameError
 from workbench.kernels.tile import transfer
@@ -254,12 +253,10 @@ def test_a_shared_layout_is_drawn_by_bank(seen: Seen) -> None:
 @pytest.mark.parametrize("theme", THEMES)
 def test_texts_neither_overlap_nor_leave_the_figure(seen: Seen, theme: Theme) -> None:
     figure = source_lens(*seen.all, theme=theme)
-    assert overlaps(figure) == []
-    assert outside(figure) == []
+    assert_legible(figure)
     four = {f"{name}, way {way}": step for name, step in seen.compiled.items() for way in range(2)}
     wide = source_lens(seen.trace, four, seen.source, theme=theme)
-    assert overlaps(wide) == []
-    assert outside(wide) == []
+    assert_legible(wide)
 
 
 def test_bar_lengths_are_proportional_to_bytes(seen: Seen) -> None:
@@ -364,11 +361,7 @@ def test_an_error_names_the_target_whose_function_returns_something_else(seen: S
 
 def test_the_mime_bundle_has_the_picture_and_its_description(seen: Seen) -> None:
     widget = SourceLensWidget(*seen.all)
-    data, metadata = widget._repr_mimebundle_(include=None, exclude=None)
-    assert base64.b64decode(data["image/png"]) == widget.picture.png
-    assert data["text/plain"] == repr(widget) == "SourceLensWidget()"
-    assert "application/vnd.jupyter.widget-view+json" in data
-    assert metadata["image/png"]["alt"] == describe_source_lens(*seen.all)
+    assert_bundle(widget, widget.picture.png, describe_source_lens(*seen.all))
 
 
 def test_the_same_step_gives_the_same_picture(seen: Seen) -> None:

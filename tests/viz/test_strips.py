@@ -13,7 +13,7 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from tests.viz.drawn import outside, overlaps, texts
+from tests.viz.drawn import assert_legible, texts
 from workbench.errors import ArgumentTypeError, InvalidArgumentError, UnknownNameError
 from workbench.interpreter import Frame
 from workbench.lens import memory
@@ -147,8 +147,7 @@ def test_texts_of_sectors_neither_overlap_nor_leave_the_figure(name: str, theme:
     access = ACCESSES[name]
     for request in {0, len(access.requests) - 1}:
         figure = coalescing_strip(access, request, theme=theme)
-        assert overlaps(figure) == []
-        assert outside(figure) == []
+        assert_legible(figure)
 
 
 @pytest.mark.parametrize("name", TILES)
@@ -186,8 +185,7 @@ def test_lanes_that_share_a_word_share_a_cell() -> None:
 @pytest.mark.parametrize("name", TILES)
 def test_texts_of_banks_neither_overlap_nor_leave_the_figure(name: str, theme: Theme) -> None:
     figure = bank_strip(TILES[name], theme=theme)
-    assert overlaps(figure) == []
-    assert outside(figure) == []
+    assert_legible(figure)
 
 
 def test_the_descriptions_give_the_counts() -> None:

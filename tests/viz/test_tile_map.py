@@ -13,7 +13,7 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from tests.viz.drawn import drawn_texts, outside, overlaps, texts
+from tests.viz.drawn import assert_legible, drawn_texts, texts
 from tests.viz.test_style import contrast
 from workbench import runtime
 from workbench.errors import ArgumentTypeError, InvalidArgumentError, UnknownNameError
@@ -87,8 +87,7 @@ def numbers(figure: Figure) -> list[Text]:
 @pytest.mark.parametrize("block_size", [4, 8, 32, 128])
 def test_texts_neither_overlap_nor_leave_the_figure(length: int, block_size: int, theme: Theme) -> None:
     figure = tile_map_figure(accesses(length, block_size), length, theme=theme)
-    assert overlaps(figure) == []
-    assert outside(figure) == []
+    assert_legible(figure)
     for text in numbers(figure):
         patch = text.get_bbox_patch()
         assert patch is not None
@@ -127,8 +126,7 @@ def test_lanes_before_the_first_element_and_long_names_fit() -> None:
     figure_png(figure)
     assert figure.axes[0].get_xlim() == (-2, 22)
     assert r"load \u5f20\u91cf" in texts(figure)
-    assert outside(figure) == []
-    assert overlaps(figure) == []
+    assert_legible(figure)
 
 
 def test_singular_counts_have_singular_words() -> None:

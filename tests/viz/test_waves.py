@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
-from tests.viz.drawn import outside, overlaps, texts
+from tests.viz.drawn import assert_bundle, assert_legible, texts
 from workbench.errors import ArgumentTypeError, InvalidArgumentError, UnknownNameError
 from workbench.lens.waves import Waves
 from workbench.viz.base.style import PALETTES, THEMES, Theme, figure_png
@@ -87,8 +86,7 @@ def test_an_efficiency_below_one_is_never_shown_as_100_percent() -> None:
 @pytest.mark.parametrize("name", HARD)
 def test_texts_neither_overlap_nor_leave_the_figure(name: str) -> None:
     figure = waves_figure(HARD[name])
-    assert overlaps(figure) == []
-    assert outside(figure) == []
+    assert_legible(figure)
 
 
 def test_moving_the_controls_changes_picture_and_facts() -> None:
@@ -119,10 +117,7 @@ def test_moving_the_controls_changes_picture_and_facts() -> None:
 def test_the_mime_bundle_has_the_picture_of_the_given_waves() -> None:
     widget = WavesWidget(Waves(1000, 3000, (64, 48), 108, 2), theme="dark")
     waves = Waves(1000, 3000, (64, 48), 108, 2)
-    data, metadata = widget._repr_mimebundle_()
-    assert base64.b64decode(data["image/png"]) == figure_png(waves_figure(waves, theme="dark"))
-    assert metadata["image/png"]["alt"] == describe_waves(waves)
-    assert data["text/plain"] == repr(widget) == "WavesWidget()"
+    assert_bundle(widget, figure_png(waves_figure(waves, theme="dark")), describe_waves(waves))
 
 
 @pytest.mark.parametrize("function", [waves_figure, describe_waves, lambda waves: WavesWidget(waves)])

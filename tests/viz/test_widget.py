@@ -1,14 +1,12 @@
 from __future__ import annotations
 
-import base64
-import subprocess
-import sys
 from collections.abc import Callable
 from typing import Any
 
 import ipywidgets
 import pytest
 
+from tests.viz.drawn import assert_bundle, lines_printed_by
 from workbench.errors import ArgumentTypeError, InvalidArgumentError, UnknownNameError
 from workbench.viz import Drawing, FigureWidget
 from workbench.viz.base.style import figure_style, new_figure
@@ -65,11 +63,7 @@ def test_html_is_escaped_and_the_picture_has_an_alternative_text() -> None:
 def test_the_mime_bundle_has_the_view_and_the_current_picture() -> None:
     widget = Parabola(square)
     widget.power.value = 3
-    data, metadata = widget._repr_mimebundle_(include=None, exclude=None)
-    assert base64.b64decode(data["image/png"]) == widget.picture.png
-    assert data["application/vnd.jupyter.widget-view+json"]["model_id"] == widget.view.model_id
-    assert data["text/plain"] == repr(widget) == "Parabola()"
-    assert metadata["image/png"]["alt"] == widget.picture.alt
+    assert_bundle(widget, widget.picture.png, widget.picture.alt)
 
 
 def test_an_error_is_shown_in_words_and_the_last_picture_stays() -> None:
@@ -177,7 +171,6 @@ def test_errors_name_other_wrong_arguments() -> None:
 
 def test_without_ipywidgets_figures_work_and_a_widget_says_what_to_install() -> None:
     program = """
-import sys
 sys.modules["ipywidgets"] = None  # as if it were not installed
 from workbench import viz
 from workbench.bench.roofline import Ceilings
@@ -189,9 +182,6 @@ try:
 except MissingPackageError as error:
     print(error)
 """
-    run = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True
-    )
-    figure, message = run.stdout.strip().splitlines()
+    figure, message = lines_printed_by(program)
     assert figure == "True"
     assert "pip install ipywidgets" in message
