@@ -8,9 +8,10 @@ nanoseconds, and 0.
 builder. Repaired. `x.T` bypasses the builder, where other repairs see that lanes exchange values, and takes a
 tile with any number of axes. Repaired: a permutation of two axes, as in the compiler.
 
-Seen on 3.6.0 and 3.7.1. In `tests/compat/test_compat.py`, `test_functions_of_the_language_are_methods_of_tensors`,
-`test_only_a_matrix_has_a_transpose` and `test_a_kernel_can_read_the_clock_and_its_multiprocessor` test this: a
-repair is no longer needed if they pass without it.
+Seen on 3.6.0 and 3.7.1. In `tests/compat/test_compat.py`,
+`test_functions_of_the_language_are_methods_of_tensors`, `test_only_a_matrix_has_a_transpose` and
+`test_a_kernel_can_read_the_clock_and_its_multiprocessor` test this: a repair is no longer needed if they pass
+without it.
 """
 
 from __future__ import annotations
