@@ -42,7 +42,7 @@ def load_by_access(
     operand, row, col, ROWS: tl.constexpr, COLS: tl.constexpr,
     CHECK_ROWS: tl.constexpr, CHECK_COLS: tl.constexpr, ACCESS: tl.constexpr,
 ):  # fmt: skip
-    """Loader of a matrix whose elements are found by an access function, for coordinate descriptors.
+    """Load a tile whose elements lie where an access function says; loaders of descriptors call it.
 
     Args:
         operand: (pointer, (rows, cols), params), with the parameters of the access function.
