@@ -270,8 +270,8 @@ def test_other_dtypes_get_the_default_configuration(dtype: torch.dtype) -> None:
     [
         (of(128, 128, 128, dtype=torch.float32), PLAIN, "takes fp16 and bf16, not torch.float32"),
         (of(128, 128, 128), Scoring(hooks=(Hook(scores.cap_softly, (30.0,)),)), "no hooks, masks, dropout"),
-        (of(128, 128, 128), Scoring(window=Window(left=3)), "no windows with an end on the left"),
-        (of(128, 128, 128), Scoring(scale=0.0), "no scale that is not positive"),
+        (of(128, 128, 128), Scoring(window=Window(left=3)), "no windows that end on the left"),
+        (of(128, 128, 128), Scoring(scale=0.0), "positive scales only"),
         (of(128, 128, 160), PLAIN, "no heads of 160 and 160 columns"),
         (of(128, 128, 32), PLAIN, "no heads of 32 and 32 columns"),
         (of(128, 128, 100), PLAIN, "TMA takes no query of shape (4, 16, 128, 100)"),

@@ -12,6 +12,7 @@ from workbench.kernels.attention.kernel import (
     extent,
     load_rows,
     merge_kernel,
+    visit_bounds,
     visits_of,
 )
 from workbench.kernels.attention.plan import (
@@ -75,6 +76,7 @@ __all__ = [
     "merge_kernel",
     "output_dtype",
     "parts_of",
+    "visit_bounds",
     "visited",
     "visits_launch",
     "visits_of",

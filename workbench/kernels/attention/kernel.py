@@ -90,13 +90,10 @@ def attention_kernel(
         held = load_rows(query, places, query_strides[3], valid_rows[:, None], size, WIDTHS)
     state = reduce.online_softmax_init(BLOCK_M, TYPE)
     sums = gemm.zeros_of_parts(BLOCK_M, VALUE_WIDTHS, TYPE)
-    if VISITS:
-        bounds, listed = visits_of(visits, sequence, head, tile)
-    else:
-        bounds = scores.tiles_of_window(
-            first, last, keys, left, right, shift, BLOCK_N, RULES.ends_left, RULES.ends_right
-        )  # fmt: skip
-        listed = visits
+    bounds, listed = visit_bounds(
+        visits, sequence, head, tile, first, last, keys, left, right, shift, BLOCK_N, RULES.ends_left,
+        RULES.ends_right, VISITS,
+    )  # fmt: skip
     bounds = scores.part_of(bounds, split, SPLITS)
     place = (sequence, head_of, query_of, sequence * heads + head_of)
     rules = (keys, scale, (left, right, shift), extras, mask_extra, seed, probability)
@@ -203,6 +200,24 @@ def visits_of(visits, batch, head, tile):
     row = visits[0] + batch * visits[1] + head * visits[2] + tile * visits[3]
     whole = tl.load(row)
     return (0, 0, whole, whole + tl.load(row + 1)), row + 2
+
+
+@triton.jit
+def visit_bounds(
+    visits, batch, head, tile, first, last, length, left, right, shift,
+    BLOCK: tl.constexpr, LEFT: tl.constexpr, RIGHT: tl.constexpr, VISITS: tl.constexpr,
+):  # fmt: skip
+    """Return the bounds of a tile's visits, from their list or from the window, and the pointer of the list.
+
+    Args:
+        visits, batch, head, tile: see :func:`visits_of`.
+        first, last, length, left, right, shift: see `scores.tiles_of_window`.
+        VISITS: whether there is a list; without one, `visits` is returned in its place.
+    """
+    if VISITS:
+        return visits_of(visits, batch, head, tile)
+    else:
+        return scores.tiles_of_window(first, last, length, left, right, shift, BLOCK, LEFT, RIGHT), visits
 
 
 @triton.jit

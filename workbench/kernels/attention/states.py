@@ -5,7 +5,7 @@ import triton
 import triton.language as tl
 
 from workbench.errors import InvalidArgumentError, check_type
-from workbench.kernels.attention import attend, load_rows, visits_of
+from workbench.kernels.attention import attend, load_rows, visit_bounds
 from workbench.kernels.attention.tiles import check_head, step_of
 from workbench.kernels.tile import gemm, reduce, scores
 from workbench.launch import Launch, Step
@@ -58,14 +58,11 @@ def attention_states_kernel(
     state = reduce.online_softmax_init(BLOCK_M, TYPE)
     sums = gemm.zeros_of_parts(BLOCK_M, VALUE_WIDTHS, TYPE)
     nothing, kept_total, kept_sums = state[1], state[1], sums
-    if VISITS:
-        bounds, listed = visits_of(visits, batch, head, tile)
-    else:
-        last = min(row + BLOCK_M - 1, queries - 1)
-        bounds = scores.tiles_of_window(
-            row, last, keys, left, right, shift, BLOCK_N, RULES.ends_left, RULES.ends_right
-        )
-        listed = visits
+    last = min(row + BLOCK_M - 1, queries - 1)
+    bounds, listed = visit_bounds(
+        visits, batch, head, tile, row, last, keys, left, right, shift, BLOCK_N, RULES.ends_left,
+        RULES.ends_right, VISITS,
+    )  # fmt: skip
     place = (batch, head_of, query_of, head_of)
     window = (left, right, shift)
     rules = (keys, scale, window, extras, mask_extra, seed, probability)

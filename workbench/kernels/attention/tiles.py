@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 
 from workbench.errors import InvalidArgumentError, check_type
-from workbench.kernels.attention import attention_kernel, visits_of
+from workbench.kernels.attention import attention_kernel, visit_bounds
 from workbench.kernels.tile import scores
 from workbench.launch import Launch, Step
 
@@ -31,13 +31,11 @@ def attention_tiles_kernel(
     row = tile * BLOCK_M
     if FROM_END:
         shift += keys - queries
-    if VISITS:
-        bounds, _ = visits_of(visits, batch, head, tile)
-    else:
-        last = min(row + BLOCK_M - 1, queries - 1)
-        bounds = scores.tiles_of_window(
-            row, last, keys, left, right, shift, BLOCK_N, RULES.ends_left, RULES.ends_right
-        )
+    last = min(row + BLOCK_M - 1, queries - 1)
+    bounds, _ = visit_bounds(
+        visits, batch, head, tile, row, last, keys, left, right, shift, BLOCK_N, RULES.ends_left,
+        RULES.ends_right, VISITS,
+    )  # fmt: skip
     for number in tl.static_range(4):
         tl.store(bounds_of + tile * 4 + number, bounds[number])
     query, key = row + tl.arange(0, BLOCK_M)[:, None], tl.arange(0, COLS)[None, :]

@@ -18,7 +18,7 @@ differs from run to run.
 import triton
 import triton.language as tl
 
-from workbench.kernels.attention.kernel import extent, visits_of
+from workbench.kernels.attention.kernel import extent, visit_bounds
 from workbench.kernels.tile import gemm, reduce, scores, transfer
 
 
@@ -103,13 +103,10 @@ def gradients_of_keys_kernel(
     rules = (keys, scale, (left, right, shift), extras, mask_extra, seed, probability)
     for member in range(group):
         head = of_key * group + member
-        if VISITS:
-            bounds, listed = visits_of(visits, sequence, head, tile)
-        else:
-            bounds = scores.tiles_of_window(
-                col, last, queries, right, left, -shift, BLOCK_M, RULES.ends_right, RULES.ends_left
-            )  # fmt: skip
-            listed = visits
+        bounds, listed = visit_bounds(
+            visits, sequence, head, tile, col, last, queries, right, left, -shift, BLOCK_M, RULES.ends_right,
+            RULES.ends_left, VISITS,
+        )  # fmt: skip
         place = (sequence, head, sequence * heads + head)
         q = gemm.of_head(query, batch, head, (queries, size), query_strides, DESCRIBED.has_query)
         o = gemm.of_head(
@@ -223,14 +220,11 @@ def gradients_of_queries_kernel(
     of_row = batch * sums_strides[0] + head * sums_strides[1]
     log_sum, delta = load_sums(log_sums + of_row, deltas + of_row, row_of, queries, CHECKS.queries)
     sums = gemm.zeros_of_parts(BLOCK_M, WIDTHS, TYPE)
-    if VISITS:
-        bounds, listed = visits_of(visits, sequence, head, tile)
-    else:
-        last = min(row + BLOCK_M, queries) - 1
-        bounds = scores.tiles_of_window(
-            row, last, keys, left, right, shift, BLOCK_N, RULES.ends_left, RULES.ends_right
-        )
-        listed = visits
+    last = min(row + BLOCK_M, queries) - 1
+    bounds, listed = visit_bounds(
+        visits, sequence, head, tile, row, last, keys, left, right, shift, BLOCK_N, RULES.ends_left,
+        RULES.ends_right, VISITS,
+    )  # fmt: skip
     place = (sequence, head, sequence * heads + head)
     rules = (keys, scale, (left, right, shift), extras, mask_extra, seed, probability)
     for phase in tl.static_range(3):
