@@ -89,7 +89,7 @@ class Channels(NamedTuple):
         return (self.lengths[0], 1, 0, *(0,) * (len(self.lengths) - 2))
 
     def split(self, most: int, fewest: int) -> Channels:
-        """Split the last size, if longer than `most`, in two by its largest divisor from `fewest` to `most`."""
+        """Split the last size, if above `most`, in two by its largest divisor from `fewest` to `most`."""
         size = self.lengths[-1]
         found = [inner for inner in range(fewest, most + 1) if size % inner == 0]
         if size <= most or not found:

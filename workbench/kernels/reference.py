@@ -427,7 +427,7 @@ def scaled_dot_product_attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> torch.Tensor:
-    """softmax(scale * query @ key^T + attn_mask) @ value; without dropout, whose generator is the kernel's."""
+    """softmax(scale * query @ key^T + attn_mask) @ value; without dropout, whose numbers are the kernel's."""
     if dropout_p:
         raise InvalidArgumentError(
             "dropout_p", f"got {dropout_p}", "Judge dropout with a value of eye(keys)."

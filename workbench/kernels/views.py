@@ -237,8 +237,8 @@ def access_of_tile(descriptor: Descriptor, tile: tuple[int, int], *, is_vector: 
     """Return the access function of a matrix for templates that load exactly what it says is valid.
 
     It checks padding, and those ends over which a tile can hang. Its offsets have the whole tile's shape. For
-    a vector, a matrix without padding whose rows, or columns, are all the same, offsets have one element along
-    that axis, so that it is loaded once.
+    a vector, a matrix without padding whose rows, or columns, are all the same, offsets have one element
+    along that axis, so that it is loaded once.
 
     Args:
         descriptor: [rows, cols].

@@ -3,6 +3,7 @@
 from workbench.kernels.epilogues import FP8
 from workbench.kernels.gemm.checks import (
     check_epilogue,
+    check_output,
     checked_tile,
     why_not_ping_pong,
 )
@@ -68,6 +69,7 @@ from workbench.kernels.gemm.problem import (
     powers_of_two,
     problem_of,
     result_dtype,
+    why_no_matrix,
     with_epilogue,
 )
 
@@ -89,6 +91,7 @@ __all__ = [
     "accumulator_of",
     "batch_shape",
     "check_epilogue",
+    "check_output",
     "checked_tile",
     "checks_of",
     "default_tile",
@@ -115,6 +118,7 @@ __all__ = [
     "splits_with_work",
     "stored_shape",
     "sum_of_splits_kernel",
+    "why_no_matrix",
     "why_not_ping_pong",
     "with_epilogue",
     "without_products",

@@ -14,7 +14,7 @@ from workbench.kernels.gemm import hopper as gemm_hopper
 from workbench.kernels.gemm import hopper_wide as gemm_hopper_wide
 from workbench.kernels.gemm.descriptors import descriptor_of
 from workbench.kernels.gemm.problem import batch_shape, powers_of_two
-from workbench.kernels.layout import ACCESS_BYTES
+from workbench.kernels.layout import ACCESS_BYTES, may_share
 
 # The fewest columns of the smaller of a tile's two parts. For parts of 64 and 32 columns, the ptxas of
 # Triton 3.6 makes code that reads beyond its shared memory on an H200; without its optimizations it does not.
@@ -44,6 +44,27 @@ def checked_tile(tile: Sequence[int]) -> tuple[int, int, int]:
         most = f"Two of them may be {tl.TRITON_MAX_TENSOR_NUMEL:,} elements at most, which is Triton's limit."
         raise InvalidArgumentError("tile", f"got {tuple(tile)}", most)
     return m, n, k
+
+
+def check_plain(output: torch.Tensor) -> None:
+    """Raise if an output is no plain strided tensor, or two of its elements may share memory."""
+    if output.layout != torch.strided or output.is_neg() or may_share(output.shape, output.stride()):
+        raise TensorMismatchError(
+            "output", f"strides {output.stride()}", "Give a plain tensor, each element in its own place."
+        )
+
+
+def check_output(
+    output: torch.Tensor, shape: Sequence[int], device: torch.device, dtypes: Sequence[torch.dtype]
+) -> None:
+    """Raise if an output does not fit a result of this shape, on this device, in one of these dtypes."""
+    if tuple(output.shape) != tuple(shape) or output.device != device:
+        given = f"shape {tuple(output.shape)} on {output.device}"
+        raise TensorMismatchError("output", given, f"Give {tuple(shape)} on {device}.")
+    if output.dtype not in dtypes:
+        names = ", ".join(str(dtype)[6:] for dtype in dtypes)
+        raise TensorMismatchError("output", f"{output.dtype}", f"Give one of {names}.")
+    check_plain(output)
 
 
 def check_cast(chain: Epilogue, dtype: torch.dtype) -> None:

@@ -26,11 +26,12 @@ from workbench.kernels.gemm import (
     PRECISIONS,
     Checks,
     check_epilogue,
+    check_output,
     divisors,
     output_dtypes,
     with_epilogue,
 )
-from workbench.kernels.layout import ACCESS_BYTES, MOST_OFFSETS_IN_32_BITS, distinct_elements, may_share
+from workbench.kernels.layout import ACCESS_BYTES, MOST_OFFSETS_IN_32_BITS, distinct_elements
 from workbench.kernels.tile import epilogue, gemm, order, transfer
 from workbench.launch import Launch, Step, Work
 
@@ -309,7 +310,7 @@ def launch(
         output = new_output(problem, chain.result_dtype(a.dtype), a.device)
     check_type("output", output, torch.Tensor, "Give a torch.Tensor, or None.")
     check_epilogue(chain, output.dtype)
-    _check_output(output, problem.shape, a, output_dtypes(a.dtype, chain))
+    check_output(output, problem.shape, a.device, output_dtypes(a.dtype, chain))
     m, n, k = problem.sizes
     work = Work(2 * m * n * k, sum(distinct_elements(t) * t.element_size() for t in (a, b, offs, output)))
     work = with_epilogue(work, chain, output.numel())
@@ -380,21 +381,6 @@ def _checked_tile(tile: Sequence[int]) -> tuple[int, int, int]:
         if check_power_of_two(f"tile[{i}]", length) < 16:
             raise InvalidArgumentError(f"tile[{i}]", f"got {length}", "Give 16 or more.")
     return tile[0], tile[1], tile[2]
-
-
-def _check_output(
-    output: torch.Tensor, shape: tuple[int, ...], a: torch.Tensor, dtypes: Sequence[torch.dtype]
-) -> None:
-    if tuple(output.shape) != shape or output.device != a.device:
-        given = f"shape {tuple(output.shape)} on {output.device}"
-        raise TensorMismatchError("output", given, f"Give {shape} on {a.device}.")
-    if output.dtype not in dtypes:
-        names = ", ".join(str(dtype)[6:] for dtype in dtypes)
-        raise TensorMismatchError("output", f"{output.dtype}", f"Give one of {names}.")
-    if output.layout != torch.strided or output.is_neg() or may_share(output.shape, output.stride()):
-        raise TensorMismatchError(
-            "output", f"strides {output.stride()}", "Give a plain tensor, each element in its own place."
-        )
 
 
 def _divisors(

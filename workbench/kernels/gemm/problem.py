@@ -149,15 +149,20 @@ def batch_shape(a: torch.Tensor, b: torch.Tensor) -> tuple[int, ...]:
     return np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
 
 
+def why_no_matrix(name: str, tensor: torch.Tensor, supported: Sequence[torch.dtype]) -> str:
+    """Return why the templates cannot take a tensor as a matrix, or a batch of them; empty if they can."""
+    if tensor.dtype not in supported:
+        return f"{name} is {tensor.dtype}; supported: {', '.join(str(d)[6:] for d in supported)}"
+    if tensor.layout != torch.strided or tensor.is_neg():
+        return f"{name} is no plain strided tensor"
+    return "" if tensor.dim() >= 2 else f"{name} has {tensor.dim()} dimensions, not a matrix's two"
+
+
 def is_supported(a: torch.Tensor, b: torch.Tensor) -> str:
     """Return why the templates cannot take these operands; empty if they can."""
     for name, tensor in (("a", a), ("b", b)):
-        if tensor.dtype not in SUPPORTED:
-            return f"{name} is {tensor.dtype}; supported: {', '.join(str(d)[6:] for d in SUPPORTED)}"
-        if tensor.layout != torch.strided or tensor.is_neg():
-            return f"{name} is no plain strided tensor"
-        if tensor.dim() < 2:
-            return f"{name} has {tensor.dim()} dimensions, not a matrix's two"
+        if reason := why_no_matrix(name, tensor, SUPPORTED):
+            return reason
     if a.dtype != b.dtype and not {a.dtype, b.dtype} <= set(FP8):
         return f"a is {a.dtype}, b is {b.dtype}"
     if a.device != b.device:

@@ -17,7 +17,7 @@ from workbench.errors import (
     check_type,
 )
 from workbench.kernels import gemm
-from workbench.kernels.layout import MOST_OFFSETS_IN_32_BITS, may_share
+from workbench.kernels.layout import MOST_OFFSETS_IN_32_BITS
 from workbench.kernels.tile import gemm as tile_gemm
 from workbench.kernels.tile import order, transfer
 from workbench.kernels.tile.activations import ACTIVATIONS
@@ -139,12 +139,8 @@ def why_not(**matrices: torch.Tensor) -> str:
     """Return why the templates cannot take these as matrices or batches of matrices; empty if they can."""
     first = next(iter(matrices))
     for name, tensor in matrices.items():
-        if tensor.dtype not in SUPPORTED:
-            return f"{name} is {tensor.dtype}; supported: {', '.join(str(d)[6:] for d in SUPPORTED)}"
-        if tensor.layout != torch.strided or tensor.is_neg():
-            return f"{name} is no plain strided tensor"
-        if tensor.dim() < 2:
-            return f"{name} has {tensor.dim()} dimensions, not a matrix's two"
+        if reason := gemm.why_no_matrix(name, tensor, SUPPORTED):
+            return reason
         for what in ("dtype", "device"):
             if getattr(tensor, what) != getattr(matrices[first], what):
                 return f"{first} is {getattr(matrices[first], what)}, {name} is {getattr(tensor, what)}"
@@ -175,16 +171,7 @@ def checked_output(output: torch.Tensor | None, shape: Sequence[int], like: torc
     if output is None:
         return torch.empty(tuple(shape), dtype=like.dtype, device=like.device)
     check_type("output", output, torch.Tensor, "Give a torch.Tensor, or None.")
-    if tuple(output.shape) != tuple(shape) or output.device != like.device:
-        given = f"shape {tuple(output.shape)} on {output.device}"
-        raise TensorMismatchError("output", given, f"Give {tuple(shape)} on {like.device}.")
-    if output.dtype not in SUPPORTED:
-        names = ", ".join(str(dtype)[6:] for dtype in SUPPORTED)
-        raise TensorMismatchError("output", f"{output.dtype}", f"Give one of {names}.")
-    if output.layout != torch.strided or output.is_neg() or may_share(output.shape, output.stride()):
-        raise TensorMismatchError(
-            "output", f"strides {output.stride()}", "Give a plain tensor, each element in its own place."
-        )
+    gemm.check_output(output, shape, like.device, SUPPORTED)
     return output
 
 

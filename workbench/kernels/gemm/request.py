@@ -19,7 +19,7 @@ from workbench.errors import (
 from workbench.kernels import epilogues
 from workbench.kernels.epilogues import Epilogue, Frame, expanded
 from workbench.kernels.gemm import hopper as gemm_hopper
-from workbench.kernels.gemm.checks import check_cast, checked_tile
+from workbench.kernels.gemm.checks import check_cast, check_plain, checked_tile
 from workbench.kernels.gemm.options import TEMPLATES, Rest, Schedule
 from workbench.kernels.gemm.permuted import stored_shape
 from workbench.kernels.gemm.problem import (
@@ -31,7 +31,7 @@ from workbench.kernels.gemm.problem import (
     result_dtype,
     with_epilogue,
 )
-from workbench.kernels.layout import distinct_elements, may_share
+from workbench.kernels.layout import distinct_elements
 from workbench.kernels.tile import order
 from workbench.launch import Work
 
@@ -188,10 +188,7 @@ def _check_output(output: torch.Tensor, shape: tuple[int, ...], a: torch.Tensor,
         if chain.functors:
             fix = "Give int8, int32 or a floating dtype."
         raise TensorMismatchError("output", f"{output.dtype} of {a.dtype}", fix)
-    if output.layout != torch.strided or output.is_neg() or may_share(output.shape, output.stride()):
-        raise TensorMismatchError(
-            "output", f"strides {output.stride()}", "Give a plain tensor, each element in its own place."
-        )
+    check_plain(output)
 
 
 def _check_pack_and_rest(pack: bool | Sequence[str], rest: Mapping[str, Any] | None) -> None:

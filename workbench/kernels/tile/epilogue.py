@@ -3,10 +3,10 @@
 An epilogue is a chain of functors, each a jit function `(tile, operands, place) -> tile`.
 
 - `tile` is the previous functor's result; for the first functor, the product in its accumulator's type.
-- `operands` are the functor's tensors and numbers, in order. A tensor comes as the elements that belong to the
-  tile, [rows, cols]; if they are the same along an axis, as [1, cols], [rows, 1] or [1, 1]. A number that is a
-  float comes as [1, 1]. Floats have the type of the arithmetic: the tile's, or fp32 if the tile has integers.
-  Integers come as they are.
+- `operands` are the functor's tensors and numbers, in order. A tensor comes as the elements that belong to
+  the tile, [rows, cols]; if they are the same along an axis, as [1, cols], [rows, 1] or [1, 1]. A number that
+  is a float comes as [1, 1]. Floats have the type of the arithmetic: the tile's, or fp32 if the tile has
+  integers. Integers come as they are.
 - `place` is (batch, row, col), the indices of the tile's elements in the output: rows [rows, 1], columns
   [1, cols].
 

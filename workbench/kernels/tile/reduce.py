@@ -1,9 +1,9 @@
 """Tile reduction: many elements of a row become one value, or one small state.
 
-A reduction has four jit functions. `lift` makes a state of an element, a tuple of one or more tiles. `combine`
-merges two states lane by lane; it is associative and commutative. `across` merges the states of all lanes of a
-row. `finish` makes the result from a row's state. A kernel combines its tiles and goes across lanes once, at
-the end: lanes exchange values through shared memory, which costs far more than an addition.
+A reduction has four jit functions. `lift` makes a state of an element, a tuple of one or more tiles.
+`combine` merges two states lane by lane; it is associative and commutative. `across` merges the states of
+all lanes of a row. `finish` makes the result from a row's state. A kernel combines its tiles and goes across
+lanes once, at the end: lanes exchange values through shared memory, which costs far more than an addition.
 
 Two states are tile operators of their own: the online softmax (Milakov and Gimelshein, "Online normalizer
 calculation for softmax", 2018) and Welford's mean and variance (Chan, Golub and LeVeque, "Updating formulae
