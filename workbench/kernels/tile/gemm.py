@@ -45,9 +45,9 @@ def load_by_access(
     """Load a tile whose elements lie where an access function says; loaders of descriptors call it.
 
     Args:
-        operand: (pointer, (rows, cols), params), with the parameters of the access function.
+        operand: (pointer, (rows, cols), params), the last for the access function.
         ACCESS: (row, col, params) -> (offset, valid).
-        others: as in :func:`load_strided`.
+        others: as :func:`load_strided`.
     """
     pointer, sizes, params = operand
     of_rows = row + tl.arange(0, ROWS)[:, None]
