@@ -1,4 +1,4 @@
-"""What operators would start on a machine that is not here."""
+"""The launches that operators would start on a machine that is not present."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from workbench.runtime import cache
 
 @contextmanager
 def only_made_for(machine: Device) -> Iterator[list[Launch]]:
-    """Within it operators make launches for that machine, of kernels in Gluon too, and start none.
+    """Make operators build launches for that machine, also of kernels in Gluon, and start none.
 
-    Results are zeros: torch is given some of them, such as the places of maxima.
+    Results are zeros: torch is given some of them, such as the indices of maxima.
     """
     made: list[Launch] = []
 
@@ -37,7 +37,7 @@ def only_made_for(machine: Device) -> Iterator[list[Launch]]:
 
 
 def of_problem(family: str, seed: int, machine: Device) -> tuple[str, list[Launch]]:
-    """A drawn problem in words, and the launches of its result and of its gradients."""
+    """Return a drawn problem in words, and the launches of its result and of its gradients."""
     problem = FAMILIES[family](Draw(seed, "cpu"))
     given = [t.requires_grad_(t.is_floating_point() and problem.has_gradient) for t in problem.tensors]
     with only_made_for(machine) as made:

@@ -22,10 +22,10 @@ from tests.machine import Machine
 if TYPE_CHECKING:
     from workbench.device import Device
 
-# Not MPLBACKEND: the lessons' kernels, which tests start, would inherit that and draw nothing.
+# Not MPLBACKEND: the lessons' kernels, which tests start, would inherit it and draw nothing.
 matplotlib.use("agg")
 
-# Triton's interpreter has no fixed speed; a failing example is printed with what it takes to run it again.
+# Triton's interpreter has no fixed speed; a failing example is printed with the code to run it again.
 settings.register_profile("workbench", max_examples=examples(100), deadline=None, print_blob=True)
 settings.load_profile("workbench")
 
@@ -68,7 +68,7 @@ def _short(value: object) -> str:
         return f"({', '.join(map(_short, value))})"
     if isinstance(value, torch.dtype):
         return str(value).removeprefix("torch.")
-    return getattr(value, "__name__", str(value))  # a function as text says where it lies
+    return getattr(value, "__name__", str(value))  # the text of a function has its address
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` chooses by marks
@@ -121,7 +121,7 @@ def _left_out(items: list[pytest.Item], times: Mapping[str, Took]) -> list[pytes
     left_out: list[pytest.Item] = []
     for name, cases in tests.items():
         daily, is_slow = cases[0].get_closest_marker("daily"), name in times
-        # Whichever test opens the first page pays for the browser and the lab.
+        # The test that opens the first page pays for the browser and the lab.
         if not daily and cases[0].get_closest_marker("browser"):
             left_out += cases
         elif is_slow:

@@ -1,7 +1,7 @@
-"""Problems drawn at random for every family of operators: ragged sizes, any layout, forward and gradients.
+"""Random problems for every family of operators: ragged sizes, any layout, forward and gradients.
 
-A problem is held to torch by the accuracy rule, against float64. A family and a seed are enough to draw it
-again (:func:`check`).
+Results are compared with torch and float64 by the accuracy rule. A family and a seed draw a problem again
+(:func:`check`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from workbench.kernels import epilogues
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
-# Of sizes: one, two, a few, and such as no tile divides.
+# Sizes: one, two, a few, and sizes that no tile divides.
 SIZES = (1, 2, 3, 5, 7, 8, 13, 16, 17, 29, 33, 40, 63, 64, 65, 100, 127, 129, 200, 239, 333)
 
 # Allowed error, in errors of torch's own kernel and in roundings of the largest value. A draw may have few
@@ -30,14 +30,14 @@ ERRORS_OF_TORCH, ROUNDINGS = 4.0, 4.0
 
 
 class Problem(NamedTuple):
-    """A call of an operator, and torch's of the same meaning.
+    """A call of an operator, and torch's call of the same meaning.
 
     Attributes:
-        words: the operator and its arguments, to be printed.
+        words: the operator and its arguments, for messages.
         ours, torchs: functions of the tensors.
-        tensors: what they are given; those of floating point are differentiated by.
+        tensors: their operands; those of floating point have gradients.
         has_gradient: whether there are gradients to compare.
-        terms: where gradients are differences of two fp32 sums, how many products a sum has; else 0.
+        terms: the number of products in a sum where gradients are differences of two fp32 sums; else 0.
     """
 
     words: str
@@ -58,20 +58,20 @@ class Draw:
         self.dtype = self.random.choice(DTYPES)
 
     def one(self, *choices: Any) -> Any:
-        """One of them."""
+        """Return one of the choices."""
         return self.random.choice(choices)
 
     def size(self, most: int = 333) -> int:
-        """A length up to `most`."""
+        """Return a length up to `most`."""
         return self.random.choice([size for size in SIZES if size <= most])
 
     def normal(self, *shape: int, dtype: torch.dtype | None = None) -> torch.Tensor:
-        """Normal numbers, contiguous."""
+        """Return normal numbers, contiguous."""
         made = torch.randn(shape, generator=self.generator)
         return made.to(self.dtype if dtype is None else dtype).to(self.device)
 
     def tensor(self, *shape: int) -> torch.Tensor:
-        """Normal numbers in a random layout: permuted, channels_last, a slice, at an odd address, ..."""
+        """Return normal numbers in a random layout: permuted, channels_last, sliced, at an odd address."""
         layouts = ["contiguous", "permuted", "pitch", "offset", "step"]
         if len(shape) in (4, 5):
             layouts += ["last", "last", "chunk"]
@@ -80,7 +80,7 @@ class Draw:
             order = self.random.sample(range(len(shape)), len(shape))
             back = [order.index(d) for d in range(len(shape))]
             return self.normal(*(shape[d] for d in order)).permute(back)
-        if layout == "pitch":  # rows that begin at no multiple of an access
+        if layout == "pitch":  # rows begin at no multiple of an access
             return self.normal(*shape[:-1], shape[-1] + self.one(1, 3, 4))[..., : shape[-1]]
         if layout == "offset":
             more = self.one(1, 2, 4)
@@ -103,7 +103,7 @@ def _words(name: str, tensors: Sequence[torch.Tensor], **others: Any) -> str:
 
 
 def convolution(draw: Draw) -> Problem:
-    """conv1d, conv2d, conv3d and conv_transpose2d: groups, strides, padding and dilation."""
+    """Draw conv1d, conv2d, conv3d or conv_transpose2d: groups, strides, padding and dilation."""
     rank = draw.one(1, 2, 2, 2, 2, 3)
     is_transposed = rank == 2 and draw.one(True, False, False)
     groups = draw.one(1, 1, 1, 2, 4)
@@ -133,7 +133,7 @@ def convolution(draw: Draw) -> Problem:
 
 
 def product(draw: Draw) -> Problem:
-    """matmul of matrices and batches, linear, addmm."""
+    """Draw a matmul of matrices or batches, linear, or addmm."""
     m, n, k = draw.size(), draw.size(), draw.one(draw.size(), draw.random.randint(1, 5000))
     kind = draw.one("matmul", "batched", "linear", "addmm", "gelu")
     tensors: tuple[torch.Tensor, ...]
@@ -157,7 +157,7 @@ def product(draw: Draw) -> Problem:
 
 
 def rows(draw: Draw) -> Problem:
-    """Softmax, reductions and norms over any dimensions."""
+    """Draw a softmax, a reduction or a norm over any dimensions."""
     shape = [draw.size(65) for _ in range(draw.one(1, 2, 3))]
     dim = draw.random.randrange(len(shape))
     shape[dim] = draw.one(draw.size(), draw.random.randint(1, 20000))
@@ -187,7 +187,7 @@ def rows(draw: Draw) -> Problem:
 
 
 def channels(draw: Draw) -> Problem:
-    """Group norm, batch norm and pools of images."""
+    """Draw a group norm, batch norm or pool of images."""
     groups = draw.one(1, 2, 4)
     count = groups * draw.one(1, 2, 3, 8, 10)
     x = draw.tensor(draw.random.randint(1, 7), count, draw.random.randint(2, 40), draw.random.randint(2, 40))
@@ -216,7 +216,7 @@ def channels(draw: Draw) -> Problem:
 
 
 def attention(draw: Draw) -> Problem:
-    """Scaled dot product attention: few and many queries, shared keys, masks, any layout of each operand."""
+    """Draw scaled dot product attention: few or many queries, shared keys, masks, any layout of operands."""
     batch, heads, of_key = draw.random.randint(1, 3), draw.one(1, 2, 3, 4), 1
     queries, keys = draw.one(1, draw.size(), draw.random.randint(1, 700)), draw.one(draw.size(), 700, 2049)
     size, of_value = draw.one(
@@ -236,18 +236,18 @@ def attention(draw: Draw) -> Problem:
         beside = (mask > -1,) if kind == "boolean" else (mask,)
 
     def torchs(*operands: torch.Tensor) -> torch.Tensor:
-        """By products and a softmax: torch's fused kernels take no rows at odd pitches, and crash on some."""
+        """Compute products and a softmax: torch's fused kernels refuse rows at odd pitches, or crash."""
         with sdpa_kernel(SDPBackend.MATH):
             return partial(F.scaled_dot_product_attention, **others)(*operands)
 
     given = (*tensors, *beside)
     words = _words("scaled_dot_product_attention", given, **others)
-    # The gradient of a score is that of its weight less sum(gradient * output): sums over a value's elements.
+    # The gradient of a score is its weight's minus sum(gradient * output): sums over a value's elements.
     return Problem(words, partial(ops.scaled_dot_product_attention, **others), torchs, given, terms=of_value)
 
 
 def moved(draw: Draw) -> Problem:
-    """Operators that only move elements."""
+    """Draw an operator that only moves elements."""
     x = draw.tensor(draw.random.randint(1, 4), 4 * draw.one(1, 2, 3), draw.size(40), draw.size(40))
     name, how = draw.one(
         ("pixel_shuffle", (2,)), ("clone", ()), ("flip", ((1, 3),)), ("roll", ((1, 3), (1, 2))),
@@ -258,7 +258,7 @@ def moved(draw: Draw) -> Problem:
 
 
 def grouped(draw: Draw) -> Problem:
-    """Grouped products whose groups are empty, short and long."""
+    """Draw a grouped product whose groups are empty, short and long."""
     groups, n, k = draw.random.randint(1, 6), 8 * draw.random.randint(1, 20), 8 * draw.random.randint(1, 30)
     lengths = [draw.one(0, 1, draw.size(), 8 * draw.size(29)) for _ in range(groups)]
     dtype = draw.one(torch.float16, torch.bfloat16)
@@ -278,7 +278,7 @@ def grouped(draw: Draw) -> Problem:
 
 
 def fused(draw: Draw) -> Problem:
-    """Products fused with a row operator, another product or a gate; and cross entropy."""
+    """Draw a product fused with a row operator, another product or a gate; or cross entropy."""
     m, n, k = draw.size(), draw.size(), draw.one(draw.size(), draw.random.randint(1, 2000))
     kind = draw.one("softmax", "layer_norm", "sum", "logsumexp", "pair", "swiglu", "cross_entropy")
     tensors: tuple[torch.Tensor, ...]
@@ -287,7 +287,7 @@ def fused(draw: Draw) -> Problem:
         target = torch.randint(classes, (m,), generator=draw.generator).to(draw.device)
         tensors = (draw.tensor(m, classes), target)
         return Problem(_words(kind, tensors), ops.cross_entropy, F.cross_entropy, tensors)
-    # Products of unit variance, which the next step neither saturates nor loses.
+    # Products have unit variance, which the next step neither saturates nor loses.
     a, b = draw.tensor(m, k), draw.tensor(k, n) * k**-0.5
     if kind == "pair":
         tensors = (a, b, draw.tensor(n, draw.size(200)) * n**-0.5)
@@ -312,7 +312,7 @@ FAMILIES: dict[str, Callable[[Draw], Problem]] = {
 
 
 def check(family: str, seed: int, device: str) -> None:
-    """Draw a problem of a family; assert that the result and every gradient are right."""
+    """Draw a problem of a family, and check the result and every gradient."""
     draw = Draw(seed, device)
     problem = FAMILIES[family](draw)
     words = f"{family}, seed {seed}: {problem.words}"
@@ -342,7 +342,7 @@ def check(family: str, seed: int, device: str) -> None:
     for made, given in ((result, own), (torchs, theirs), (right, exact)):
         followed = [t for t in given if t.requires_grad]
         of_each.append(torch.autograd.grad(made, followed, gradient.to(made)))
-    # What cancels, such as the gradient of a softmax over one element, is as exact as what it is made of.
+    # A result that cancels, such as the gradient of a softmax over one element, is as exact as its terms.
     largest = max((t.abs().max().item() for t in (right, *of_each[-1]) if t.numel()), default=0.0)
     for place, (ours, torchs, right) in enumerate(zip(*of_each, strict=True)):
         close(ours, torchs, right, largest, f"{words}, gradient {place}", problem.terms)
@@ -351,11 +351,11 @@ def check(family: str, seed: int, device: str) -> None:
 def close(
     ours: torch.Tensor, torchs: torch.Tensor, right: torch.Tensor, largest: float, words: str, terms: int = 0
 ) -> None:
-    """Assert the accuracy rule for a draw.
+    """Check the accuracy rule for a draw.
 
     Args:
-        largest: what a rounding is of.
-        terms: as of a :class:`Problem`; roundings of so many add up to the square root of their number.
+        largest: the value whose rounding is allowed.
+        terms: as in :class:`Problem`; roundings of so many terms add up to the square root of their number.
     """
     if not right.numel():
         return
@@ -373,8 +373,8 @@ def allowed_error(
 
     Args:
         of_torch: the largest error of torch's own kernel.
-        eps: the rounding of the result's dtype, of which the largest value is `largest`.
-        order: the rounding of the arithmetic, of which `terms` are added up in some order, of sums of about
-            `summed`.
+        eps: the rounding of the result's dtype; `largest` is the largest value.
+        order: the rounding of the arithmetic, in which `terms` are added in some order, to sums of about
+                `summed`.
     """
     return ERRORS_OF_TORCH * of_torch + ROUNDINGS * (eps * largest + math.sqrt(terms) * order * summed)

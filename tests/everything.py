@@ -1,4 +1,4 @@
-"""How much a run tests: a part of it on every change, all of it in `make test-all`."""
+"""The part of the tests that a run has: some on every change, all in `make test-all`."""
 
 from __future__ import annotations
 

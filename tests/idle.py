@@ -1,4 +1,4 @@
-"""Programs without work: a launch has none, but for those of a few kernels."""
+"""The check that every program of a launch has work, with exceptions for a few kernels."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from workbench import interpreter
 from workbench.interpreter import watching
 from workbench.launch import Step
 
-# Kernels of which a program may write nothing, and why.
+# kernel -> why a program of it may write nothing
 MAY_BE_IDLE = {
     "clear_slack_kernel": "Sequences may cover every row.",
     "gemm_stream_kernel": "As many programs are started as are given, or as there are compute units.",
@@ -25,7 +25,7 @@ MAY_BE_IDLE = {
 
 @contextmanager
 def no_program_is_idle() -> Iterator[None]:
-    """While this is open, AssertionError is raised where a program of an interpreted step writes nothing."""
+    """Raise AssertionError, while this is open, if a program of an interpreted step writes nothing."""
     of_thread = threading.local()
 
     def noted(access: Callable[..., Any], mask_at: int) -> Callable[..., Any]:
@@ -40,7 +40,7 @@ def no_program_is_idle() -> Iterator[None]:
         of_thread.wrote = set()
         plain_run(step, **how)
         idle = step.programs - len(of_thread.wrote)
-        # Sequences one after another: each has as many tiles as the longest.
+        # Packed sequences: each has as many tiles as the longest.
         may_be = step.name in MAY_BE_IDLE or step.meta.get("RAGGED")
         if idle and how.get("order") is None and not may_be:
             raise AssertionError(f"{idle} of {step.programs} programs wrote nothing: {step}")

@@ -1,4 +1,4 @@
-"""The machine that tests run on: who has it to itself, and how slow it is now."""
+"""The machine that tests run on: exclusive use of it, and its present slowness."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-# What `_yardstick` takes on the machine on which limits of seconds were set: two idle cores of an AMD EPYC.
+# Seconds of `_yardstick` on the machine on which time limits were set: two idle cores of an AMD EPYC.
 YARDSTICK_SECONDS = 0.013
 
 
 def _yardstick() -> float:
-    """Seconds of this process for a job that never changes."""
+    """Return the seconds of this process for a fixed job."""
     start = time.process_time()
     sum(len(str(number)) for number in range(200_000))
     return time.process_time() - start
 
 
 class Machine:
-    """The machine, which pytest's processes share, or one of them has to itself.
+    """The machine, which pytest's processes share, or which one of them has to itself.
 
-    Who asks for it alone goes first: a process takes its turn before it shares the machine again.
+    A process that asks for exclusive use goes first: others take their turn before they share it again.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -30,7 +30,7 @@ class Machine:
         self._use = (folder / "use.lock").open("w")
 
     def close(self) -> None:
-        """Close the files that it locks."""
+        """Close the files that are locked."""
         self._turn.close()
         self._use.close()
 
@@ -46,33 +46,33 @@ class Machine:
 
     @contextmanager
     def shared(self) -> Iterator[None]:
-        """Beside other processes' tests."""
+        """Run beside other processes' tests."""
         with self._taken(fcntl.LOCK_SH):
             yield
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """When the tests that run now have ended, and before the next: for what is timed."""
+        """Wait until the running tests have ended, and run before the next ones: for timed tests."""
         fcntl.flock(self._use, fcntl.LOCK_UN)
         with self._taken(fcntl.LOCK_EX):
             yield
 
     @staticmethod
     def slowness() -> float:
-        """How many times as long as where limits were set this machine takes now; 1 at least.
+        """Return how many times as long as on the reference machine a job takes now, at least 1.
 
-        A core that others share, or a process that has run for half an hour, takes longer for all it does.
+        A core that others share, or a process that has run for half an hour, is slower for all its work.
         """
         return max(1.0, min(_yardstick() for _ in range(3)) / YARDSTICK_SECONDS)
 
     def seconds_of(
         self, actions: Sequence[Callable[[], object]], clock: Callable[[], float] = time.process_time
     ) -> list[float]:
-        """Return the seconds of each action, counted as on the machine on which limits were set.
+        """Return the seconds of each action, as counted on the machine on which limits were set.
 
         Args:
-            actions: what is timed, one by one, alone on the machine.
-            clock: of this process, or `time.perf_counter`, where another one has a part in it.
+            actions: the functions to time, one by one, alone on the machine.
+            clock: that of this process, or `time.perf_counter` if another process takes part.
         """
         times = []
         with self.alone():

@@ -1,4 +1,4 @@
-"""What runs kernels is chosen before Triton is imported: each case in a process of its own."""
+"""The runner of kernels is chosen before Triton is imported; each case has a process of its own."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ HIDDEN_GPUS = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "", "ROCR_VISI
 
 
 def python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """`code` in a new process that sees no GPU, with TRITON_INTERPRET only as given."""
+    """Run `code` in a new process that sees no GPU, with TRITON_INTERPRET only as given."""
     inherited = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     return subprocess.run(
         [sys.executable, "-c", code],
@@ -56,8 +56,8 @@ def test_without_a_gpu_kernels_are_interpreted() -> None:
     assert done.stdout.startswith("(tensor([1, 2, 3, 4, 5]),)\nDevice(kind='interpreter'"), done.stderr
 
 
-def test_the_users_wish_to_compile_is_respected() -> None:
-    """Kernels can be compiled for a GPU that is not here; running one says what is missing."""
+def test_the_users_setting_to_compile_is_respected() -> None:
+    """Kernels can be compiled for a GPU that is not present; running one says what is missing."""
     done = python(RUN_A_KERNEL, TRITON_INTERPRET="0")
     said = done.stdout.splitlines()
     assert len(said) == 3, done.stderr
@@ -69,14 +69,14 @@ def test_the_users_wish_to_compile_is_respected() -> None:
 
 
 @pytest.mark.parametrize("value", ["1", "true", "ON", "yes", "y", "0", "False", "off", "no", "n", ""])
-def test_the_users_wish_is_read_as_triton_reads_it(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_users_setting_is_read_as_by_triton(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRITON_INTERPRET", value)
     assert device.is_interpreter() == triton.knobs.runtime.interpret
     assert device.unclear_wish() == ""
 
 
 @pytest.mark.parametrize("value", ["garbage", "ture", "2", " 1", "enabled", "t"])
-def test_an_unclear_wish_is_read_as_triton_reads_it(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unclear_setting_is_read_as_by_triton(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRITON_INTERPRET", value)
     assert not triton.knobs.runtime.interpret
     assert not device.is_interpreter()
@@ -84,7 +84,7 @@ def test_an_unclear_wish_is_read_as_triton_reads_it(value: str, monkeypatch: pyt
     assert device.unclear_wish().endswith("it compiles")
 
 
-def test_no_wish_is_clear(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_setting_is_clear(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TRITON_INTERPRET")
     assert device.unclear_wish() == ""
 
@@ -102,10 +102,10 @@ def test_no_wish_is_clear(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
     ids=["compiling", "interpreting"],
 )
-def test_triton_imported_first_in_the_other_mode(
+def test_triton_imported_first_in_the_other_mode_is_an_error(
     first: str, environment: dict[str, str], have: str, want: str
 ) -> None:
-    """Said as often as workbench is imported: a notebook's cell is run again."""
+    """The error comes at every import, since a notebook's cell is run again."""
     code = f"""
 {first}
 for _ in range(2):
@@ -166,14 +166,14 @@ def test_an_unknown_kind_is_named() -> None:
     ("kind", "is_gpu", "place"),
     [("cuda", True, "cuda"), ("hip", True, "cuda"), ("interpreter", False, "cpu")],  # ROCm's torch says cuda
 )
-def test_where_tensors_live(kind: device.Kind, is_gpu: bool, place: str) -> None:
+def test_tensors_live_on_the_kinds_torch_device(kind: device.Kind, is_gpu: bool, place: str) -> None:
     here = replace(INTERPRETER, kind=kind)
     assert here.is_gpu is is_gpu
     assert here.torch_device == place
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="what a machine without a GPU says")
-def test_this_machine() -> None:
+def test_this_machine_is_described() -> None:
     here = device.current()
     assert here is device.current()
     assert (here.kind, here.architecture, here.warp_size, here.driver) == ("interpreter",) * 2 + (1, "none")
@@ -182,7 +182,7 @@ def test_this_machine() -> None:
     assert "CPU build" in device.gpu_absence() or "no usable GPU" in device.gpu_absence()
 
 
-def test_pretending_to_be_another_machine() -> None:
+def test_the_interpreter_can_pretend_to_be_another_machine() -> None:
     here = device.planned()
     with device.pretend("sm_90") as hopper:
         assert device.planned() is hopper
@@ -198,7 +198,7 @@ def test_pretending_to_be_another_machine() -> None:
     assert device.planned() is here
 
 
-def test_nobody_pretends_to_be_what_is_not_known() -> None:
+def test_an_unknown_machine_cannot_be_pretended() -> None:
     with pytest.raises(UnknownNameError, match="sm_9O"), device.pretend("sm_9O"):
         pass
     with pytest.raises(ArgumentTypeError, match="machine"), device.pretend(90):  # type: ignore[arg-type]
@@ -206,14 +206,14 @@ def test_nobody_pretends_to_be_what_is_not_known() -> None:
     assert device.planned() is device.current()
 
 
-def test_what_compiles_does_not_pretend() -> None:
+def test_a_process_that_compiles_cannot_pretend() -> None:
     done = python("from workbench import device\nwith device.pretend('sm_90'): pass", TRITON_INTERPRET="0")
     assert "DeviceError" in done.stderr
     assert "TRITON_INTERPRET" in done.stderr
 
 
 def test_operators_choose_for_the_pretended_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The choice of each is run; that of the interpreter is the same for all."""
+    """The choice of each machine is run; the interpreter's is the same for all."""
     a, b, ways = torch.randn(64, 512).half(), torch.randn(512, 96).half(), []
     chosen = choosing.choose
 
@@ -237,11 +237,11 @@ def test_rows_are_split_over_the_pretended_units() -> None:
             launch = softmax.launch("softmax", x, dim=1)
             grids.append([step.programs for step in launch.steps])
             torch.testing.assert_close(launch.run()[0], x.softmax(1))
-    assert len(grids[0]) == 2  # one step splits, the other joins
+    assert len(grids[0]) == 2  # one step splits, the other merges
     assert len(grids[1]) == 1
 
 
-def test_where_gluon_is_best_the_next_candidate_is_interpreted() -> None:
+def test_the_next_candidate_is_interpreted_if_gluon_is_best() -> None:
     a, b, output = (torch.empty(2048, 2048, dtype=torch.float16, device="meta") for _ in range(3))
     with device.planning_for("sm_90"):
         assert choosing.chosen(a, b, output, "ieee").template == "ping-pong"
@@ -254,7 +254,7 @@ def test_where_gluon_is_best_the_next_candidate_is_interpreted() -> None:
     assert not any(each.keywords.get("template") == "ping-pong" for each in listed)
 
 
-def test_fp32_is_rounded_where_a_gpu_that_is_pretended_would() -> None:
+def test_fp32_is_rounded_as_on_the_pretended_gpu() -> None:
     x = torch.ones(4, 4)
     switch = torch.backends.cudnn.conv.fp32_precision  # type: ignore[attr-defined]  # torch does not type it
     assert not device.on_gpu(x)

@@ -1,4 +1,4 @@
-"""Exceptions: what they are caught as, what they say, that they travel, and what a notebook shows of them."""
+"""Exceptions: their base classes, messages and pickling, and what a notebook shows of them."""
 
 from __future__ import annotations
 
@@ -70,15 +70,15 @@ def test_caught_as_what_torch_raises(error: WorkbenchError, builtin: type[Except
 
 
 @pytest.mark.parametrize(("error", "builtin"), EXAMPLES, ids=KINDS)
-def test_travels_whole(error: WorkbenchError, builtin: type[Exception]) -> None:
-    """A worker raises it, the caller gets it: with its type, message and attributes."""
+def test_an_error_is_pickled_whole(error: WorkbenchError, builtin: type[Exception]) -> None:
+    """A worker raises an exception and the caller gets it with its type, message and attributes."""
     for again in (pickle.loads(pickle.dumps(error)), copy.deepcopy(error)):
         assert type(again) is type(error)
         assert str(again) == str(error)
         assert vars(again) == vars(error)
 
 
-def test_every_exception_is_tried_here() -> None:
+def test_every_exception_is_tested_here() -> None:
     defined = {
         name
         for name, value in vars(errors).items()
@@ -87,7 +87,7 @@ def test_every_exception_is_tried_here() -> None:
     assert defined == set(KINDS)
 
 
-def test_messages_say_what_where_and_what_to_do() -> None:
+def test_messages_name_argument_value_and_remedy() -> None:
     assert str(InvalidArgumentError("tile", "got 3", "Try 4.")) == "tile: got 3. Try 4."
     assert str(RecordingError("a.jsonl", 3, "dtype", "got 5", "Give a name.")) == (
         "a.jsonl, line 3, field 'dtype': got 5. Give a name."
@@ -100,7 +100,7 @@ def test_messages_say_what_where_and_what_to_do() -> None:
     assert str(KernelError("k", "too much shared memory")) == "kernel k: too much shared memory"
 
 
-def test_unknown_names() -> None:
+def test_an_unknown_name_is_answered_with_near_ones() -> None:
     error = UnknownNameError("baseline", "cuBLASs", ["eager", "cublas", "cublaslt"])
     assert error.nearest == ["cublas", "cublaslt"]
     assert str(error) == (
@@ -118,20 +118,20 @@ def test_nearest_keeps_the_spelling_and_the_order() -> None:
 
 
 @given(st.text(string.ascii_letters + "_", min_size=1), st.lists(st.text(string.ascii_letters, min_size=1)))
-def test_nearest_finds_a_name_that_is_there(name: str, others: list[str]) -> None:
+def test_nearest_finds_an_exact_name(name: str, others: list[str]) -> None:
     found = nearest(name, [*others, name])
     assert found[0].lower() == name.lower()
     assert set(found) <= {*others, name}
 
 
 @pytest.mark.parametrize("value", [True, 1.0, "4", None, np.int64(4), (4,)])
-def test_positive_wants_an_int(value: object) -> None:
+def test_positive_refuses_values_that_are_no_int(value: object) -> None:
     with pytest.raises(ArgumentTypeError, match=f"^tile: got .*, a {type(value).__name__}. "):
         check_positive("tile", value)
 
 
 @pytest.mark.parametrize("value", [0, -1, -(2**70)])
-def test_positive_wants_one_or_more(value: int) -> None:
+def test_positive_refuses_numbers_below_1(value: int) -> None:
     with pytest.raises(InvalidArgumentError, match=f"^tile: got {value}. "):
         check_positive("tile", value)
 
@@ -142,7 +142,7 @@ def test_positive_returns_the_value() -> None:
 
 
 @given(st.integers(1, 2**40))
-def test_power_of_two(value: int) -> None:
+def test_power_of_two_refuses_other_numbers(value: int) -> None:
     if bin(value).count("1") == 1:
         assert check_power_of_two("tile", value) == value
         return
@@ -157,22 +157,22 @@ def test_power_of_two(value: int) -> None:
 @pytest.mark.parametrize(
     ("value", "kind"), [(0, InvalidArgumentError), (-4, InvalidArgumentError), (8.0, ArgumentTypeError)]
 )
-def test_not_even_a_length(value: Any, kind: type[Exception]) -> None:
-    """Nor a number of warps."""
+def test_power_of_two_refuses_values_that_are_no_length(value: Any, kind: type[Exception]) -> None:
+    """A number of warps has to be a length first."""
     with pytest.raises(
         kind, match=rf"^num_warps: got {value}.*\. Give a power of two: 1, 2, 4, and so on\.$"
     ):
         check_power_of_two("num_warps", value)
 
 
-def test_a_name_is_one_of_the_known() -> None:
+def test_check_name_refuses_unknown_names() -> None:
     errors.check_name("suite", "all", {"all": 1})
     for wrong in ("al", 3, None, ["all"]):
         with pytest.raises(UnknownNameError, match=r"suite: .* is not known"):
             errors.check_name("suite", wrong, {"all": 1})
 
 
-def test_a_type_is_said_with_the_value() -> None:
+def test_check_type_names_type_and_value() -> None:
     errors.check_type("work", None, int | None, "Give a number.")
     with pytest.raises(ArgumentTypeError, match=r"^work: got 'x', a str\. Give a number\.$"):
         errors.check_type("work", "x", int | None, "Give a number.")
@@ -181,7 +181,7 @@ def test_a_type_is_said_with_the_value() -> None:
     assert len(str(caught.value)) < 150
 
 
-def test_each_is_checked_and_the_first_wrong_one_named() -> None:
+def test_check_each_names_the_first_wrong_item() -> None:
     assert errors.check_each("lines", (i for i in range(3)), int, "Give numbers.") == [0, 1, 2]
     for wrong in ("abc", 3, None, torch.tensor(1)):
         with pytest.raises(ArgumentTypeError, match=r"^lines: got"):
@@ -203,7 +203,7 @@ def shown(call: Any) -> str:
 
 
 def test_only_the_readers_own_lines_are_shown() -> None:
-    """From the cell through a library and this package: the cell is left, and the message."""
+    """Frames of the cell, a library and this package are reduced to the cell's, and the message."""
     package = Path(errors.__file__).parent
     inner = function_in(str(package / "launch.py"), "check()", check=check_nothing)
     library = function_in("lib/python3/dist-packages/loky/executor.py", "inner()", inner=inner)
@@ -221,12 +221,12 @@ def check_nothing() -> None:
     check_positive("tile", 0)
 
 
-def test_a_folder_whose_name_begins_alike_is_the_readers() -> None:
-    """`workbench-solutions/` next to `workbench/`."""
+def test_a_folder_with_the_same_beginning_is_the_readers() -> None:
+    """`workbench-solutions/` lies next to `workbench/`."""
     beside = Path(errors.__file__).parents[1] / "workbench-solutions" / "mine.py"
     assert "mine.py" in shown(function_in(str(beside), "check()", check=check_nothing))
 
 
-def test_without_a_traceback_the_message_is_left() -> None:
+def test_an_error_without_traceback_shows_its_message() -> None:
     error = DeviceError("No GPU.")
     assert error._render_traceback_() == ["DeviceError: No GPU."]

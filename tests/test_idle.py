@@ -1,4 +1,4 @@
-"""The check that tests of operators have: no program of a launch is without work."""
+"""The check of operators' tests that no program of a launch is without work."""
 
 from __future__ import annotations
 
@@ -26,5 +26,5 @@ def test_a_program_that_writes_nothing_is_an_error() -> None:
     copied(1).run()
 
 
-def test_who_may_be_idle_has_a_reason() -> None:
+def test_kernels_that_may_be_idle_have_a_reason() -> None:
     assert all(why.endswith(".") for why in MAY_BE_IDLE.values())

@@ -1,7 +1,7 @@
 """Imports in `workbench/` point one way, and one file alone asks the running machine.
 
-Who may import whom is the house's plan (docs/architecture.md): a room that is not in its table has no place
-yet.
+Which room may import which is decided in docs/architecture.md; a room that is not in the table here has no
+place yet.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ ROOMS = (
     | {"operators", "runtime", "coords", "ops", "lens", "readings", "bench", "viz", "teach"}
 )
 
-# The four layers, by their folders: each may import those before it, and itself. What chooses among the third
-# stands between it and the fourth.
+# The four layers, by their folders: each may import those before it, and itself. Choosing among instances of
+# the third stands between it and the fourth.
 LAYERS = ("kernels/tile", "kernels", "kernels/instances", "kernels/choosing", "ops")
 
-# For each room, those that it may import besides itself. The longest name that fits a module is its room.
+# room -> the other rooms that it may import. The longest name that fits a module is its room.
 MAY_IMPORT: Mapping[str, set[str]] = {
     "errors": set(),
     "renamed": set(),
@@ -55,7 +55,7 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     "viz": {"errors"},
     "teach": LAUNCHES | {"runtime", "coords", "lens", "readings", "ops", "kernels.reference"},
     "teach.rungs": LAUNCHES | KERNELS | {"runtime", "coords"},
-    "teach.solutions": LAUNCHES | KERNELS | {"runtime", "coords", "lens", "ops"},  # as a learner's cell
+    "teach.solutions": LAUNCHES | KERNELS | {"runtime", "coords", "lens", "ops"},  # as a learner's cell may
     "tune": ROOMS,
     "profiler": LAUNCHES | KERNELS | {"operators", "runtime", "lens", "bench", "tune"},
     "problems": ROOMS - {"viz", "teach", "lens", "readings"},
@@ -64,25 +64,25 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     "__main__": ROOMS | {"tune", "profiler", "suites", "explore"},
 }
 
-# What one function may import, as who calls it asked for that by name: module, function, room.
+# Imports inside one function, whose caller asks for them by name: module, function, room.
 LATE = {("ops.profiled", "profiled.best", "profiler")}
 
-# What brings a module by a text, which can be followed only where that is written out.
+# Functions that import a module by a text, which can be followed only where the text is written out.
 IMPORTERS = ("importlib.import_module", "importlib.__import__", "builtins.__import__", "__import__")
 LOADED = "sys.modules"
 COMPUTED = "a module whose name is computed"
 
-# Modules that compute the names of what they import: a kernel's own module, in a process that is given its
-# text; each family of instances; libraries that are compared with; subjects of `explore`; old names.
+# Modules that compute the names of their imports: a kernel's own module, in a process that gets its
+# text; each family of instances; libraries that are compared; subjects of `explore`; old names.
 MAY_COMPUTE = {
     "runtime.source", "runtime.compiler", "operators.operation", "bench.baseline", "explore", "renamed",
 }  # fmt: skip
 
-# Viz draws plain results: of these rooms it may import classes, and the roofline's arithmetic.
+# Viz draws plain results: it may import classes of these rooms, and the roofline's arithmetic.
 DRAWN = {"bench", "lens", "readings", "coords", "interpreter"}
 ARITHMETIC = "bench.roofline"
 
-# What only `device` may ask: names, by their end, and texts. Keys of a dict ask nothing: a worker gets them.
+# Names, by their end, and texts for `device` only. Keys of a dict ask nothing: a worker gets them.
 QUESTIONS = (
     "cuda.is_available",
     "cuda.device_count",
@@ -99,13 +99,13 @@ MAY_ASK = {"device"}
 
 @dataclass(frozen=True)
 class Import:
-    """In a line of `module`: `name` of the module `target`, or that itself; all without `workbench.`."""
+    """An import: a line of `module` with `name` of the module `target`; all without `workbench.`."""
 
     module: str
     line: int
     target: str
     name: str
-    function: str = ""  # that it is in, with those around it: "profiled.best"
+    function: str = ""  # the function that contains it, with those around it: "profiled.best"
 
     def __str__(self) -> str:
         return f"{self.module}, line {self.line}: imports {'.'.join(filter(None, (self.target, self.name)))}"
@@ -113,7 +113,7 @@ class Import:
 
 @cache
 def modules(package: Path) -> dict[str, ast.Module]:
-    """Every module of the package by its dotted name: "__init__", "launch", "bench", "bench.roofline"."""
+    """Return every module of the package by its dotted name: "__init__", "launch", "bench.roofline"."""
     found = {}
     for path in sorted(package.rglob("*.py")):
         parts = path.relative_to(package).with_suffix("").parts
@@ -123,7 +123,7 @@ def modules(package: Path) -> dict[str, ast.Module]:
 
 
 def functions_of(tree: ast.Module) -> dict[int, str]:
-    """The function of each line that is in one, with the functions around it."""
+    """Return the function of each line that is in one, with the functions around it."""
     found: dict[int, str] = {}
     for node in ast.walk(tree):  # from outside to inside
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -133,7 +133,7 @@ def functions_of(tree: ast.Module) -> dict[int, str]:
 
 
 def import_statements(module: str, tree: ast.Module, is_package: bool) -> Iterator[tuple[int, str, str, str]]:
-    """Of all that a statement imports: line, absolute dotted name, the name it gets here, and its meaning."""
+    """Yield line, absolute dotted name, local name and meaning of each name that a statement imports."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -152,7 +152,7 @@ def import_statements(module: str, tree: ast.Module, is_package: bool) -> Iterat
 
 
 def meaning_of(node: ast.expr, known: Mapping[str, str]) -> str:
-    """The absolute dotted name of `a.b.c`, given what names mean; empty for other expressions."""
+    """Return the absolute dotted name of `a.b.c`, given what names mean; empty for other expressions."""
     if isinstance(node, ast.Name):
         return known.get(node.id, node.id)
     if isinstance(node, ast.Attribute) and (before := meaning_of(node.value, known)):
@@ -161,13 +161,13 @@ def meaning_of(node: ast.expr, known: Mapping[str, str]) -> str:
 
 
 def module_text(given: ast.expr | None) -> str:
-    """The module that a text names in full, or `COMPUTED`."""
+    """Return the module that a text names in full, or `COMPUTED`."""
     text = given.value if isinstance(given, ast.Constant) else None
     return text if isinstance(text, str) and not text.startswith(".") else COMPUTED
 
 
 def named_in_texts(tree: ast.Module, known: Mapping[str, str]) -> Iterator[tuple[int, str]]:
-    """Line and name of each module that is imported by a text, or taken from those that are loaded."""
+    """Yield line and name of each module that is imported by a text, or taken from the loaded modules."""
     calls = {id(node.func): node for node in ast.walk(tree) if isinstance(node, ast.Call)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Subscript) and meaning_of(node.value, known) == LOADED:
@@ -175,13 +175,13 @@ def named_in_texts(tree: ast.Module, known: Mapping[str, str]) -> Iterator[tuple
         elif isinstance(node, ast.Name | ast.Attribute):
             meaning, call = meaning_of(node, known), calls.get(id(node))
             if meaning in IMPORTERS or (call and meaning.startswith(f"{LOADED}.")):
-                # One that is handed on, as to `map`, is not called here: then the name is computed, too.
+                # One that is passed on, as to `map`, is not called here, so the name is computed too.
                 named = {word.arg: word.value for word in call.keywords} if call else {}
                 yield node.lineno, module_text(call.args[0] if call and call.args else named.get("name"))
 
 
 def reached_by_attribute(tree: ast.Module, known: Mapping[str, str]) -> Iterator[tuple[int, str, str]]:
-    """Line and absolute name of each `kernels.instances.gemm`, and what its first name means."""
+    """Yield line and absolute name of each `kernels.instances.gemm`, and the meaning of its first name."""
     chains = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
     inner = {id(node.value) for node in chains}
     for node in chains:
@@ -193,7 +193,7 @@ def reached_by_attribute(tree: ast.Module, known: Mapping[str, str]) -> Iterator
 
 
 def module_in(trees: Mapping[str, ast.Module], name: str) -> tuple[str, str]:
-    """The longest module of the package that an absolute name begins with, and the rest of the name."""
+    """Return the longest module of the package that begins an absolute name, and the rest of the name."""
     parts = name.split(".")[1:]
     ends = (end for end in range(len(parts), 0, -1) if ".".join(parts[:end]) in trees)
     end = next(ends, 0)
@@ -201,10 +201,10 @@ def module_in(trees: Mapping[str, ast.Module], name: str) -> tuple[str, str]:
 
 
 def imports(trees: Mapping[str, ast.Module]) -> list[Import]:
-    """Every import within the package, and of what lies beside it.
+    """Return every import within the package.
 
-    Also what a text names, and what attributes of a package reach: whoever imported it, `kernels.instances`
-    is there once `kernels` is.
+    Names in texts and attributes of a package count too: `kernels.instances` exists once `kernels` is
+    imported, whoever imported it.
     """
     found = []
     for module, tree in trees.items():
@@ -226,20 +226,20 @@ def imports(trees: Mapping[str, ast.Module]) -> list[Import]:
 
 
 def room_of(module: str) -> str:
-    """The room of a module: the longest name in the table that it begins with."""
+    """Return the room of a module: the longest name in the table that it begins with."""
     parts = module.split(".")
     names = (".".join(parts[:end]) for end in range(len(parts), 0, -1))
     return next((name for name in names if name in MAY_IMPORT), module)
 
 
 def wrong_directions(trees: Mapping[str, ast.Module]) -> list[str]:
-    """Imports that the table does not allow."""
+    """Return the imports that the table does not allow."""
     problems = [
         f"{module}: has no place in the table" for module in trees if room_of(module) not in MAY_IMPORT
     ]
     for one in imports(trees):
         room, other = room_of(one.module), room_of(one.target)
-        hides = one.name == "*"  # which module has it then, nobody can tell
+        hides = one.name == "*"  # nobody can tell which module has it then
         if not hides and (other == room or other in MAY_IMPORT.get(room, set())):
             continue
         if (one.module, one.function, other) in LATE:
@@ -253,7 +253,7 @@ def wrong_directions(trees: Mapping[str, ast.Module]) -> list[str]:
 
 
 def cycles(trees: Mapping[str, ast.Module]) -> list[str]:
-    """The first ring of modules that import one another."""
+    """Return the first ring of modules that import one another."""
     graph: dict[str, set[str]] = {module: set() for module in trees}
     for one in imports(trees):
         if one.target in graph:
@@ -266,7 +266,7 @@ def cycles(trees: Mapping[str, ast.Module]) -> list[str]:
 
 
 def questions(trees: Mapping[str, ast.Module]) -> list[str]:
-    """Places outside `device` that ask what this machine has."""
+    """Return the places outside `device` that ask what this machine has."""
     problems = []
     for module, tree in trees.items():
         if module in MAY_ASK:
@@ -287,7 +287,7 @@ def test_imports_point_one_way() -> None:
 
 
 def layer_of(module: str) -> int | None:
-    """The place of a module's folder among the layers; None where it is in none."""
+    """Return the place of a module's folder among the layers; None if it is in none."""
     parts = module.split(".")
     folders = ["/".join(parts[:end]) for end in range(len(parts), 0, -1)]
     return next((LAYERS.index(folder) for folder in folders if folder in LAYERS), None)
@@ -320,7 +320,7 @@ def test_the_table_has_no_ring() -> None:
 
 
 def tree(texts: Mapping[str, str]) -> dict[str, ast.Module]:
-    """These modules, beside the rooms that they may name."""
+    """Return these modules, beside the rooms that they may name."""
     rooms = dict.fromkeys((*MAY_IMPORT, "bench.roofline", "bench.recording", "kernels.gemm"), "")
     return {name: ast.parse(text) for name, text in {**rooms, **texts}.items()}
 
@@ -356,15 +356,19 @@ def tree(texts: Mapping[str, str]) -> dict[str, ast.Module]:
             "viz.roofline",
             "from workbench.bench.recording import load",
             "imports bench.recording.load",
-        ),  # computes
+        ),  # computed
         ("viz.roofline", "from workbench import bench", "viz.roofline, line 1: imports bench"),
         ("teach.check", "from workbench.viz import style", "teach.check, line 1: imports viz.style"),
         ("bench.timing", "from workbench import Launch", "bench.timing, line 1: imports __init__.Launch"),
-        ("ops", "from workbench import profiler", "ops, line 1: imports profiler"),  # late alone
+        ("ops", "from workbench import profiler", "ops, line 1: imports profiler"),  # not late
         ("kernels.gemm", "def f():\n    from workbench import profiler", "imports profiler"),
         ("ops", "from tools import lessons", "ops, line 1: imports tools.lessons"),
         ("ops", "import tests.conftest", "ops, line 1: imports tests.conftest"),
-        ("ops", "def f():\n    from workbench import profiler", "ops, line 2: imports profiler"),  # not best
+        (
+            "ops",
+            "def f():\n    from workbench import profiler",
+            "ops, line 2: imports profiler",
+        ),  # not in best
         ("ops.profiled", "def best():\n    from workbench import profiler", "line 2: imports profiler"),
         ("ops", "importlib.import_module('workbench.tune')", "ops, line 1: imports tune"),
         ("ops", "importlib.import_module(name='workbench.tune')", "ops, line 1: imports tune"),
@@ -383,12 +387,12 @@ def tree(texts: Mapping[str, str]) -> dict[str, ast.Module]:
             "kernels.gemm",
             "from workbench import kernels\ndef f():\n    kernels.instances.gemm.best()",
             "kernels.gemm, line 3: imports kernels.instances.gemm.best",
-        ),  # there once anybody has imported it
+        ),  # exists once anybody has imported it
         ("kernels.gemm", "import workbench.kernels as k\nk.instances", "line 2: imports kernels.instances"),
         ("kernels.gemm", "import workbench.launch\nworkbench.ops.add", "line 2: imports ops.add"),
         ("kernels.gemm", "from .. import kernels as k\nk.instances", "line 2: imports kernels.instances"),
         ("kernels.gemm", "from workbench.kernels import *", "kernels.gemm, line 1: imports kernels.*"),
-        ("ops", "from workbench.kernels import *", "ops, line 1: imports kernels.*"),  # a lower one, too
+        ("ops", "from workbench.kernels import *", "ops, line 1: imports kernels.*"),  # a lower layer's too
         ("attic.old", "", "attic.old: has no place in the table"),
     ],
 )

@@ -1,4 +1,4 @@
-"""A launch: what it refuses and how it says so, what it runs, and whose line it shows when a kernel fails."""
+"""A launch: its refusals and their messages, its runs, and the line that an error in a kernel shows."""
 
 from __future__ import annotations
 
@@ -105,15 +105,15 @@ def test_a_learners_kernel_runs_in_one_line() -> None:
     ],
     ids=["int", "tuple", "list", "two axes", "three axes", "function", "function to int", "function to list"],
 )
-def test_ways_to_say_a_grid(grid: Any) -> None:
-    """A function is given what Triton gives it: all of the kernel's arguments, defaults too."""
+def test_a_grid_may_be_given_in_every_way(grid: Any) -> None:
+    """A function gets what Triton gives it: all of the kernel's arguments, with defaults."""
     x, output = tensors(20)
     launch = Launch.of(scale_kernel, grid, x, output, 20, outputs=output, num_warps=4)
     assert launch.steps[0].programs == 3
     assert torch.equal(launch.run()[0], 2 * x)
 
 
-def test_arguments_by_position_and_by_name() -> None:
+def test_arguments_are_given_by_position_or_name() -> None:
     x, output = tensors()
     launch = Launch.of(scale_kernel, 1, x, output, outputs=output, n=8, factor=3.0, num_stages=2)
     assert launch.steps[0].arguments() == {"x": x, "output": output, "n": 8, "factor": 3.0, "BLOCK_SIZE": 8}
@@ -315,7 +315,7 @@ REFUSALS = [
 
 
 @pytest.mark.parametrize("refusal", REFUSALS, ids=[refusal.name for refusal in REFUSALS])
-def test_refused_before_anything_runs(refusal: Refusal) -> None:
+def test_wrong_arguments_are_refused_before_anything_runs(refusal: Refusal) -> None:
     x, output = tensors()
     outputs = output if refusal.outputs is None else refusal.outputs
     with pytest.raises(refusal.kind, match=refusal.message) as caught:
@@ -328,7 +328,7 @@ def test_refused_before_anything_runs(refusal: Refusal) -> None:
     assert output.isnan().all()
 
 
-# Kernels of one parameter, each called by a name that Triton's launcher has a use of its own for.
+# Kernels of one parameter, whose name Triton's launcher uses for itself.
 @triton.jit
 def params_kernel(params):
     tl.store(params, 1.0)
@@ -375,7 +375,7 @@ TAKEN = [
 
 
 def starts_on_a_gpu(kernel: Any, *args: Any) -> bool:
-    """Whether what Triton runs before it compiles a kernel for a GPU takes the arguments."""
+    """Return whether Triton's code before the compilation for a GPU takes the arguments."""
     compiled = JITFunction(kernel.fn)
     backend = make_backend(GPUTarget("cuda", 90, 32))
     try:
@@ -387,8 +387,8 @@ def starts_on_a_gpu(kernel: Any, *args: Any) -> bool:
 
 
 @pytest.mark.parametrize("kernel", TAKEN, ids=lambda kernel: kernel.fn.__name__)
-def test_parameters_called_as_something_of_tritons(kernel: Any) -> None:
-    """The interpreter would run them; a GPU would not."""
+def test_parameters_with_names_of_tritons_are_refused(kernel: Any) -> None:
+    """The interpreter would run them, but a GPU would not."""
     x = torch.zeros(1)
     name = kernel.fn.__name__.removesuffix("_kernel")
     assert not starts_on_a_gpu(kernel, x)
@@ -399,7 +399,7 @@ def test_parameters_called_as_something_of_tritons(kernel: Any) -> None:
     assert x.item() == 0
 
 
-def test_parameters_called_almost_so() -> None:
+def test_parameters_with_similar_names_are_taken() -> None:
     x = torch.zeros(1)
     assert starts_on_a_gpu(fine_kernel, x, *range(8))
     assert Launch.of(fine_kernel, 1, x, *range(8), outputs=x).run()[0].item() == 1
@@ -416,8 +416,8 @@ class Pair(NamedTuple):
     rest: Any
 
 
-def test_numbers_of_numpy_are_pythons() -> None:
-    """Triton takes no others."""
+def test_numpys_numbers_become_pythons() -> None:
+    """Triton takes Python's only."""
     output = torch.zeros(8)
     pair = Pair(np.int64(2), (np.float32(0.5), np.int8(1)))
     launch = Launch.of(
@@ -433,14 +433,14 @@ def test_numbers_of_numpy_are_pythons() -> None:
     assert starts_on_a_gpu(numbers_kernel, *step.arguments().values())
 
 
-def test_an_array_for_a_tensor_is_a_kernels_error() -> None:
+def test_an_array_for_a_tensor_is_an_error() -> None:
     x, output = tensors()
     with pytest.raises(KernelError):
         Launch.of(scale_kernel, 1, x.numpy(), output, 8, outputs=output).run()
 
 
 def test_a_view_may_be_an_output() -> None:
-    """A column of what the kernel writes, or the whole of which it writes a part."""
+    """The output is a column of what the kernel writes, or a whole of which it writes a part."""
     whole = torch.zeros(4, 8)
     x = torch.arange(8.0)
     launch = Launch.of(scale_kernel, 1, x, whole[2], 8, outputs=(whole[2, 1:3], whole))
@@ -451,20 +451,20 @@ def test_a_view_may_be_an_output() -> None:
     assert not whole[[0, 1, 3]].any()
 
 
-def test_no_outputs() -> None:
+def test_a_launch_may_have_no_outputs() -> None:
     """A kernel may only print."""
     x, output = tensors()
     assert Launch.of(scale_kernel, 1, x, output, 8, outputs=()).run() == ()
 
 
-def test_an_output_without_elements() -> None:
+def test_an_output_may_have_no_elements() -> None:
     x = torch.empty(0)
     output = torch.empty(0)
     launch = Launch.of(scale_kernel, 1, x, output, 0, outputs=output)
     assert launch.run()[0].shape == (0,)
 
 
-def test_nothing_to_do() -> None:
+def test_a_launch_without_steps_runs() -> None:
     output = torch.ones(0, 3)
     launch = Launch((), (output,), work=Work(0, 0))
     assert launch.run() == (output,)
@@ -482,7 +482,7 @@ def test_steps_run_in_order() -> None:
     assert not Launch((second, first), (z,)).run()[0].any()
 
 
-def test_what_is_accumulated_into_is_zeroed_on_each_run() -> None:
+def test_accumulators_are_zeroed_on_each_run() -> None:
     x, total = torch.ones(8), torch.full((1,), 5.0)
     launch = Launch.of(add_into_kernel, 1, x, total, 8, outputs=total, accumulators=(total,))
     assert total.item() == 5.0
@@ -501,7 +501,7 @@ def test_a_step_built_by_hand_is_checked_when_it_runs() -> None:
     assert output.isnan().all()
 
 
-def test_the_checks_are_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_launch_is_checked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A launch is plain data that does not change, and later runs are measured."""
     count = {"check": 0, "check_place": 0}
     for name in count:
@@ -520,7 +520,7 @@ def test_the_checks_are_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_launches_are_plain_data() -> None:
-    """Told apart by identity (their tensors compare by element), and not changed."""
+    """Launches are compared by identity, since tensors compare by element, and cannot be changed."""
     x, output = tensors()
     launch = Launch.of(scale_kernel, 1, x, output, 8, outputs=output, num_warps=4)
     again = Launch.of(scale_kernel, 1, x, output, 8, outputs=output, num_warps=4)
@@ -538,7 +538,7 @@ def test_launches_are_plain_data() -> None:
 
 
 def test_repr_is_short_and_stable() -> None:
-    """It ends a notebook's cell: no values, no addresses, the same each time."""
+    """A notebook's cell ends with it: it has no values and no addresses, and is the same each time."""
     x, output = torch.zeros(4, 1000, dtype=torch.bfloat16), torch.zeros(4000)
     launch = Launch.of(scale_kernel, (2, 3), x, output, 8, outputs=output, num_warps=4)
     assert repr(launch) == (
@@ -555,7 +555,7 @@ def test_repr_is_short_and_stable() -> None:
     )
 
 
-def test_what_a_step_is_given() -> None:
+def test_a_step_lists_its_tensors_by_name() -> None:
     x, y, z = torch.zeros(2), torch.ones(2), torch.zeros(4, 16)
     descriptor = TensorDescriptor(z, [4, 16], [16, 1], [4, 8])
     step = Step(scale_kernel, (1,), ((x, (y, 3)), descriptor, 8), {"factor": x})
@@ -583,14 +583,14 @@ def test_work_is_counted_in_whole_numbers(
         Work(flops, moved)
 
 
-def test_arithmetic_intensity() -> None:
+def test_arithmetic_intensity_is_flops_by_bytes() -> None:
     assert Work(flops=6, bytes=12).intensity == 0.5
     assert Work(flops=0, bytes=12).intensity == 0.0
     assert math.isinf(Work(flops=6, bytes=0).intensity)
     assert Work(6, 12) == Work(6, 12)
 
 
-# Kernels that fail, each at the line that is marked; what runs deeper in the stack is Triton's.
+# Kernels that fail, each at the marked line; frames below it are Triton's.
 
 
 @triton.jit
@@ -710,7 +710,7 @@ def cell_kernel(x, DEEP: tl.constexpr):
 
 @pytest.fixture
 def cell_kernel() -> Iterator[Any]:
-    """A kernel as a notebook has it: its source is in `linecache` only."""
+    """Yield a kernel as a notebook defines it: its source is in `linecache` only."""
     name = "<cell 12>"
     linecache.cache[name] = (len(CELL), None, CELL.splitlines(keepends=True), name)
     namespace: dict[str, Any] = {"__name__": "__main__"}
@@ -719,7 +719,7 @@ def cell_kernel() -> Iterator[Any]:
     del linecache.cache[name]
 
 
-def test_a_notebooks_kernel(cell_kernel: Any) -> None:
+def test_an_error_shows_the_line_of_a_notebook_cell(cell_kernel: Any) -> None:
     x = torch.zeros(8)
     with pytest.raises(OutOfBoundsError) as caught:
         Launch.of(cell_kernel, 1, x, outputs=x, DEEP=False).run()
@@ -792,7 +792,7 @@ IN_FUNCTORS = {
 
 @pytest.fixture
 def functors() -> Iterator[dict[str, Any]]:
-    """As a notebook has them: functions that a kernel of the workbench is given."""
+    """Yield functions of a notebook that are arguments of a kernel of the workbench."""
     name = "<cell 13>"
     linecache.cache[name] = (len(FUNCTORS), None, FUNCTORS.splitlines(keepends=True), name)
     namespace: dict[str, Any] = {"__name__": "__main__"}
@@ -802,8 +802,8 @@ def functors() -> Iterator[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("name", IN_FUNCTORS)
-def test_the_readers_function_in_a_kernel_of_the_workbench(functors: dict[str, Any], name: str) -> None:
-    """One that could not even be called has no line that ran: its `def` is shown."""
+def test_an_error_in_the_readers_functor_shows_its_line(functors: dict[str, Any], name: str) -> None:
+    """A function that could not even be called has no line that ran: its `def` is shown."""
     function, line, reason = IN_FUNCTORS[name]
     a = torch.ones(16, 16)
     with pytest.raises(KernelError) as caught:
@@ -818,13 +818,13 @@ def test_the_readers_function_in_a_kernel_of_the_workbench(functors: dict[str, A
     )
 
 
-def test_the_readers_function_in_a_worker(functors: dict[str, Any]) -> None:
+def test_an_error_in_the_readers_functor_in_a_worker_shows_its_line(functors: dict[str, Any]) -> None:
     a = torch.ones(16, 16)
     with pytest.raises(KernelError, match=r"in undefined, line 8 \(<cell 13>\): NameError"):
         interpret(gemm.launch(a, a, epilogue=own(functors["undefined"])))
 
 
-def test_a_function_whose_text_nobody_has(functors: dict[str, Any]) -> None:
+def test_an_error_in_a_function_without_text_is_named(functors: dict[str, Any]) -> None:
     linecache.cache["<cell 13>"] = (0, None, [], "<cell 13>")
     a = torch.ones(16, 16)
     with pytest.raises(KernelError, match=r"in undefined, line 8 \(<cell 13>\): NameError: .*defined$"):
@@ -834,7 +834,7 @@ def test_a_function_whose_text_nobody_has(functors: dict[str, Any]) -> None:
 
 
 def test_where_no_function_is_the_readers_the_kernels_line_is_shown() -> None:
-    """What happens inside a function of the workbench's is not theirs to mend."""
+    """The reader cannot repair errors inside the workbench's own functions."""
     a = torch.ones(16, 16)
     launch = gemm.launch(a, a, epilogue=relu())
     (step,) = launch.steps
@@ -859,7 +859,7 @@ def store_beside(x, i):
 """
 
 
-def test_outside_in_a_function_of_another_cell() -> None:
+def test_an_access_outside_in_another_cell_shows_its_line() -> None:
     name, namespace = "<cell 14>", {"__name__": "__main__"}
     linecache.cache[name] = (len(OUTSIDE), None, OUTSIDE.splitlines(keepends=True), name)
     exec(compile(OUTSIDE, name, "exec"), namespace)
@@ -893,15 +893,15 @@ def test_a_notebook_shows_the_readers_lines_only(cell_kernel: Any) -> None:
 
 
 def test_an_error_keeps_nothing_of_the_interpreters() -> None:
-    """No chain of causes is printed in a script either; the message has what there is to say."""
+    """No chain of causes is printed in a script either; the message says everything."""
     with pytest.raises(KernelError) as caught:
         Launch.of(name_kernel, 1, torch.zeros(1), outputs=()).run()
     assert caught.value.__cause__ is None
     assert caught.value.__suppress_context__
 
 
-def test_stopping_a_kernel_is_no_error_of_its() -> None:
-    """Jupyter's stop button."""
+def test_an_interrupt_of_a_kernel_is_no_kernel_error() -> None:
+    """Jupyter's stop button raises KeyboardInterrupt."""
 
     def stop(access: object) -> None:
         raise KeyboardInterrupt
@@ -953,7 +953,7 @@ def error_of(run: Callable[[], object]) -> KernelError:
 
 
 def called_and_launched(kernel: Any, grid: Any, *args: Any, **meta: Any) -> tuple[KernelError, KernelError]:
-    """The error of Triton's own call, and that of the same as a Launch."""
+    """Return the error of Triton's own call, and that of the same as a Launch."""
     plain = kernel.fn if isinstance(kernel, triton.runtime.Autotuner | triton.runtime.Heuristics) else kernel
     chosen = meta if plain is kernel else {**meta, "BLOCK_SIZE": 8}
     launch = Launch.of(plain, grid, *args, outputs=args[1], **chosen)
@@ -961,7 +961,7 @@ def called_and_launched(kernel: Any, grid: Any, *args: Any, **meta: Any) -> tupl
 
 
 def test_a_kernel_called_as_tritons_is_guarded_as_a_launch_is() -> None:
-    """Its error names line, program and element, and nothing beyond the tensor is touched."""
+    """The error names line, program and element, and nothing beyond the tensor is touched."""
     memory = torch.full((200,), 7.0)
     x, output = torch.arange(10.0), memory[50:60]
     called, launched = called_and_launched(unmasked_copy_kernel, (30,), x, output, BLOCK_SIZE=4)
@@ -1031,14 +1031,14 @@ def test_tuples_the_same_tensor_twice_and_empty_ones_are_guarded() -> None:
         unmasked_copy_kernel[(1,)](torch.zeros(0), output, BLOCK_SIZE=8)
 
 
-def test_what_triton_itself_says_of_arguments_stays_its_own() -> None:
+def test_tritons_own_errors_about_arguments_are_not_changed() -> None:
     with pytest.raises(TypeError, match="missing a required argument: 'output'"):
         unmasked_copy_kernel[(1,)](torch.zeros(8), BLOCK_SIZE=8)
 
 
 @pytest.mark.usefixtures("interrupts")
 def test_an_endless_loop_of_a_called_kernel_can_be_interrupted() -> None:
-    """And the interpreter is as before: the next kernel runs, and is guarded."""
+    """The interpreter is restored: the next kernel runs, and is guarded."""
     timer = threading.Timer(0.5, lambda: signal.raise_signal(signal.SIGINT))
     timer.start()
     with pytest.raises(KeyboardInterrupt):

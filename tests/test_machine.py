@@ -1,4 +1,4 @@
-"""A test that is timed has the machine to itself."""
+"""A timed test has the machine to itself."""
 
 from __future__ import annotations
 
@@ -12,17 +12,15 @@ if TYPE_CHECKING:
     from tests.machine import Machine
 
 
-def test_who_asks_for_the_machine_alone_waits_for_the_others_and_goes_first(
-    tmp_path: Path, machine: Machine
-) -> None:
-    """Three processes, each with files of its own, in one: locks belong to opened files."""
+def test_a_timed_test_waits_for_others_and_goes_before_late_ones(tmp_path: Path, machine: Machine) -> None:
+    """Three processes, each with its own files, are simulated in one: locks belong to open files."""
     with ExitStack() as opened:
         busy, timed, late = (opened.enter_context(closing(type(machine)(tmp_path))) for _ in range(3))
         assert _order_of(busy, timed, late) == ["busy", "timed", "late"]
 
 
-def test_what_is_timed_is_counted_as_where_limits_were_set(machine: Machine) -> None:
-    """The quickest counts, and what makes the whole machine slow does not."""
+def test_times_are_counted_as_on_the_reference_machine(machine: Machine) -> None:
+    """The quickest run counts, and a slow machine does not change the count."""
     slowness = machine.slowness()
     assert slowness >= 1
     least = machine.least_seconds([lambda: time.sleep(0.2), lambda: time.sleep(0.05)], time.perf_counter)

@@ -1,4 +1,4 @@
-"""The command line, through `main`: what a user types, what is printed, and the exit status."""
+"""The command line, through `main`: arguments, output and exit status."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from workbench.bench.timing import Mode
 
 
 def run_without_gpu(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """The command line in a process of its own that sees no GPU, whatever this machine has."""
+    """Run the command line in a process of its own that sees no GPU, whatever this machine has."""
     hidden = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "", **environment}
     return subprocess.run(
         [sys.executable, "-m", "workbench", *arguments],
@@ -38,11 +38,11 @@ def test_doctor_names_what_runs_kernels_and_finds_nothing_broken(capsys: pytest.
 
 
 def test_doctor_exits_1_with_the_fix_when_kernels_cannot_run() -> None:
-    # Asked to compile where there is no GPU: the user's own setting is what is broken.
+    # The user's own setting is what is broken: compile where there is no GPU.
     done = run_without_gpu("doctor", TRITON_INTERPRET="0")
     assert done.returncode == 1
     assert "Unset it to use the interpreter" in done.stdout
-    assert "jupyterlab" in done.stdout  # the versions help to find the cause
+    assert "jupyterlab" in done.stdout  # versions help to find the cause
     assert "Traceback" not in done.stderr
 
 
@@ -181,17 +181,17 @@ def test_record_labels_interpreter_time(tmp_path: Path, capsys: pytest.CaptureFi
     assert lines
     if not device.current().is_gpu:
         assert {line.mode for line in lines} == {"interpreter"}
-        assert "not measured:" in capsys.readouterr().out  # sizes that the interpreter cannot do are named
+        assert "not measured:" in capsys.readouterr().out  # sizes that the interpreter cannot run are named
 
 
-def test_tune_without_a_gpu_shows_what_is_left(tmp_path: Path) -> None:
+def test_tune_without_a_gpu_lists_the_candidates_left(tmp_path: Path) -> None:
     done = run_without_gpu("tune", "16", "16", "128", "--target", "sm_80", WORKBENCH_HOME=str(tmp_path))
     assert done.returncode == 0, done.stderr
     heading, *rows = done.stdout.splitlines()
     assert heading.split()[:3] == ["tile", "num_warps", "num_stages"]
     assert {"registers", "shared", "blocks"} <= set(heading.split())
     assert "candidates for sm_80" in done.stdout
-    assert not any("pruned" in row for row in rows[:-2])  # what is not left is only counted
+    assert not any("pruned" in row for row in rows[:-2])  # pruned candidates are only counted
     assert "Nothing was timed: kernels run on Triton interpreter (CPU) here." in done.stdout
     assert list(tmp_path.iterdir()) == []
 
@@ -256,7 +256,7 @@ def test_progress_is_shown_and_forgotten(capsys: pytest.CaptureFixture[str]) -> 
 
 
 @pytest.mark.parametrize("name", ["roofline.pdf", "roofline.svg", "roofline", "png"])
-def test_roofline_writes_nothing_but_png(
+def test_roofline_refuses_other_formats_than_png(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / name

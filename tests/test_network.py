@@ -1,4 +1,4 @@
-"""Nothing here needs a network: package, command line, widgets; as to the lessons see test_nbval.py."""
+"""The package, the command line and the widgets need no network; for the lessons see test_nbval.py."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tools.lesson_check import EXTERNAL
 
 ROOT = Path(__file__).parents[1]
 
-# A namespace's name looks like an address, but nobody goes there.
+# The name of a namespace looks like an address, but is never opened.
 ADDRESS = re.compile(r"https?://(?!www\.w3\.org/)\S+")
 
 
@@ -34,7 +34,7 @@ def cut_off(log: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     "attempt",
     [
-        "socket.create_connection(('192.0.2.1', 80), timeout=1)",  # an address of no one, for documentation
+        "socket.create_connection(('192.0.2.1', 80), timeout=1)",  # an address for documentation
         "socket.socket().connect_ex(('192.0.2.1', 80))",
         "socket.socket(type=socket.SOCK_DGRAM).sendto(b'x', ('192.0.2.1', 53))",
         "socket.getaddrinfo('example.org', 80)",
@@ -51,7 +51,7 @@ def test_attempts_are_refused_and_noted(tmp_path: Path, attempt: str) -> None:
 
 
 def test_this_machine_stays_reachable(tmp_path: Path) -> None:
-    """A notebook's kernel is talked to through loopback."""
+    """A notebook talks to its kernel through loopback."""
     log = tmp_path / "log"
     code = (
         "import socket\n"
@@ -83,7 +83,7 @@ def test_doctor_needs_no_network(tmp_path: Path) -> None:
 
 
 def loads(path: Path) -> list[str]:
-    """The addresses from which a browser would load something for this file."""
+    """Return the addresses from which a browser would load something for this file."""
     pattern = EXTERNAL if path.suffix in {".py", ".md"} else ADDRESS
     return [match.group() for match in pattern.finditer(path.read_text())]
 
@@ -104,7 +104,7 @@ def test_the_package_names_no_address_to_load_from() -> None:
         ("widget.py", "HTML('<script src=\"https://example.org/x.js\"></script>')"),
     ],
 )
-def test_addresses_are_found(tmp_path: Path, name: str, text: str) -> None:
+def test_addresses_that_a_file_loads_are_found(tmp_path: Path, name: str, text: str) -> None:
     (tmp_path / name).write_text(text)
     assert loads(tmp_path / name)
 

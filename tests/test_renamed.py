@@ -1,4 +1,4 @@
-"""Old names of modules and functions go on working, with a warning."""
+"""Old names of modules and functions still work, with a warning."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from workbench.operators import operation
 
 @pytest.fixture(autouse=True)
 def forgotten() -> Iterator[None]:
-    """An old name is imported anew in each test."""
+    """Import each old name anew in each test."""
     yield
     for old in renamed.MODULES:
         if sys.modules.pop(f"workbench.{old}", None):
@@ -61,7 +61,7 @@ def test_name_that_never_was_is_an_error(package: object) -> None:
 
 
 def test_line_of_the_import_is_warned_of() -> None:
-    """And what a notebook had in its first cell works."""
+    """The first cell of a notebook with the old name works."""
     code = "from workbench import look\nfrom workbench.kernels import attention_backward\nlook.source_lens"
     done = subprocess.run(
         [sys.executable, "-W", "always::DeprecationWarning", "-c", code],

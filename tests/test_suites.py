@@ -1,4 +1,4 @@
-"""Suites: what is cut and why, what is recorded, and that nothing wrong is ever timed."""
+"""Suites: cases that are cut and why, recordings, and checks before anything is timed."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def optional_libraries() -> set[str]:
 
 
 class Library(baseline.Baseline):
-    """An optional library that runs everywhere: its sum is what a function makes of the rows."""
+    """An optional library that runs everywhere, whose sum is a given function of the rows."""
 
     call: Callable[[torch.Tensor], torch.Tensor]
 
@@ -86,7 +86,7 @@ class Library(baseline.Baseline):
 def add_library(
     monkeypatch: pytest.MonkeyPatch, call: Callable[[torch.Tensor], torch.Tensor], package: str | None = "x"
 ) -> None:
-    """Let there be one of the name "library"."""
+    """Register a library named "library"."""
     kind = type("Named", (Library,), {"call": staticmethod(call)})
     monkeypatch.setitem(baseline.BASELINES, "library", kind("library", "a test's", ("sum",), package=package))
 
@@ -98,7 +98,7 @@ SUM = Suite(
 )
 
 
-def test_the_suites_hold_what_is_to_be_measured() -> None:
+def test_the_suites_have_their_cases() -> None:
     assert set(suites.SUITES) == {
         "ceilings", "elementwise", "reduction", "softmax", "normalization", "transfer", "matmul", "gemm",
         "convolution", "rearrangement", "images", "descriptors", "attention", "attention_backward",
@@ -150,8 +150,8 @@ def test_the_suites_hold_what_is_to_be_measured() -> None:
     assert all(suite.about for suite in suites.SUITES.values())
 
 
-def test_the_fused_products_that_are_measured() -> None:
-    """Those of Composable Kernel's example first; each beside the product alone, ours and the vendor's."""
+def test_the_fused_suite_has_its_products() -> None:
+    """Composable Kernel's example comes first; each is beside the product alone, ours and the vendor's."""
     measured = suites.get("fused").cases
     sizes = [tuple(one.case[key] for key in "mnk") for one in measured]
     assert sizes[:4] == [(4096, 4096, 4096), (2048, 3072, 768), (8192, 16384, 4096), (256, 128, 64)]
@@ -162,7 +162,7 @@ def test_the_fused_products_that_are_measured() -> None:
     assert all(wanted <= {*one.providers} for one in measured)
 
 
-def test_what_is_timed_beside_a_fused_product_is_checked_as_the_product() -> None:
+def test_a_product_beside_a_fused_one_is_checked_as_a_product() -> None:
     problem = {"m": 40, "n": 32, "k": 24, "layout": "nn"}
     fused = Case("fused_matmul", "fp16", problem, ("workbench",))
     inputs = OPERATORS["fused_matmul"].inputs("fp16", problem)
@@ -183,8 +183,8 @@ def test_what_is_timed_beside_a_fused_product_is_checked_as_the_product() -> Non
             suites.check(fused, inputs, wrong, provider)
 
 
-def test_what_there_is_not_of_a_problem_here_is_left_out_and_said() -> None:
-    """Interpreted products are made by a kernel that cannot do without them."""
+def test_candidates_that_do_not_exist_here_are_left_out_and_reported() -> None:
+    """The kernel that is interpreted cannot leave out its products."""
     problem = {"m": 40, "n": 32, "k": 24, "layout": "nn"}
     case = Case("fused_matmul", "fp16", problem, ("workbench", "workbench:without products"))
     lines, cut = suites.run(suites.Suite("one", "of one case", (case,)), interpreter=True, progress=False)
@@ -195,7 +195,7 @@ def test_what_there_is_not_of_a_problem_here_is_left_out_and_said() -> None:
     ]
 
 
-def test_what_the_workbench_itself_cannot_measure_is_not_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failure_of_the_workbench_itself_ends_the_suite(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*args: object, **options: object) -> None:
         raise NotMeasurableError("not here")
 
@@ -205,8 +205,8 @@ def test_what_the_workbench_itself_cannot_measure_is_not_passed_over(monkeypatch
         suites.run(suites.Suite("one", "of one case", (case,)), interpreter=True, progress=False)
 
 
-def test_the_attention_that_is_measured() -> None:
-    """16,384 tokens of heads of 64 and 128 columns, of 256, with shared keys; and one query of many keys."""
+def test_the_attention_suite_has_its_problems() -> None:
+    """16,384 tokens of heads of 64, 128 and 256 columns, also with shared keys; one query of many keys."""
     for suite in ("attention", "attention_backward"):
         cases = suites.get(suite).cases
         assert all({"workbench", "cuDNN", "FlashAttention-2"} <= set(one.providers) for one in cases)
@@ -258,7 +258,7 @@ def test_attention_is_compared_with_all_its_scores(op: str, causal: bool) -> Non
 
 @pytest.mark.parametrize("op", problems.FUSED)
 def test_fused_products_are_compared_with_float64(op: str) -> None:
-    """Ours and torch's agree with the reference, also of a B that lies along K; a shifted result does not."""
+    """Ours and torch's agree with the reference, also with B contiguous along K; shifted results do not."""
     described: dict[str, Any] = {"m": 20, "n": 40, "k": 24, "layout": "nt"}
     described |= {"l": 30} if op == "matmul_matmul" else {}
     case = suites.Case(op, "fp32", described, ("workbench", "torch"))
@@ -274,7 +274,7 @@ def test_fused_products_are_compared_with_float64(op: str) -> None:
         suites.check(case, inputs, result.roll(1, -1), "wrong")
 
 
-def test_the_fused_templates_that_are_measured() -> None:
+def test_the_suite_of_fused_templates_has_its_problems() -> None:
     cases = suites.get("fused_templates").cases
     assert {one.op for one in cases} == set(problems.FUSED)
     assert all({"workbench", "torch", suites.AUTOTUNED} <= set(one.providers) for one in cases)
@@ -282,15 +282,15 @@ def test_the_fused_templates_that_are_measured() -> None:
     assert (len(kept), cut) == (len(cases), [])
 
 
-def test_lengths_of_sequences_that_are_measured() -> None:
+def test_lengths_of_sequences_fill_the_total() -> None:
     assert baseline.lengths_of(16384, 8) == (455, 910, 1365, 1821, 2275, 2731, 3186, 3641)
     assert sum(baseline.lengths_of(1000, 7)) == 1000
     with pytest.raises(InvalidArgumentError, match="Give 36"):
         baseline.lengths_of(35, 8)
 
 
-def test_the_convolutions_that_are_measured() -> None:
-    """ResNet-50's at two batches, a UNet's, grouped and dilated ones, forward and both ways back."""
+def test_the_convolution_suite_has_its_layers() -> None:
+    """ResNet-50's at two batches, a UNet's, grouped and dilated ones, forward and both gradients."""
     of_op: dict[str, list[Any]] = {}
     for one in suites.get("convolution").cases:
         assert one.providers == ("workbench", "cuDNN", "torch")
@@ -322,7 +322,7 @@ def test_convolutions_are_measured_beside_torch(op: str) -> None:
 
 
 def shape_of(product: Any) -> str:
-    """The shape of a product's case, of whatever layout."""
+    """Return the shape of a product's case, of any layout."""
     return recording.in_short({**product.case, "layout": "nn"})
 
 
@@ -361,7 +361,7 @@ def test_short_products_are_timed_in_graphs_and_small_ones_in_both_modes() -> No
 def test_the_products_suite_is_measured_within_minutes() -> None:
     kept, cut = suites.plan(suites.get("gemm"), gpu(), free_bytes=140 * 10**9)
     assert cut == []
-    assert 0.35 * sum(len(one.providers) for one in kept) < 240  # seconds; a measurement takes some 0.35
+    assert 0.35 * sum(len(one.providers) for one in kept) < 240  # seconds; a measurement takes about 0.35
 
 
 @pytest.mark.parametrize(
@@ -375,7 +375,7 @@ def test_the_products_suite_is_measured_within_minutes() -> None:
     ],
 )
 def test_layouts_are_told_apart(dtype: str, layout: str, said: str) -> None:
-    """Only nn is not named, of whatever dtype."""
+    """The layout is not named if it is nn, for any dtype."""
     assert str(case("matmul", dtype, m=4, n=4, k=4, layout=layout)) == f"matmul {dtype} 4^3{said}"
 
 
@@ -574,7 +574,7 @@ def test_a_part_of_a_suite_has_the_cases_of_some_dtypes_and_operators() -> None:
     assert [(case.op, case.dtype) for case in part.cases] == [("matmul", "fp16")]
     with pytest.raises(UnknownNameError, match=r"op: 'sun' is not known. Did you mean 'sum'"):
         suites.part(TINY, ops=("sun",))
-    with pytest.raises(UnknownNameError, match=r"op: 'sum' is not known"):  # in fp16
+    with pytest.raises(UnknownNameError, match=r"op: 'sum' is not known"):  # none in fp16
         suites.part(TINY, dtypes=("fp16",), ops=("matmul", "sum"))
 
 
@@ -607,7 +607,7 @@ def test_without_a_gpu_nothing_is_recorded(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> suites.Recorded:
-    """TINY, recorded twice in the interpreter."""
+    """Return TINY, recorded twice in the interpreter."""
     path = tmp_path_factory.mktemp("recorded") / "new" / "interpreter.jsonl"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("WORKBENCH_COMMIT", "0123456789ab")
@@ -715,7 +715,7 @@ def fails(x: torch.Tensor) -> torch.Tensor:
 
 
 def later(call: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[torch.Tensor], torch.Tensor]:
-    """What is right when it is first called."""
+    """Return a function that is right only at its first call."""
     calls: list[None] = []
 
     def function(x: torch.Tensor) -> torch.Tensor:
@@ -755,7 +755,7 @@ def test_an_optional_library_that_is_right_is_measured(monkeypatch: pytest.Monke
     assert cut == []
 
 
-def test_what_is_not_optional_still_ends_the_suite(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failure_of_a_required_library_ends_the_suite(monkeypatch: pytest.MonkeyPatch) -> None:
     add_library(monkeypatch, fails, package=None)
     with pytest.raises(RuntimeError, match="cannot launch"):
         suites.run(SUM, interpreter=True, progress=False)
@@ -773,7 +773,7 @@ def test_a_case_whose_only_candidate_is_left_out_has_no_lines(
 
 
 def test_int8_products_of_an_optional_library_are_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not those of the vendor's library, which is called where torch would return int8."""
+    """The vendor's library is not used, which is called where torch would return int8."""
     add_library(monkeypatch, fails)
     product = case("matmul", "int8", ("torch", "library"), m=32, n=32, k=32, layout="nt")
     lines, (cut,) = suites.run(Suite("mine", "", (product,)), interpreter=True, progress=False)
@@ -854,8 +854,8 @@ def test_torchs_own_results_pass_the_check(dtype: str, m: int, n: int, k: int) -
 
 @pytest.mark.parametrize("dtype", ["fp64", "fp32", "fp16", "bf16"])
 @pytest.mark.parametrize("op", ["softmax", "layer_norm", "rms_norm"])
-def test_row_operators_pass_the_check_and_one_wrong_element_fails_it(op: str, dtype: str) -> None:
-    """torch's and ours, forward and backward; each of the results."""
+def test_one_wrong_element_of_a_row_operator_fails_the_check(op: str, dtype: str) -> None:
+    """The results are torch's and ours, forward and backward; each of them is spoiled in turn."""
     for name in (op, f"{op}_backward"):
         problem = case(name, dtype, rows=40, cols=24, dim=-1)
         operator = OPERATORS[name]
@@ -888,9 +888,7 @@ def test_row_operators_pass_the_check_and_one_wrong_element_fails_it(op: str, dt
         ("unfold", {"shape": [1, 2, 4, 4], "window": 3, "pad": 1}, 288),
     ],
 )
-def test_moved_elements_pass_the_check_and_one_wrong_fails_it(
-    op: str, problem: dict[str, Any], elements: int
-) -> None:
+def test_one_wrong_moved_element_fails_the_check(op: str, problem: dict[str, Any], elements: int) -> None:
     one, operator = case(op, "fp16", **problem), OPERATORS[op]
     inputs, options = operator.inputs("fp16", one.case), operator.options(one.case)
     assert operator.work("fp16", one.case) == Work(0, 2 * (inputs[0].numel() + elements))
@@ -921,7 +919,7 @@ def test_moved_elements_pass_the_check_and_one_wrong_fails_it(
         ),
     ],
 )
-def test_operators_of_images_pass_the_check_and_one_wrong_element_fails_it(
+def test_one_wrong_element_of_an_image_operator_fails_the_check(
     op: str, problem: dict[str, Any], work: Work, memory_format: str
 ) -> None:
     one, operator = case(op, "fp16", **problem, memory_format=memory_format), OPERATORS[op]
@@ -945,7 +943,9 @@ def test_operators_of_images_pass_the_check_and_one_wrong_element_fails_it(
         ("max_pool2d", {"shape": [2, 6, 5, 4], "window": 3, "stride": 2, "pad": 2}, "torch says"),
     ],
 )
-def test_images_that_cannot_be_measured(op: str, problem: dict[str, Any], words: str) -> None:
+def test_problems_of_images_that_cannot_be_measured_are_refused(
+    op: str, problem: dict[str, Any], words: str
+) -> None:
     one = case(op, "fp16", **problem, memory_format="contiguous")
     with pytest.raises(InvalidArgumentError, match=words):
         suites.plan(Suite("mine", "", (one,)))
@@ -961,7 +961,7 @@ def test_images_that_cannot_be_measured(op: str, problem: dict[str, Any], words:
         ("pixel_shuffle", {"shape": [1, 3, 8, 8], "factor": 2}, "torch says"),
     ],
 )
-def test_elements_that_cannot_be_moved_so(op: str, problem: dict[str, Any], words: str) -> None:
+def test_impossible_moves_of_elements_are_refused(op: str, problem: dict[str, Any], words: str) -> None:
     with pytest.raises(InvalidArgumentError, match=words):
         suites.plan(Suite("mine", "", (case(op, **problem),)))
 
@@ -976,7 +976,7 @@ def test_a_wrong_index_fails_the_check() -> None:
         suites.check(problem, (x,), torch.tensor([1.0, 0]), "mine")
 
 
-@pytest.mark.parametrize("row", [0, 150, 299])  # the first, a middle and the last row of what is looked at
+@pytest.mark.parametrize("row", [0, 150, 299])  # the first, a middle and the last checked row
 @pytest.mark.parametrize("value", [math.nan, math.inf, 1e3])
 def test_one_wrong_element_fails_the_check(row: int, value: float) -> None:
     x = torch.randn(300, 8)
@@ -991,7 +991,7 @@ def test_one_wrong_element_fails_the_check(row: int, value: float) -> None:
             suites.check(one, inputs, result, "mine")
 
 
-def test_a_copy_is_exact() -> None:
+def test_a_copy_must_be_exact() -> None:
     x = torch.ones(8)
     with pytest.raises(KernelError, match="allowed is 0"):
         suites.check(case("clone", shape=[8]), (x,), torch.nextafter(x, x + 1), "mine")
@@ -1003,7 +1003,7 @@ def test_a_result_of_another_shape_fails_the_check() -> None:
         suites.check(case("clone", shape=[4, 1]), (x,), x[:, 0], "mine")
 
 
-def test_rounding_passes_and_more_than_that_does_not() -> None:
+def test_errors_beyond_rounding_fail_the_check() -> None:
     x = torch.randn(4096, dtype=torch.float16)
     one = case("add", "fp16", shape=[4096])
     suites.check(one, (x, x), (x.double() * 2).half(), "mine")
@@ -1046,7 +1046,7 @@ def test_recorded_is_a_run_with_roofs(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def of_runs(*runs: tuple[str, str, list[dict[str, Any]]]) -> list[recording.Line]:
-    """Runs by id and time, each with roofs, and with lines that differ from the example."""
+    """Return runs by id and time, each with roofs, and with lines that differ from the example."""
     return [
         one
         for run, when, lines in runs
@@ -1069,14 +1069,14 @@ def test_a_newer_run_of_fewer_operators_hides_none_of_more(
     lines = of_runs(("all", LATER, [*all_rows, VECTORS]), ("few", LAST, other_sizes))
     shipped(monkeypatch, tmp_path, *lines)
     roofs, points = suites.live_or_recorded()
-    # of the newer run there are more problems, of the older one more operators
+    # the newer run has more problems, the older one more operators
     assert {point.op for point in points} == {"clone", "matmul", "add", "layer_norm", "rms_norm"}
     assert {point.when for point in points} == {roofs.when} == {"2026-02-01"}
     assert suites.live_or_recorded("normalization")[0].when == "2026-02-01"
-    assert suites.live_or_recorded("elementwise")[0].when == "2026-03-01"  # of its own, the newer has more
+    assert suites.live_or_recorded("elementwise")[0].when == "2026-03-01"  # more of its own problems
 
 
-def test_of_runs_of_as_many_operators_the_one_of_more_problems_is_taken(
+def test_the_run_of_more_problems_is_taken_of_equally_many_operators(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sizes = [{**VECTORS, "case": {"shape": [2**n]}} for n in (12, 14)]
@@ -1088,7 +1088,7 @@ def test_of_runs_of_as_many_operators_the_one_of_more_problems_is_taken(
         assert {point.label for point in points if point.op == "add"} == {"2^12", "2^14"}
 
 
-def test_of_runs_of_as_many_problems_the_newest_is_taken(
+def test_the_newest_run_is_taken_of_equally_many_problems(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     newest, older = ("a", LAST, [VECTORS]), ("b", LATER, [VECTORS])
@@ -1099,7 +1099,7 @@ def test_of_runs_of_as_many_problems_the_newest_is_taken(
 
 
 def pretend_live(monkeypatch: pytest.MonkeyPatch) -> list[Case]:
-    """Let suites be measured on an H200 that is not here, in a millisecond a call; the cases asked for."""
+    """Measure suites on an H200 that is not present, a millisecond a call; return the cases asked for."""
     asked: list[Case] = []
 
     def run(suite: Suite, **_: object) -> tuple[list[recording.Line], list[suites.Cut]]:
@@ -1136,7 +1136,7 @@ def test_live_roofs_and_points_are_of_one_run(monkeypatch: pytest.MonkeyPatch) -
     products = [one for one in asked if one.op == "matmul"]
     assert not any("torch" in one.providers for one in products)
     assert {one.dtype for one in products if "workbench" in one.providers} == {"fp16"}
-    assert not any(one.dtype == "int8" or one.case["m"] == 3000 for one in products)  # of the suite of ours
+    assert not any(one.dtype == "int8" or one.case["m"] == 3000 for one in products)  # in our own suite
     assert (roofs.device, roofs.recorded) == ("NVIDIA H200", False)
     assert roofs.bandwidth == pytest.approx(2**30 / 1e-3)
     assert roofs.rate("bf16") == roofs.rate("fp8_e4m3") == pytest.approx(2 * 8192**3 / 1e-3)
@@ -1199,7 +1199,7 @@ def test_an_interrupted_recording_leaves_no_empty_file(
 
 
 @pytest.mark.parametrize("wrong", [None, 3, ["all"], {"name": "all"}])
-def test_what_is_no_suite_is_named(wrong: Any) -> None:
+def test_a_suite_of_a_wrong_type_is_refused(wrong: Any) -> None:
     with pytest.raises(ArgumentTypeError, match="suite: got"):
         suites.record(wrong, interpreter=True)
     with pytest.raises(ArgumentTypeError, match="suite: got"):
@@ -1223,7 +1223,7 @@ def test_arguments_of_a_plan_are_named() -> None:
 
 
 @pytest.mark.parametrize("flag", [None, 1, "no"])
-def test_flags_are_true_or_false(flag: Any, tmp_path: Path) -> None:
+def test_flags_that_are_no_bool_are_refused(flag: Any, tmp_path: Path) -> None:
     one, path = Suite("mine", "", (case("clone", shape=[8]),)), tmp_path / "a.jsonl"
     with pytest.raises(ArgumentTypeError, match="interpreter"):
         suites.record(one, path, interpreter=flag)
@@ -1237,12 +1237,12 @@ def test_flags_are_true_or_false(flag: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", [3, ["a.jsonl"], b"a.jsonl", "a\0b"])
-def test_what_is_no_path_is_named(path: Any) -> None:
+def test_a_path_of_a_wrong_type_is_refused(path: Any) -> None:
     with pytest.raises(ArgumentTypeError, match="path"):
         suites.record(TINY, path, interpreter=True)
 
 
-def test_where_nothing_can_be_measured_the_reasons_are_said(tmp_path: Path) -> None:
+def test_reasons_are_given_if_nothing_can_be_measured(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     with pytest.raises(NotMeasurableError, match=r"'reduction'.*22 cases: CUDA graphs need a GPU\)"):
         suites.record("reduction", path, interpreter=True)
@@ -1272,7 +1272,7 @@ def test_a_case_is_checked_when_it_is_made(change: dict[str, Any], error: type[E
 
 
 @pytest.mark.parametrize("cases", [None, 3, "all", ["clone"], case("clone", shape=[8])])
-def test_a_suite_is_of_cases(cases: Any) -> None:
+def test_a_suite_of_other_objects_is_refused(cases: Any) -> None:
     with pytest.raises(ArgumentTypeError, match="cases"):
         Suite("mine", "", cases)
     with pytest.raises(ArgumentTypeError, match="name"):
@@ -1296,7 +1296,7 @@ def test_a_problem_that_would_be_measured_as_another_is_refused(wrong: Case, sai
     assert said in str(caught.value)
 
 
-def test_what_is_checked_are_tensors() -> None:
+def test_results_that_are_no_tensors_fail_the_check() -> None:
     x = torch.ones(8)
     one = case("clone", shape=[8])
     with pytest.raises(ArgumentTypeError, match="result: got None"):

@@ -732,7 +732,7 @@ def in_threads(count: int, call: Callable[[int], None]) -> None:
 
 
 def concurrent_first_calls() -> None:
-    """One of several threads that need a kernel first compiles it, and each gets its own result."""
+    """The first of several threads that need a kernel compiles it, and each gets its own result."""
     pairs = [both(64) for _ in range(8)]
 
     def call(number: int) -> None:

@@ -1,4 +1,4 @@
-"""The tuner: what it prunes, refuses and times, who wins, and what is found again on disk."""
+"""The tuner: pruning, refusals, the race, the winner, and the cache on disk."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ N = 64
 
 @triton.jit
 def centered_kernel(x_pointer, y_pointer, n, shift, BLOCK: tl.constexpr):
-    """y = x - max(x) + shift, block by block; all of a block is live at once."""
+    """y = x - max(x) + shift, block by block; all values of a block are live at once."""
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     x = tl.load(x_pointer + offsets, mask=offsets < n, other=float("-inf"))
     tl.store(y_pointer + offsets, x - tl.max(x, axis=0) + shift, mask=offsets < n)
@@ -66,7 +66,7 @@ def product_kernel(
 
 
 def make(x: torch.Tensor, BLOCK: int = N, shift: float = 0.0, refused: bool = False, **meta: Any) -> Launch:
-    """A launch of one program; `shift` makes its result another one."""
+    """Return a launch of one program; `shift` makes its result wrong."""
     if refused:
         raise InvalidArgumentError("refused", "got True", "Give False.")
     y = torch.empty_like(x)
@@ -89,7 +89,7 @@ Times = Callable[[Mapping[str, Any]], float]
 
 
 def pretend(monkeypatch: pytest.MonkeyPatch, time_of: Times) -> list[Mapping[str, Any]]:
-    """Replace the clock by a function of the launch's meta-parameters; returns what is timed."""
+    """Replace the clock by a function of the launch's meta-parameters, and return what is timed."""
     timed: list[Mapping[str, Any]] = []
 
     def timer(warmup_ms: float, rep_ms: float) -> Callable[[Any], list[float]]:
@@ -119,7 +119,7 @@ def fates(tuning: Any) -> dict[str, str]:
 # Pruning
 
 
-def test_what_spills_is_pruned_and_what_fits_is_left(x: torch.Tensor) -> None:
+def test_candidates_that_spill_are_pruned(x: torch.Tensor) -> None:
     candidates = [{"BLOCK": 16384, "num_warps": 1}, {"BLOCK": 16384, "num_warps": 16}]
     pruned = prune(partial(make, x), candidates, "sm_90", progress=False)
     assert pruned.left == candidates[1:]
@@ -133,8 +133,8 @@ def test_what_spills_is_pruned_and_what_fits_is_left(x: torch.Tensor) -> None:
     assert pruned.summary == "2 candidates for sm_90: 1 left, 1 pruned"
 
 
-def test_products_that_wait_for_one_another_are_pruned() -> None:
-    """A print is a call of a function, which the assembler keeps no product of a warp group in flight for."""
+def test_serialized_products_are_pruned() -> None:
+    """A print calls a function, and the assembler keeps no product of a warp group in flight for that."""
     printing, silent = ({"SIDE": 128, "DEPTH": 64, "num_warps": 8, "PRINT": each} for each in (True, False))
     pruned = prune(product, [printing, silent], "sm_90", progress=False)
     assert pruned.left == [silent]
@@ -149,7 +149,7 @@ def test_products_that_wait_for_one_another_are_pruned() -> None:
     assert prune(product, [printing], "sm_80", progress=False).left == [printing]
 
 
-def test_what_no_block_can_have_is_pruned() -> None:
+def test_candidates_beyond_a_blocks_resources_are_pruned() -> None:
     few, many = ({"SIDE": 128, "DEPTH": 64, "num_warps": 8, "num_stages": stages} for stages in (2, 8))
     pruned = prune(product, [few, many], "sm_90", progress=False)
     assert pruned.left == [few]
@@ -161,7 +161,7 @@ def test_what_no_block_can_have_is_pruned() -> None:
     assert f"needs {bad.resources.shared_bytes} bytes of shared memory a block" in bad.reason
 
 
-def test_what_does_not_compile_is_pruned(x: torch.Tensor) -> None:
+def test_candidates_that_do_not_compile_are_pruned(x: torch.Tensor) -> None:
     candidates: list[dict[str, Any]] = [
         {"BLOCK": 48},
         {"num_warps": "4"},
@@ -176,7 +176,7 @@ def test_what_does_not_compile_is_pruned(x: torch.Tensor) -> None:
     assert "no option 'waves_per_eu'" in reasons["{'waves_per_eu': 2}"]
 
 
-def test_what_the_invoker_refuses_is_said(x: torch.Tensor) -> None:
+def test_refusals_of_the_invoker_are_reported(x: torch.Tensor) -> None:
     trials = prune(partial(make, x), [{"refused": True}, {}], "sm_90", progress=False).trials
     assert [trial.fate for trial in trials] == ["left", "refused"]
     assert trials[1].reason == "refused: got True. Give False."
@@ -188,7 +188,7 @@ def test_the_same_launch_is_compiled_once(x: torch.Tensor) -> None:
     assert trials[2].reason == "the same launch as no keywords"
 
 
-def test_launches_that_lie_otherwise_are_not_the_same() -> None:
+def test_launches_of_other_layouts_are_compiled_apart() -> None:
     square = torch.zeros(8, 8)
 
     def laid(transposed: bool) -> Launch:
@@ -198,7 +198,7 @@ def test_launches_that_lie_otherwise_are_not_the_same() -> None:
     assert len(prune(laid, candidates, "sm_90", progress=False).left) == 2
 
 
-def test_a_caller_may_speak_against_a_candidate(x: torch.Tensor) -> None:
+def test_a_caller_may_prune_a_candidate(x: torch.Tensor) -> None:
     def wide(trial: Trial) -> str:
         assert trial.resources is not None
         return "too many warps" if trial.candidate["num_warps"] > 4 else ""
@@ -243,7 +243,7 @@ def measured(median_ms: float, p20_ms: float | None = None) -> Measurement:
 
 
 class Clock:
-    """Gives each runner the time that is its value, and remembers who was asked for how long."""
+    """A clock that gives each runner the time that is its value, and notes who ran for how long."""
 
     def __init__(self) -> None:
         self.rounds: list[tuple[set[str], float]] = []
@@ -260,7 +260,7 @@ def test_the_fastest_wins(times: list[float]) -> None:
     (winner,) = (name for name, lap in laps.items() if not lap.reason)
     assert times[int(winner)] == min(times)
     assert laps.keys() == {str(i) for i in range(len(times))}
-    # Nobody comes back, and who stays longer is timed for longer.
+    # No runner comes back, and those that stay are timed for longer.
     for (before, short), (after, long) in zip(clock.rounds, clock.rounds[1:], strict=False):
         assert after < before
         assert short <= long
@@ -268,14 +268,14 @@ def test_the_fastest_wins(times: list[float]) -> None:
     assert len(clock.rounds) <= len(times).bit_length()
 
 
-def test_rounds_take_as_long_whoever_is_in_them() -> None:
+def test_rounds_take_the_same_time_for_any_number_of_runners() -> None:
     clock = Clock()
     race({str(i): 1 + i / 1000 for i in range(32)}, clock, progress=False)
     assert [len(names) for names, _ in clock.rounds] == [32, 16, 8, 4, 2]
     assert {len(names) * rep_ms for names, rep_ms in clock.rounds} == {ROUND_MS}
 
 
-def test_who_is_far_behind_is_dropped_at_once() -> None:
+def test_a_runner_far_behind_is_dropped_at_once() -> None:
     clock = Clock()
     laps = race({"fast": 1.0, "near": 1.0 + MARGIN / 2, "far": 1.2, "further": 3.0}, clock, progress=False)
     assert [names for names, _ in clock.rounds] == [{"fast", "near", "far", "further"}, {"fast", "near"}]
@@ -284,8 +284,8 @@ def test_who_is_far_behind_is_dropped_at_once() -> None:
     assert [laps[name].round for name in ("fast", "near", "far")] == [2, 2, 1]
 
 
-def test_noise_alone_drops_nobody_of_the_faster_half() -> None:
-    """Its median is behind by more than the margin, its fastest fifth is not."""
+def test_noise_drops_no_runner_of_the_faster_half() -> None:
+    """Its median is behind by more than the margin, but its fastest fifth is not."""
     rounds: list[Sequence[str]] = []
 
     def clock(runners: Mapping[str, object], rep_ms: float) -> dict[str, Measurement]:
@@ -327,12 +327,12 @@ def test_the_winner_is_the_fastest(monkeypatch: pytest.MonkeyPatch, x: torch.Ten
         max_size=8,
     )
 )
-def test_the_winner_is_never_wrong_nor_refused(candidates: list[dict[str, Any]]) -> None:
+def test_the_winner_is_never_wrong_or_refused(candidates: list[dict[str, Any]]) -> None:
     x = torch.arange(N, dtype=torch.float32)
     good = [each for each in candidates if not each["refused"] and each["shift"] == 0]
 
     def time_of(meta: Mapping[str, Any]) -> float:
-        # What is wrong would be faster than all that is right.
+        # A wrong candidate would be faster than all right ones.
         return float((meta["shift"] == 0) + 1e-3 * meta["num_warps"] * meta["num_stages"])
 
     with pytest.MonkeyPatch.context() as monkeypatch:
@@ -347,11 +347,11 @@ def test_the_winner_is_never_wrong_nor_refused(candidates: list[dict[str, Any]])
     winner = tuning.winner.candidate
     assert winner in good
     assert winner["num_warps"] * winner["num_stages"] == min(cost)
-    assert all(meta["shift"] == 0 for meta in timed)  # what is wrong is not even timed
+    assert all(meta["shift"] == 0 for meta in timed)  # wrong candidates are not even timed
     assert len(tuning.trials) == len(candidates)
 
 
-def test_what_is_pruned_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pruned_candidates_are_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     x = torch.arange(16384, dtype=torch.float32)
     spills, fits = ({"BLOCK": 16384, "num_warps": warps} for warps in (1, 16))
     timed = pretend(monkeypatch, by_warps)
@@ -361,9 +361,9 @@ def test_what_is_pruned_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert fates(tuning)[json.dumps(spills)] == "pruned"
 
 
-def test_what_fails_is_said(monkeypatch: pytest.MonkeyPatch, x: torch.Tensor) -> None:
+def test_failures_are_reported(monkeypatch: pytest.MonkeyPatch, x: torch.Tensor) -> None:
     pretend(monkeypatch, by_warps)
-    # A block longer than the tensors, of which the kernel is told too large a size.
+    # The block is longer than the tensors, and the kernel is given too large a size.
     tuning = tune_here(
         lambda num_warps, n: (
             Launch.of(
@@ -387,7 +387,7 @@ def test_what_fails_is_said(monkeypatch: pytest.MonkeyPatch, x: torch.Tensor) ->
 
 
 def test_a_shared_output_hides_nothing(monkeypatch: pytest.MonkeyPatch, x: torch.Tensor) -> None:
-    """The second candidate writes half of the output, where the first left the right result."""
+    """The second candidate writes half of the output, where the first has left the right result."""
     pretend(monkeypatch, by_warps)
     y = torch.empty_like(x)
 
@@ -402,7 +402,9 @@ def test_a_shared_output_hides_nothing(monkeypatch: pytest.MonkeyPatch, x: torch
     assert fates(tuning)[json.dumps(part)] == "wrong"
 
 
-def test_without_a_reference_the_first_is_one(monkeypatch: pytest.MonkeyPatch, x: torch.Tensor) -> None:
+def test_the_first_candidate_is_the_default_reference(
+    monkeypatch: pytest.MonkeyPatch, x: torch.Tensor
+) -> None:
     pretend(monkeypatch, by_warps)
     first, same, other = {"num_warps": 4}, {"num_warps": 2}, {"num_warps": 1, "shift": 1.0}
     tuning = tune_here(partial(make, x), [first, same, other])
@@ -418,12 +420,12 @@ def test_a_result_of_nan_is_no_reference(monkeypatch: pytest.MonkeyPatch, x: tor
     assert tune_here(partial(make, x), [nothing, good]).winner.candidate == good
 
 
-def test_no_candidate_is_left(x: torch.Tensor) -> None:
+def test_an_error_says_that_no_candidate_is_left(x: torch.Tensor) -> None:
     with pytest.raises(InvalidArgumentError, match=r"none of 1 can be timed; the first one is refused: refu"):
         tune_here(partial(make, x), [{"refused": True}])
 
 
-def test_interpreter_time_is_asked_for(x: torch.Tensor) -> None:
+def test_interpreter_time_is_refused_unless_asked_for(x: torch.Tensor) -> None:
     with pytest.raises(NotMeasurableError, match="interpreter=True"):
         tune(lambda: pytest.fail("it is refused before anything is made"), [{}])
     tuning = tune_here(partial(make, x), [{}])  # by the real clock
@@ -459,7 +461,7 @@ def test_progress_is_shown(x: torch.Tensor, capsys: pytest.CaptureFixture[str]) 
     assert capsys.readouterr().err == ""
 
 
-def test_what_differs() -> None:
+def test_differences_between_results_are_described() -> None:
     ones = (torch.ones(4),)
     assert difference(ones, ones, None) == ""
     assert "2 results, expected 1" in difference(ones * 2, ones, None)
@@ -474,7 +476,7 @@ def test_what_differs() -> None:
     assert difference(nan, nan, 10.0)
 
 
-def test_table(monkeypatch: pytest.MonkeyPatch, x: torch.Tensor) -> None:
+def test_the_table_lists_candidates_by_time(monkeypatch: pytest.MonkeyPatch, x: torch.Tensor) -> None:
     pretend(monkeypatch, by_warps)
     tuning = tune_here(partial(make, x), [*WARPS, {"num_warps": 1, "shift": 0.5}], target="sm_90")
     head, *rows = tuning.table()
@@ -491,7 +493,7 @@ def test_table(monkeypatch: pytest.MonkeyPatch, x: torch.Tensor) -> None:
     assert f"<caption>{tuning.summary}" in html
 
 
-def test_html_escapes() -> None:
+def test_html_escapes_its_texts() -> None:
     tuning = Tuning((Trial({"name": "<b>"}, "won"),), "on <i>", ("kept & well",))
     html = tuning._repr_html_()
     assert "<td>&lt;b&gt;</td>" in html
@@ -515,7 +517,7 @@ def test_a_winner_is_found_again(monkeypatch: pytest.MonkeyPatch, x: torch.Tenso
     assert second.winner.measurement == first.winner.measurement
     assert "Found on 20" in str(second)
     assert "among 4 candidates, and kept: nothing was timed" in str(second)
-    # Other candidates, another problem, or the wish to tune again: it is timed.
+    # With other candidates, another problem, or again=True it is timed.
     assert not tune_here(partial(make, x), WARPS[:3], problem="centered 64").is_kept
     assert not tune_here(partial(make, x), WARPS, problem="centered 65").is_kept
     assert not tune_here(partial(make, x), WARPS).is_kept
@@ -538,7 +540,7 @@ def test_tuples_come_back_as_they_were_given(monkeypatch: pytest.MonkeyPatch, x:
         assert tuning.winner.candidate is candidates[1]
 
 
-def test_a_candidate_that_is_no_data_cannot_be_kept(x: torch.Tensor) -> None:
+def test_a_candidate_that_is_no_json_cannot_be_kept(x: torch.Tensor) -> None:
     candidates: list[dict[str, Any]] = [{"dtype": torch.float32}]
     with pytest.raises(ArgumentTypeError, match=r"candidates\[0\]: it cannot be kept"):
         tune_here(lambda dtype: make(x.to(dtype)), candidates, problem="dtypes")
@@ -583,8 +585,8 @@ def launch_of(kernels: ModuleType, x: torch.Tensor) -> Launch:
     [
         ("", "\n\n# moved down\n", True),
         ("tl.load(x + offsets)", "tl.load(x + offsets) + 0", False),
-        ("return x * SCALE", "return SCALE * x", False),  # of a function that it calls
-        ("= 2.0", "= 3.0", False),  # a constant from around it
+        ("return x * SCALE", "return SCALE * x", False),  # in a function that it calls
+        ("= 2.0", "= 3.0", False),  # a global constant
     ],
 )
 def test_the_digest_is_of_the_kernels_text(
@@ -625,13 +627,13 @@ KEY = cache.Key("NVIDIA H200", "3.6.0", "matmul", "events", "00")
 KEPT = cache.Kept(3, measured(1.5), "2026-01-31T12:00:00+00:00")
 
 
-def test_a_winner_on_disk() -> None:
+def test_a_winner_is_readable_on_disk() -> None:
     assert cache.recall(KEY) == (None, "")
     assert cache.keep(KEY, {"tile": (64, 64)}, KEPT) == f"Kept in {cache.path(KEY)}"
     assert cache.recall(KEY) == (KEPT, "")
     for name in ("device", "triton", "problem", "mode", "sources"):
         assert cache.recall(replace(KEY, **{name: "another"})) == (None, "")
-    content = json.loads(cache.path(KEY).read_text())  # for people to read
+    content = json.loads(cache.path(KEY).read_text())  # people may read the file
     assert content["key"]["device"] == "NVIDIA H200"
     assert content["candidate"] == {"tile": [64, 64]}
 
@@ -672,7 +674,7 @@ def test_a_broken_file_is_kept_aside(content: bytes) -> None:
     assert len(list(file.parent.iterdir())) == 2  # the second does not replace the first
 
 
-def test_a_broken_file_is_told_and_tuned_again(monkeypatch: pytest.MonkeyPatch, x: torch.Tensor) -> None:
+def test_a_broken_file_is_reported_and_tuned_again(monkeypatch: pytest.MonkeyPatch, x: torch.Tensor) -> None:
     pretend(monkeypatch, by_warps)
     remembered = partial(tune_here, partial(make, x), WARPS, problem="centered 64")
     remembered()
@@ -711,7 +713,7 @@ def test_a_full_disk_leaves_the_old_winner(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_several_processes_write_at_once() -> None:
-    """Each keeps forty winners of its own, and one with the other; no reader finds a part of one."""
+    """The processes write forty winners each and a common one; no reader finds a partial file."""
     program = (
         "import sys; from dataclasses import replace; from tests.tune.test_tune import KEPT, KEY, cache\n"
         "for i in range(40):\n"
@@ -730,11 +732,11 @@ def test_several_processes_write_at_once() -> None:
         for i in range(40):
             assert cache.recall(replace(KEY, problem=f"{name}-{i}")) == (replace(KEPT, index=i), "")
     assert cache.recall(KEY) == (replace(KEPT, index=39), "")
-    assert len(list(cache.folder().iterdir())) == 81  # and nothing half-written
+    assert len(list(cache.folder().iterdir())) == 81  # no file is half-written
 
 
-def test_place_of_the_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """WORKBENCH_HOME, else where the system keeps caches."""
+def test_files_are_in_the_home_or_the_systems_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """WORKBENCH_HOME has them, or the place where the system keeps caches."""
     monkeypatch.setenv("WORKBENCH_HOME", str(tmp_path))
     assert cache.folder() == tmp_path / "tuned"
     monkeypatch.delenv("WORKBENCH_HOME")
@@ -749,7 +751,9 @@ sizes = st.sampled_from([1, 16, 17, 64, 100, 384, 1000, 1536, 3000, 4096, 65536]
 
 
 @given(sizes, sizes, sizes, st.sampled_from([*FLOATS, torch.int8]), st.sampled_from(sorted(TARGETS)))
-def test_candidates_of_a_product(m: int, n: int, k: int, dtype: torch.dtype, target: str) -> None:
+def test_candidates_of_a_product_fit_the_target(
+    m: int, n: int, k: int, dtype: torch.dtype, target: str
+) -> None:
     candidates = gemm_candidates(m, n, k, dtype, target=target)
     assert 1 <= len(candidates) <= 300
     assert len({json.dumps(each) for each in candidates}) == len(candidates)
@@ -759,7 +763,7 @@ def test_candidates_of_a_product(m: int, n: int, k: int, dtype: torch.dtype, tar
         assert rows < 2 * max(m, 64)
         assert cols < 2 * max(n, 64)
         assert cols != 32 or m <= 64 or n <= 32
-        assert depth < 2 * max(k, 64) or depth * dtype.itemsize == 128  # a line of the cache
+        assert depth < 2 * max(k, 64) or depth * dtype.itemsize == 128  # a cache line
         held = (each["num_stages"] - 1) * (rows + cols) * depth * dtype.itemsize
         assert held <= on.most_shared_per_block
         assert rows * cols < on.most_registers_per_thread * on.warp_size * each["num_warps"]
@@ -782,7 +786,7 @@ def widths(m: int, n: int, k: int) -> set[int]:
 @pytest.mark.parametrize(
     ("sizes", "dtype"),
     [
-        ((1536, 1536, 1536), torch.float16),  # 12 x 10 tiles of 128 x 160 would be nearly a wave
+        ((1536, 1536, 1536), torch.float16),  # 12 x 10 tiles of 128 x 160 would fill most of a wave
         ((3000, 3000, 3000), torch.float16),
         ((64, 4096, 4096), torch.bfloat16),
         ((384, 384, 65536), torch.float16),
@@ -801,7 +805,7 @@ def test_each_candidate_can_be_launched(sizes: tuple[int, int, int], dtype: torc
             gemm.launch(a, b, **each, compute_units=TARGETS[target].sms)
 
 
-def test_tiles_of_192_columns_where_they_fill_the_waves() -> None:
+def test_tiles_of_192_columns_are_candidates_if_they_fill_waves() -> None:
     # 12 x 8 tiles of 128 x 192 are 96 of a wave of 132 units; 12 x 12 of 128 x 128 take two.
     assert 192 in widths(1536, 1536, 1536)
     assert 192 in widths(3000, 3000, 3000)
@@ -810,14 +814,14 @@ def test_tiles_of_192_columns_where_they_fill_the_waves() -> None:
     assert widths(4096, 100, 4096) <= {64, 128}
 
 
-def test_few_tiles_are_split_often() -> None:
+def test_few_tiles_have_candidates_of_many_splits() -> None:
     splits = {each["splits"] for each in gemm_candidates(384, 384, 65536, torch.float16, target="sm_90")}
     assert max(splits) == 32
     assert 1 in {each["splits"] for each in gemm_candidates(64, 4096, 4096, torch.float16, target="sm_90")}
 
 
-def test_two_persistent_programs_to_a_unit_only_where_it_holds_two(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By arithmetic two of 128 x 128 could fit in both; the lens knows how many stages the compiler makes."""
+def test_two_persistent_programs_to_a_unit_need_room_for_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two of 128 x 128 could fit in both by arithmetic; the lens knows the compiler's number of stages."""
     common = {"tile": (128, 128, 64), "num_stages": 3, "template": "persistent", "programs": 264}
     few, many = ({**common, "num_warps": warps} for warps in (4, 8))
     space = gemm_candidates(4096, 4096, 64, torch.float16, target="sm_90")
@@ -837,10 +841,10 @@ def test_two_persistent_programs_to_a_unit_only_where_it_holds_two(monkeypatch: 
 
 
 @pytest.mark.parametrize("sizes", [(64, 96, 128), (16, 64, 128)])
-def test_what_is_taken_untuned_is_the_first_candidate(
+def test_the_untuned_default_is_the_first_candidate(
     sizes: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """So that a winner is never slower than that."""
+    """A winner is then never slower than the default."""
     monkeypatch.setattr("workbench.tune.gemm.gemm_candidates", lambda *_, **__: [])
     m, n, k = sizes
     a, b = torch.empty(m, k, dtype=torch.float16), torch.empty(k, n, dtype=torch.float16)
@@ -851,7 +855,7 @@ def test_what_is_taken_untuned_is_the_first_candidate(
     assert trial.fate == "left"
 
 
-def test_a_batch_has_no_descriptors() -> None:
+def test_a_batch_has_no_candidates_with_descriptors() -> None:
     one, many = (gemm_candidates(512, 512, 512, torch.float16, batch=b, target="sm_90") for b in (1, 64))
     assert {each["descriptors"] for each in one} == {False, True}
     assert {each["descriptors"] for each in many} == {False}
@@ -868,12 +872,12 @@ def test_a_batch_has_no_descriptors() -> None:
         ((16, 16, 16, torch.int64), UnknownNameError),
     ],
 )
-def test_sizes_and_dtype_are_checked(arguments: Any, error: type[Exception]) -> None:
+def test_wrong_sizes_and_dtypes_are_refused(arguments: Any, error: type[Exception]) -> None:
     with pytest.raises(error):
         gemm_candidates(*arguments, target="sm_90")
 
 
-def test_a_product_without_a_gpu_wants_a_target() -> None:
+def test_a_product_without_a_gpu_needs_a_target() -> None:
     with pytest.raises(InvalidArgumentError, match="target: None, and there is no GPU here"):
         gemm_candidates(16, 16, 16, torch.float16)
     a = torch.ones(16, 16)
@@ -887,14 +891,14 @@ def test_a_product_without_a_gpu_wants_a_target() -> None:
 
 @pytest.mark.parametrize("target", [None, "sm_90"])
 def test_a_product_is_not_tuned_without_a_gpu(target: str | None) -> None:
-    """To name a target would not help, so the error does not ask for one."""
+    """The error does not ask for a target, since naming one would not help."""
     a = torch.ones(16, 16)
     with pytest.raises(NotMeasurableError, match="Its time on a CPU is no measurement"):
         tune_gemm(a, a, target=target)
 
 
 def test_a_product_is_tuned(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its candidates compile, are right, and the fastest by the clock is found again."""
+    """Its candidates compile and are right, and the fastest by the clock is found again."""
     a, b = torch.randn(16, 64).half(), torch.randn(64, 16).half()
     pretend(monkeypatch, lambda meta: by_warps(meta) + meta["num_stages"])
     once = partial(tune_gemm, a, b, target="sm_80", interpreter=True, progress=False)
