@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.gpu.test_ops_gpu import bits, numbers
+from tests.gpu.test_ops_gpu import bits, numbers, whole_numbers
 from tests.ops.test_gemm import OPERATORS, assert_samples_as_torch
 from workbench import ops
 from workbench.kernels import gemm
@@ -70,12 +70,8 @@ def matrices(
     m, n, k = shape
     given = []
     for seed, (letter, size) in enumerate(zip(layout, ((m, k), (k, n)), strict=True)):
-        generator = torch.Generator("cuda").manual_seed(seed)
         stored = size[::-1] if letter == "t" else size
-        if whole:
-            one = torch.randint(-3, 4, stored, generator=generator, device="cuda").to(dtype)
-        else:
-            one = numbers(stored, torch.float32, seed).to(dtype)
+        one = whole_numbers(stored, dtype, seed) if whole else numbers(stored, torch.float32, seed).to(dtype)
         given.append(one.t() if letter == "t" else one)
     return given
 

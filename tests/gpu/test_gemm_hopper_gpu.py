@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch.nn import functional
 
+from tests.gpu.test_ops_gpu import whole_numbers
 from workbench.kernels import gemm
 from workbench.kernels.epilogues import (
     add,
@@ -45,8 +46,7 @@ TILES = [
 
 def whole(*shape: int, dtype: torch.dtype = torch.float16, seed: int = 0) -> torch.Tensor:
     """Return whole numbers, so that every product and sum here is exact in fp32."""
-    generator = torch.Generator("cuda").manual_seed(seed)
-    return torch.randint(-3, 4, shape, generator=generator, device="cuda").to(dtype)
+    return whole_numbers(shape, dtype, seed)
 
 
 def laid(

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.gpu.test_ops_gpu import bits, numbers
+from tests.gpu.test_ops_gpu import bits, numbers, whole_numbers
 from workbench import ops
 from workbench.kernels import reference
 from workbench.kernels.gemm import grouped as grouped_gemm
@@ -50,12 +50,6 @@ def shapes(groups: int, total: int, sizes: Sequence[int]) -> list[tuple[tuple[in
     ]
 
 
-def whole(shape: Sequence[int], dtype: torch.dtype, seed: int) -> torch.Tensor:
-    """Return small integers, whose products and sums are exact."""
-    generator = torch.Generator("cuda").manual_seed(seed)
-    return torch.randint(-3, 4, tuple(shape), generator=generator, device="cuda").to(dtype)
-
-
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 @divisions
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
@@ -66,7 +60,7 @@ def test_integers_are_multiplied_exactly(
     offs = ends_of(lengths)
     for sizes in SIZES:
         for of_a, of_b in shapes(len(lengths), sum(lengths) + 9, sizes):
-            a, b = whole(of_a, dtype, 0), whole(of_b, dtype, 1)
+            a, b = whole_numbers(of_a, dtype, 0), whole_numbers(of_b, dtype, 1)
             want = reference.grouped_mm(a.double(), b.double(), offs=offs).float()
             for one in (a, a.mT.contiguous().mT):
                 for other in (b, b.mT.contiguous().mT):
@@ -116,7 +110,7 @@ def test_offsets_are_not_copied_to_the_cpu() -> None:
 
 
 def test_a_captured_product_follows_its_offsets() -> None:
-    a, b = whole((512, 256), torch.bfloat16, 0), whole((4, 256, 384), torch.bfloat16, 1)
+    a, b = whole_numbers((512, 256), torch.bfloat16, 0), whole_numbers((4, 256, 384), torch.bfloat16, 1)
     offs = ends_of((128, 128, 128, 128))
     one = grouped_gemm.launch(a, b, offs, output=torch.empty(512, 384, device="cuda"))
     one.run()

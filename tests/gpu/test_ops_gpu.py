@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 import torch
@@ -30,6 +30,12 @@ def numbers(shape: tuple[int, ...], dtype: torch.dtype, seed: int = 0) -> torch.
         wide = torch.complex64 if dtype.is_complex else torch.float32
         return torch.randn(shape, generator=generator, dtype=wide, device="cuda").to(dtype)
     return torch.randint(-300, 300, shape, generator=generator, device="cuda").to(dtype)
+
+
+def whole_numbers(shape: Sequence[int], dtype: torch.dtype, seed: int = 0) -> torch.Tensor:
+    """Return numbers from -3 to 3, whose products and sums are exact in fp32."""
+    generator = torch.Generator("cuda").manual_seed(seed)
+    return torch.randint(-3, 4, tuple(shape), generator=generator, device="cuda").to(dtype)
 
 
 def wide(tensor: torch.Tensor) -> torch.Tensor:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.gpu.test_ops_gpu import bits, numbers
+from tests.gpu.test_ops_gpu import bits, numbers, whole_numbers
 from tests.ops.test_reduction import OF_ONE, OF_SEVERAL, WITH_GRADIENTS, assert_as_torch
 from workbench import ops
 from workbench.errors import TensorMismatchError
@@ -47,12 +47,6 @@ def laid(x: torch.Tensor, layout: str) -> torch.Tensor:
     if layout == "sliced":
         return torch.stack([x, x + 1], -1).flatten(-2)[..., ::2]
     return x[:1].expand(x.shape) if layout == "expanded" else x
-
-
-def whole_numbers(shape: tuple[int, ...], dtype: torch.dtype, seed: int = 0) -> torch.Tensor:
-    """Return numbers from -3 to 3, whose sums are exact in fp32."""
-    generator = torch.Generator("cuda").manual_seed(seed)
-    return torch.randint(-3, 4, shape, generator=generator, device="cuda").to(dtype)
 
 
 def sample(name: str, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
