@@ -427,7 +427,7 @@ def multiply(
 ):  # fmt: skip
     """Add A @ B to the sums of both blocks of columns; the last step's products may still be running.
 
-    MARK makes products of 192 columns of a step's two. Products of 64 columns take the whole bandwidth of
+    MARK makes one product of 192 columns of a step's two. Products of 64 columns take the whole bandwidth of
     shared memory, so nothing else could read there while they run.
 
     Args:
