@@ -227,11 +227,11 @@ NEAR_MISSES: list[tuple[str, str, Edits]] = [
     [pytest.param(id, edits, id=f"{id}: {name}") for id, name, edits in some_of(NEAR_MISSES, 36)],
 )
 def test_near_miss_is_refused(id: str, edits: Edits) -> None:
-    exercise = dataclasses.replace(
-        teach.exercise(id), mutants=()
-    )  # skips the search for a name, which takes time
+    exercise = teach.exercise(id)
     source = edited(exercise, edits)
-    verdict = exercise.evaluate(mutants.build(exercise, source, f"<near miss of {id}>"))
+    # Looking for the name of a mistake would take time.
+    unnamed = dataclasses.replace(exercise, mutants=())
+    verdict = unnamed.evaluate(mutants.build(exercise, source, f"<near miss of {id}>"))
     assert verdict.kind == "wrong values" or verdict.kind == "unwritten elements"
 
 
