@@ -11,6 +11,7 @@ import pytest
 
 from workbench import coords, explore, lens, readings, renamed
 from workbench.bench import accuracy, data
+from workbench.kernels import choosing, instances
 from workbench.operators import operation
 
 
@@ -42,6 +43,8 @@ def test_old_name_of_a_member_gives_the_member() -> None:
         assert data.drawn is data.draw
     with pytest.warns(DeprecationWarning, match=r"accuracy\.of_arithmetic is now"):
         assert accuracy.of_arithmetic is accuracy.allowed_relative_error
+    with pytest.warns(DeprecationWarning, match=r"instances\.gemm\.choose is now .*\.choosing\.gemm"):
+        assert instances.gemm.choose is choosing.gemm.choose
     with pytest.warns(DeprecationWarning, match=r"operation\.listed is now"):
         assert operation.listed is operation.list_instances
     with pytest.warns(DeprecationWarning, match=r"workbench\.lens\.gemm_reads is now"):

@@ -63,14 +63,33 @@ MODULES = {
     "compiler_repairs": "compat.compiler",
     "interpreted_libdevice": "interpreter.libdevice",
     "interpreted_numbers": "interpreter.numbers",
+    "interpreted_undefined": "compat.undefined",
     "promises": "interpreter.promises",
 }
+
+# The rooms of `operators` and `viz`, with the modules that were in `kernels.instances` and directly in `viz`.
+_OF_OPERATORS = "elementwise normalization rearrangement reduction row_tiles softmax transfer"
+_OF_VIZ = {
+    "attention": "attention_bytes attention_gradients attention_stepper attention_tiles",
+    "base": "canvas labels panel_figure panels style widget words",
+    "code": "code_text compiled_lines line_facts listing source_figure source_widget vector_widths",
+    "coords": "descriptor graph_layout image_tile",
+    "gemm": "fusion_explorer gemm_map instance_landscape tile_explorer waves",
+    "layouts": "bank_strips layout_maps reduction_trees row_holders sector_strips strip_figure",
+    "numerics": "softmax_stepper",
+    "roofline": "points roofline_widget",
+    "traces": "accesses heat_maps tile_map trace_maps",
+}
+MODULES |= {f"kernels.instances.{name}": f"operators.{name}" for name in _OF_OPERATORS.split()}
+MODULES |= {f"viz.{name}": f"viz.{room}.{name}" for room, names in _OF_VIZ.items() for name in names.split()}
 
 # The new name of each member of a module that still exists, without `workbench.`.
 MEMBERS = {
     "bench.accuracy.of_arithmetic": "bench.accuracy.allowed_relative_error",
     "bench.data.drawn": "bench.data.draw",
     "bench.data.whole": "bench.data.to_int8",
+    "kernels.instances.gemm.asked_of": "kernels.choosing.gemm.asked_of",
+    "kernels.instances.gemm.choose": "kernels.choosing.gemm.choose",
     "explore.tile": "explore.tiles.tile",
     "explore.tile_sizes": "explore.tiles.tile_sizes",
     "explore.intensity": "explore.tiles.intensity",

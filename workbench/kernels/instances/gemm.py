@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from workbench import renamed
 from workbench.kernels.gemm import hopper as gemm_hopper
 
 
@@ -174,3 +175,7 @@ OTHERS: Mapping[str, Sequence[Instance]] = {
         Instance("simple_16x32", 16, 32, 256, 4, 2, "simple"),
     ),
 }
+
+
+def __getattr__(name: str) -> object:
+    return renamed.find(__name__, name)
