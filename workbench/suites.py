@@ -1304,8 +1304,11 @@ def _attention_case(
     return Case(op, dtype, case, (WORKBENCH, "cuDNN", "FlashAttention-2"), mode="cuda_graph")
 
 
+_FORWARD, _BACKWARD = ATTENTION
+
+
 def _designs(op: str, d: int, causal: bool) -> tuple[str, ...]:
-    if op == ATTENTION[1]:
+    if op == _BACKWARD:
         return (f"{WORKBENCH}:one_pass",)
     rungs = ["causal", "grouped_queries"] if causal else ["unfused", "online"]
     return tuple(f"{WORKBENCH}:{rung}" for rung in [*(rungs if d == 64 else ()), "portable"])
@@ -1332,8 +1335,8 @@ _ATTENTION, _ATTENTION_BACKWARD = (
         with_roofs=True,
     )
     for name, op, about in (
-        ("attention", ATTENTION[0], "ops.scaled_dot_product_attention"),
-        ("attention_backward", ATTENTION[1], "its gradients"),
+        ("attention", _FORWARD, "ops.scaled_dot_product_attention"),
+        ("attention_backward", _BACKWARD, "its gradients"),
     )
 )
 _DECODING = Suite(
@@ -1341,7 +1344,7 @@ _DECODING = Suite(
     "one query of 32 heads against thousands of keys of 8",
     tuple(
         replace(
-            _attention_case(ATTENTION[0], dtype, 1, 128, h=32, h_kv=8, n_k=n_k, b=b),
+            _attention_case(_FORWARD, dtype, 1, 128, h=32, h_kv=8, n_k=n_k, b=b),
             providers=(WORKBENCH, "torch", "cuDNN", "FlashAttention-2"),
         )
         for dtype in ("fp16", "bf16")

@@ -507,7 +507,7 @@ def add_step(
 
 
 # %% [markdown]
-# The loop, with its peeled end. `if CHECKS[2]` is decided when the kernel is compiled:
+# The loop, with its peeled end. `if CHECKS.k` is decided when the kernel is compiled:
 # where the tile divides `k`, nothing of it is left. Then there is at least one step, and
 # `tl.assume` says so: a promise too, by which the compiler need not think of the case
 # in which the sums come from nowhere but the zeros.
@@ -534,7 +534,7 @@ def tile_of_product(
     b_strides = transfer.multiples_of(b_strides, DIVISORS, 5)
     total = tl.zeros([row.shape[0], col.shape[1]], tl.float32)
     whole = end
-    if CHECKS[2]:
+    if CHECKS.k:
         whole = min(end, sizes[2] // BLOCK_K * BLOCK_K)
     else:
         tl.assume(begin < end)
@@ -550,11 +550,11 @@ def tile_of_product(
             a_strides,
             b_strides,
             BLOCK_K,
-            CHECKS[0],
-            CHECKS[1],
+            CHECKS.m,
+            CHECKS.n,
             False,
         )
-    if CHECKS[2]:
+    if CHECKS.k:
         if whole < end:
             total = add_step(
                 total,
@@ -567,8 +567,8 @@ def tile_of_product(
                 a_strides,
                 b_strides,
                 BLOCK_K,
-                CHECKS[0],
-                CHECKS[1],
+                CHECKS.m,
+                CHECKS.n,
                 True,
             )
     return total
@@ -618,7 +618,9 @@ def ragged(a, b, tile=(16, 16, 16)):
     programs = tiles_of(a, b, *tile[:2])
     sizes = (*a.shape[:1], *b.shape[1:], *a.shape[1:])
     meta = dict(zip(("BLOCK_M", "BLOCK_N", "BLOCK_K"), tile, strict=True))
-    checks = tuple(size % side != 0 for size, side in zip(sizes, tile, strict=True))
+    checks = gemm.Checks(
+        *(size % side != 0 for size, side in zip(sizes, tile, strict=True))
+    )
     # What 16 divides, the compiler knows; 8 elements of fp16 are 16 bytes.
     values = (*sizes, *a.stride(), *b.stride())
     divisors = tuple(1 if value % 16 == 0 else math.gcd(value, 8) for value in values)

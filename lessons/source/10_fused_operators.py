@@ -209,7 +209,9 @@ def same(tile):
 def described(a, b, tile):
     """Return what kernels know about sizes, strides and the tile, as in lesson 06."""
     sizes = (a.shape[0], b.shape[1], a.shape[1])
-    checks = tuple(size % side != 0 for size, side in zip(sizes, tile, strict=True))
+    checks = gemm.Checks(
+        *(size % side != 0 for size, side in zip(sizes, tile, strict=True))
+    )
     values = (*sizes, *a.stride(), *b.stride())
     divisors = tuple(1 if value % 16 == 0 else math.gcd(value, 8) for value in values)
     meta = dict(zip(("BLOCK_M", "BLOCK_N", "BLOCK_K"), tile, strict=True))

@@ -768,7 +768,7 @@ def attend_by_rules(
         products, batch, head, row, col, keys, scale, window, extras, (), RULES, MASKED
     )
     factor = scale
-    if not RULES[4]:
+    if not RULES.scales_later:
         factor = 1.0
     state, weights, rescale = reduce.online_softmax_update_in_base_2(
         state, rated, factor * scores.LOG2_E, 0, False
@@ -814,7 +814,15 @@ def grouped_queries_kernel(
     sums = gemm.zeros_of_parts(BLOCK_M, WIDTHS, tl.float32)
     last = min(start + BLOCK_M, queries) - 1
     bounds = scores.tiles_of_window(
-        start, last, keys, window[0], window[1], window[2], BLOCK_N, RULES[2], RULES[3]
+        start,
+        last,
+        keys,
+        window[0],
+        window[1],
+        window[2],
+        BLOCK_N,
+        RULES.ends_left,
+        RULES.ends_right,
     )
     place = (batch, head, row[:, None])
     rules = (keys, scale, window, extras)
@@ -839,7 +847,7 @@ def grouped_queries_kernel(
     share = tl.where(total == 0.0, 0.0, 1.0 / total)
     store_rows(out, row, sums[0] * share[:, None], SIZE)
     factor = scale
-    if not RULES[4]:
+    if not RULES.scales_later:
         factor = 1.0
     log_sum = reduce.finite_shift(maximum) * factor + tl.log(total)
     places = tl.program_id(axis=1) * queries + row
@@ -940,7 +948,7 @@ launch = grouped_queries(query, key, value, Window(), (sharper,))
 print("your kernel, your hook:", torch.allclose(got.double(), exact, atol=2e-3))
 
 # %% [markdown]
-# (With a hook the scale cannot wait: a hook wants scores, not products. `RULES[4]` says so.)
+# (With a hook the scale cannot wait: a hook wants scores, not products. `RULES.scales_later` says so.)
 #
 # **Masks by function, with tiles skipped.** A hook can mask, by $-\infty$, but every tile is
 # visited. A `Mask` is asked *before*: a small kernel, `visits_kernel`, evaluates it on all

@@ -152,7 +152,7 @@ def tile_of_product(
         row, col: of the tile, [BLOCK_M, 1] and [1, BLOCK_N].
         begin, end: along K, `begin` a multiple of BLOCK_K, and below `end`.
         sizes: m, n, k.
-        CHECKS: whether tiles hang over along m, n and k.
+        CHECKS: a `gemm.Checks`: whether tiles hang over along m, n and k.
         DIVISORS: what divides m, n, k and the four strides.
     """
     sizes = transfer.multiples_of(sizes, DIVISORS)
@@ -160,7 +160,7 @@ def tile_of_product(
     b_strides = transfer.multiples_of(b_strides, DIVISORS, 5)
     total = tl.zeros([row.shape[0], col.shape[1]], tl.float32)
     whole = end
-    if CHECKS[2]:
+    if CHECKS.k:
         whole = min(end, sizes[2] // BLOCK_K * BLOCK_K)
     else:
         # Without a way around the loop nothing else defines `total`, so that products need not wait for one
@@ -169,13 +169,13 @@ def tile_of_product(
     for start in range(begin, whole, BLOCK_K):
         total = add_step(
             total, start, a_pointer, b_pointer, row, col, sizes, a_strides, b_strides,
-            BLOCK_K, CHECKS[0], CHECKS[1], False,
+            BLOCK_K, CHECKS.m, CHECKS.n, False,
         )  # fmt: skip
-    if CHECKS[2]:
+    if CHECKS.k:
         if whole < end:
             total = add_step(
                 total, whole, a_pointer, b_pointer, row, col, sizes, a_strides, b_strides,
-                BLOCK_K, CHECKS[0], CHECKS[1], True,
+                BLOCK_K, CHECKS.m, CHECKS.n, True,
             )  # fmt: skip
     return total
 
@@ -639,7 +639,7 @@ def _tiles(product: MatmulProblem, meta: Mapping[str, int]) -> int:
 
 def _hints(product: MatmulProblem, meta: Mapping[str, int]) -> dict[str, Any]:
     """Return the keywords CHECKS (whether tiles hang over along m, n and k) and DIVISORS."""
-    checks = tuple(size % length != 0 for size, length in zip(product.sizes, meta.values(), strict=True))
+    checks = gemm.Checks(*(n % length != 0 for n, length in zip(product.sizes, meta.values(), strict=True)))
     return {"CHECKS": checks, "DIVISORS": product.divisors}
 
 

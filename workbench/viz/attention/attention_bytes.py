@@ -14,7 +14,7 @@ from matplotlib.ticker import FuncFormatter, NullLocator
 from workbench.errors import InvalidArgumentError, check_each
 from workbench.readings.attention import AttentionBytes, TensorBytes
 from workbench.viz.base.panel_figure import mixed
-from workbench.viz.base.style import DPI, SIZE_INCHES, Palette, new_figure, plain_text_style
+from workbench.viz.base.style import DPI, WIDTH, WIDTH_INCHES, Palette, new_figure, plain_text_style
 from workbench.viz.base.words import bytes_text, listed
 
 # The most ways to compute attention, and the most tensors, that can be told apart.
@@ -50,10 +50,10 @@ def plot_attention_bytes(counted: Sequence[AttentionBytes], *, theme: str | None
         figure, bars = new_figure()
         down = max(_TENSOR * len(names), 150.0)
         width, height = (
-            SIZE_INCHES[0] * DPI,
+            WIDTH,
             round(_HEADING + down + _BELOW + len(sentences) * _LINE + _MARGIN),
         )
-        figure.set_size_inches(SIZE_INCHES[0], height / DPI)
+        figure.set_size_inches(WIDTH_INCHES, height / DPI)
         figure.text(
             _MARGIN / width, 1 - 22 / height, _heading(ways), va="center", fontsize=12, fontweight="bold"
         )

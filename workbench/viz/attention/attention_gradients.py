@@ -13,7 +13,7 @@ from matplotlib.patches import FancyArrowPatch, Patch, Rectangle
 from workbench.errors import InvalidArgumentError, check_type
 from workbench.readings.attention_gradients import GradientFlow, KernelFlow, Part, TileFlow
 from workbench.viz.base.panel_figure import mixed
-from workbench.viz.base.style import DPI, SIZE_INCHES, Palette, new_figure, plain_text_style
+from workbench.viz.base.style import DPI, WIDTH, WIDTH_INCHES, Palette, new_figure, plain_text_style
 from workbench.viz.base.words import bytes_text, grouped, listed, times
 
 # Sizes in pixels.
@@ -49,10 +49,10 @@ def plot_attention_gradients(flow: GradientFlow, *, theme: str | None = None) ->
         sentences = _sentences(flow)[1:]
         scale = _scale(flow)
         heights = [_height(kernel, scale) for kernel in flow.kernels]
-        width = SIZE_INCHES[0] * DPI
+        width = WIDTH
         below = _HEADING + sum(heights) + _BETWEEN * len(heights)
         height = round(below + len(sentences) * _LINE + _MARGIN)
-        figure.set_size_inches(SIZE_INCHES[0], height / DPI)
+        figure.set_size_inches(WIDTH_INCHES, height / DPI)
         axes.set_position((0, 0, 1, 1))
         axes.set_xlim(0, width)
         axes.set_ylim(height, 0)
@@ -136,7 +136,7 @@ def _scale(flow: GradientFlow) -> float:
     scale = _LONGEST / max(
         (side for kernel in kernels for f in _formula_tiles(kernel, *_PARTS) for side in f.shape), default=1
     )
-    room = SIZE_INCHES[0] * DPI - 2 * _MARGIN - _PRODUCTS - _ARROW - 10
+    room = WIDTH - 2 * _MARGIN - _PRODUCTS - _ARROW - 10
     for _ in range(20):
         if all(
             sum(_room(f, scale) + _GAP for f in _formula_tiles(kernel, *_PARTS)) <= room for kernel in kernels
@@ -214,7 +214,7 @@ class _Pen:
 
 
 def _draw_kernel(pen: _Pen, kernel: KernelFlow, number: int, top: float, down: float) -> None:
-    palette, width = pen.palette, SIZE_INCHES[0] * DPI
+    palette, width = pen.palette, WIDTH
     pen.axes.plot([_MARGIN, width - _MARGIN], [top - 8, top - 8], color=palette.grid, linewidth=1.0)
     pen.write(_MARGIN, top + 8, f"{number}. {kernel.kernel}", fontsize=10.5, fontweight="bold")
     pen.write(_MARGIN, top + 28, _subtitle(kernel), fontsize=9, color=palette.muted)

@@ -16,7 +16,15 @@ from matplotlib.ticker import MaxNLocator
 from workbench.errors import InvalidArgumentError, check_each, check_name, check_type
 from workbench.readings.attention import MaskTiles
 from workbench.viz.base.panel_figure import mixed
-from workbench.viz.base.style import DPI, SIZE_INCHES, Palette, check_callable, new_figure, plain_text_style
+from workbench.viz.base.style import (
+    DPI,
+    WIDTH,
+    WIDTH_INCHES,
+    Palette,
+    check_callable,
+    new_figure,
+    plain_text_style,
+)
 from workbench.viz.base.widget import (
     FIRST_IN_ROW,
     Drawing,
@@ -75,8 +83,8 @@ def plot_attention_tiles(tiles: MaskTiles, *, theme: str | None = None) -> Figur
     with plain_text_style(theme) as palette:
         figure, axes = new_figure()
         down, across = _size(tiles)
-        width, height = SIZE_INCHES[0] * DPI, round(_HEADING + down + _BELOW)
-        figure.set_size_inches(SIZE_INCHES[0], height / DPI)
+        width, height = WIDTH, round(_HEADING + down + _BELOW)
+        figure.set_size_inches(WIDTH_INCHES, height / DPI)
         bottom = _BELOW / height
         axes.set_position((_LEFT / width, bottom, across / width, down / height))
         left = _LEFT + across + _BETWEEN

@@ -16,7 +16,7 @@ from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
 from workbench.viz.base.panels import Panel
-from workbench.viz.base.style import DPI, SIZE_INCHES, Palette, drawable, fit, new_figure
+from workbench.viz.base.style import DPI, WIDTH, WIDTH_INCHES, Palette, drawable, fit, new_figure
 
 # Sizes in pixels: margin, heading; room above a panel for its title and numbers, room left of it, gap.
 _MARGIN, _HEADING, _ABOVE, _LEFT, _GAP = 18.0, 34.0, 60.0, 34.0, 24.0
@@ -53,11 +53,11 @@ def panels_figure(
     """Draw panels from left to right, in rows as wide as the figure, in the enclosing figure style."""
     figure, axes = new_figure()
     axes.remove()
-    width = SIZE_INCHES[0] * DPI
+    width = WIDTH
     places, bottom = _flow([one.panel for one in drawn], width)
     lines = [line for note in notes for line in textwrap.wrap(drawable(note), _LETTERS)]
     height = bottom + _LEGEND + len(lines) * _NOTE + _MARGIN
-    figure.set_size_inches(SIZE_INCHES[0], height / DPI)
+    figure.set_size_inches(WIDTH_INCHES, height / DPI)
     title = figure.text(
         _MARGIN / width, 1 - _MARGIN / height, drawable(heading), va="top", fontsize=12, fontweight="bold"
     )
@@ -131,7 +131,7 @@ def _draw(axes: Axes, one: Drawn, palette: Palette) -> None:
         note = axes.annotate(
             drawable(text), (0, 1), (0, above), xycoords="axes fraction", textcoords="offset pixels", **style
         )
-        fit(note, SIZE_INCHES[0] * DPI - _MARGIN - axes.get_window_extent().x0)
+        fit(note, WIDTH - _MARGIN - axes.get_window_extent().x0)
 
 
 def _draw_lines(axes: Axes, one: Drawn, palette: Palette) -> None:

@@ -11,12 +11,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from workbench.errors import ArgumentTypeError, InvalidArgumentError, in_brief
-from workbench.viz.base.style import DPI, SIZE_INCHES, Palette, new_figure
+from workbench.viz.base.style import DPI, WIDTH, WIDTH_INCHES, Palette, new_figure
 from workbench.viz.base.widget import FIRST_IN_ROW, Drawing, FigureWidget, require_ipywidgets
 
 Steps = TypeVar("Steps")
 
-WIDTH = SIZE_INCHES[0] * DPI  # the width of a sheet in pixels
 MARGIN = 18.0  # the left margin of its heading
 
 
@@ -54,7 +53,7 @@ class Sheet:
     def of(cls, height: float) -> Sheet:
         """Return a sheet of the usual width, in the enclosing figure style."""
         figure, axes = new_figure()
-        figure.set_size_inches(SIZE_INCHES[0], round(height) / DPI)
+        figure.set_size_inches(WIDTH_INCHES, round(height) / DPI)
         return cls(figure, axes, height)
 
     def place(self, left: float, top: float, across: float, down: float) -> tuple[float, float, float, float]:

@@ -39,8 +39,10 @@ from workbench.errors import (
 Theme = Literal["light", "dark"]
 THEMES: tuple[Theme, ...] = ("light", "dark")
 
-SIZE_INCHES = (9.0, 5.5)
+WIDTH_INCHES = 9.0
+SIZE_INCHES = (WIDTH_INCHES, 5.5)
 DPI = 110
+WIDTH = WIDTH_INCHES * DPI  # pixels
 
 # This font comes with matplotlib, so text looks the same on every machine.
 FONT = "DejaVu Sans"

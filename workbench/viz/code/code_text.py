@@ -13,7 +13,16 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from workbench.errors import InvalidArgumentError, check_each, check_type
-from workbench.viz.base.style import DPI, SIZE_INCHES, Palette, drawable, fit, new_figure, plain_text_style
+from workbench.viz.base.style import (
+    DPI,
+    WIDTH,
+    WIDTH_INCHES,
+    Palette,
+    drawable,
+    fit,
+    new_figure,
+    plain_text_style,
+)
 from workbench.viz.base.words import grouped
 
 MOST_CODE_LINES = 110
@@ -48,9 +57,9 @@ def code_figure(
     rest = len(lines) - shown
     with plain_text_style(theme) as palette:
         figure, axes = new_figure()
-        width = SIZE_INCHES[0] * DPI
+        width = WIDTH
         height = _HEADING + (shown + bool(rest)) * _LINE + _MARGIN
-        figure.set_size_inches(SIZE_INCHES[0], round(height) / DPI)
+        figure.set_size_inches(WIDTH_INCHES, round(height) / DPI)
         axes.set_position((0, 0, 1, 1))
         axes.set(xlim=(0, width), ylim=(height, 0))
         axes.set_axis_off()

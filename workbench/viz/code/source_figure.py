@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from workbench.lens.compile import CompiledStep
-from workbench.viz.base.style import DPI, SIZE_INCHES, Palette, drawable, fit, new_figure, plain_text_style
+from workbench.viz.base.style import DPI, WIDTH_INCHES, Palette, drawable, fit, new_figure, plain_text_style
 from workbench.viz.base.words import bytes_text, grouped, listed
 from workbench.viz.code.compiled_lines import instructions_by_line, target_notes
 from workbench.viz.code.line_facts import LineFacts
@@ -80,7 +80,7 @@ def _sized_figure(inside: float, notes: Sequence[str], palette: Palette) -> tupl
     """Return a figure of the required height; the unit of its axes is a pixel and y points down."""
     figure, axes = new_figure()
     below = _BOTTOM + len(notes) * _LINE
-    figure.set_size_inches(SIZE_INCHES[0], round(_TOP + inside + below) / DPI)
+    figure.set_size_inches(WIDTH_INCHES, round(_TOP + inside + below) / DPI)
     width, height = figure.bbox.size
     figure.subplots_adjust(12 / width, below / height, 1 - 12 / width, 1 - _TOP / height)
     figure.text(12 / width, 8 / height, "\n".join(notes), fontsize=8.5, color=palette.muted, linespacing=1.35)

@@ -11,7 +11,16 @@ from matplotlib.patches import Rectangle
 
 from workbench.errors import InvalidArgumentError, check_each
 from workbench.viz.base.panel_figure import mixed
-from workbench.viz.base.style import DPI, SIZE_INCHES, Palette, drawable, fit, new_figure, plain_text_style
+from workbench.viz.base.style import (
+    DPI,
+    WIDTH,
+    WIDTH_INCHES,
+    Palette,
+    drawable,
+    fit,
+    new_figure,
+    plain_text_style,
+)
 
 MOST_WIDTHS = 40
 WIDEST_LOAD = 16  # the most bytes that a lane moves at once
@@ -56,9 +65,9 @@ def vector_widths_figure(widths: Sequence[VectorWidth], *, theme: str | None = N
     lines = _checked(widths)
     with plain_text_style(theme) as palette:
         figure, axes = new_figure()
-        width = SIZE_INCHES[0] * DPI
+        width = WIDTH
         height = _HEADING + _HEAD + len(lines) * _LINE + _MARGIN
-        figure.set_size_inches(SIZE_INCHES[0], round(height) / DPI)
+        figure.set_size_inches(WIDTH_INCHES, round(height) / DPI)
         axes.set_position((0, 0, 1, 1))
         axes.set(xlim=(0, width), ylim=(height, 0))
         axes.set_axis_off()
@@ -95,7 +104,7 @@ def _draw_line(
     top = _HEADING + _HEAD + number * _LINE
     is_first = before is None or before.descriptor != one.descriptor
     if is_first:
-        axes.plot([_MARGIN, SIZE_INCHES[0] * DPI - _MARGIN], [top, top], color=palette.grid, linewidth=1)
+        axes.plot([_MARGIN, WIDTH - _MARGIN], [top, top], color=palette.grid, linewidth=1)
     multiple = str(one.multiple_of) if one.multiple_of else "any: it is 0"
     cells = (
         one.descriptor if is_first else "",

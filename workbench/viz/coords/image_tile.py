@@ -23,7 +23,8 @@ from workbench.viz.base.panel_figure import mixed
 from workbench.viz.base.style import (
     DPI,
     FONT,
-    SIZE_INCHES,
+    WIDTH,
+    WIDTH_INCHES,
     Palette,
     check_callable,
     drawable,
@@ -201,7 +202,7 @@ def _facts(tile: ImageTile) -> list[str]:
 def _figure(tile: ImageTile, theme: str | None) -> Figure:
     notes = [line for note in _facts(tile) for line in textwrap.wrap(drawable(note), _LETTERS)]
     (rows, cols), (count, down, across) = tile.valid.shape, tile.reads.shape
-    width = SIZE_INCHES[0] * DPI
+    width = WIDTH
     high, wide = min(_MATRIX[1] / rows, _CELL / 2), min(_MATRIX[0] / cols, _CELL / 2)
     # Keep the cells of a long, narrow matrix close to square.
     high, wide = min(high, _LONGEST * wide), min(wide, _LONGEST * high)
@@ -221,7 +222,7 @@ def _figure(tile: ImageTile, theme: str | None) -> Figure:
 
     with plain_text_style(theme) as palette:
         figure, first = new_figure()
-        figure.set_size_inches(SIZE_INCHES[0], round(height) / DPI)
+        figure.set_size_inches(WIDTH_INCHES, round(height) / DPI)
 
         def place(left: float, top: float, size: tuple[float, float]) -> tuple[float, float, float, float]:
             return (left / width, 1 - (top + size[1]) / height, size[0] / width, size[1] / height)

@@ -18,7 +18,8 @@ from workbench.errors import InvalidArgumentError, check_each, check_name, check
 from workbench.viz.base.panel_figure import mixed
 from workbench.viz.base.style import (
     DPI,
-    SIZE_INCHES,
+    WIDTH,
+    WIDTH_INCHES,
     Palette,
     check_callable,
     drawable,
@@ -35,7 +36,7 @@ NO_FUNCTOR = "none"
 MOST_FUNCTORS = 4
 
 # In pixels; y is measured from the top. The code is on the left, the bars and the table on the right.
-_WIDTH, _EDGE, _TITLE, _SUBTITLE, _TOP = SIZE_INCHES[0] * DPI, 14.0, 24.0, 47.0, 84.0
+_WIDTH, _EDGE, _TITLE, _SUBTITLE, _TOP = WIDTH, 14.0, 24.0, 47.0, 84.0
 _CODE_END, _RIGHT, _NAMES, _LINE, _ROW = 500.0, 524.0, 66.0, 15.0, 22.0
 _BAR, _BARS_END, _LINE_OF_CAPTION = 26.0, 900.0, 17.0
 _SMALL, _CODE = 9, 7  # points
@@ -177,7 +178,7 @@ def fusion_explorer_figure(explored: ExploredFusion, *, theme: str | None = None
         caption = _caption(explored)
         below = 22 + len(caption) * _LINE_OF_CAPTION
         height = round(_TOP + max(len(code) * _LINE, bars + 8 + len(rows) * _ROW) + below)
-        figure.set_size_inches(SIZE_INCHES[0], height / DPI)
+        figure.set_size_inches(WIDTH_INCHES, height / DPI)
         axes.set_position((0, 0, 1, 1))
         axes.set(xlim=(0, _WIDTH), ylim=(height, 0))
         axes.set_axis_off()

@@ -36,7 +36,8 @@ from workbench.viz.base.panel_figure import mixed
 from workbench.viz.base.style import (
     DPI,
     FONT,
-    SIZE_INCHES,
+    WIDTH,
+    WIDTH_INCHES,
     Palette,
     check_callable,
     drawable,
@@ -98,7 +99,7 @@ def gemm_map_figure(
     state = _checked_state(reads, order, started)
     with plain_text_style(theme) as palette:
         layout = _figure_layout(state.reads)
-        figure = Figure(figsize=(SIZE_INCHES[0], layout.height / DPI))
+        figure = Figure(figsize=(WIDTH_INCHES, layout.height / DPI))
         FigureCanvasAgg(figure)
         figure.text(
             _MARGIN / layout.width,
@@ -396,7 +397,7 @@ def _figure_layout(reads: GemmReads) -> _FigureLayout:
     left, top = _MARGIN + _COUNTS, _HEADING + _COUNTS
     output = _Box(left + along_k + _BETWEEN, top + along_k + _BETWEEN, across, down)
     bottom = max(output.top + down, top + _LEAST_CURVES)
-    width = SIZE_INCHES[0] * DPI
+    width = WIDTH
     begin, above = output.left + across + _CURVES_LEFT, _HEADING + _CURVES_ABOVE
     return _FigureLayout(
         a=_Box(left, output.top, along_k, down),

@@ -17,7 +17,16 @@ from matplotlib.patches import Patch
 
 from workbench.errors import InvalidArgumentError, check_each, check_name, check_positive, check_type
 from workbench.viz.base.panel_figure import mixed
-from workbench.viz.base.style import DPI, SIZE_INCHES, Palette, drawable, fit, new_figure, plain_text_style
+from workbench.viz.base.style import (
+    DPI,
+    WIDTH,
+    WIDTH_INCHES,
+    Palette,
+    drawable,
+    fit,
+    new_figure,
+    plain_text_style,
+)
 from workbench.viz.base.widget import (
     FIRST_IN_ROW,
     Drawing,
@@ -111,11 +120,11 @@ def instance_landscape_figure(
     land = _Landscape.checked(instances, about, height, chosen)
     with plain_text_style(theme) as palette:
         figure, axes = new_figure()
-        width = SIZE_INCHES[0] * DPI
+        width = WIDTH
         across = min((width - _LEFT - _MARGIN + _GAP) / len(land.columns) - _GAP, _CELL[0])
         down = _CAPTION + _CELL[1]
         total = round(_HEADING + _SIDES + len(land.rows) * (down + _GAP) + _MARGIN)
-        figure.set_size_inches(SIZE_INCHES[0], total / DPI)
+        figure.set_size_inches(WIDTH_INCHES, total / DPI)
         axes.set_position((0, 0, 1, 1))
         axes.set(xlim=(0, width), ylim=(total, 0))
         axes.set_axis_off()

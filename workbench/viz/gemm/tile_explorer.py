@@ -25,7 +25,8 @@ from workbench.lens.targets import Target
 from workbench.viz.base.labels import Label, place_labels
 from workbench.viz.base.style import (
     DPI,
-    SIZE_INCHES,
+    WIDTH,
+    WIDTH_INCHES,
     Palette,
     check_callable,
     fit,
@@ -37,7 +38,7 @@ from workbench.viz.base.words import counted, grouped, listed
 from workbench.viz.roofline.points import number, tick
 
 # In pixels; y is measured from the top. Names, bars and values are on the left, the roofline on the right.
-_WIDTH, _HEIGHT, _EDGE = SIZE_INCHES[0] * DPI, 540.0, 14.0
+_WIDTH, _HEIGHT, _EDGE = WIDTH, 540.0, 14.0
 _TITLE, _SUBTITLE, _FIRST_ROW = 24.0, 47.0, 90.0
 _ROW, _BAR_WIDTH, _BAR = 27.0, 150.0, 14.0
 _VALUES, _LEFT_END = 150.0, 520.0
@@ -500,7 +501,7 @@ class _Page:
     def new(cls, palette: Palette) -> tuple[_Page, Axes]:
         """Return a page, and the axes of its roofline."""
         figure, axes = new_figure()
-        figure.set_size_inches(SIZE_INCHES[0], _HEIGHT / DPI)
+        figure.set_size_inches(WIDTH_INCHES, _HEIGHT / DPI)
         width, height = _PLOT_RIGHT - _PLOT_LEFT, _PLOT_BOTTOM - _PLOT_TOP
         left, bottom = _PLOT_LEFT / _WIDTH, 1 - _PLOT_BOTTOM / _HEIGHT
         axes.set_position((left, bottom, width / _WIDTH, height / _HEIGHT))

@@ -18,7 +18,7 @@ from matplotlib.ticker import FuncFormatter
 from workbench.errors import InvalidArgumentError, check_type
 from workbench.lens.waves import Waves
 from workbench.viz.base.panel_figure import mixed
-from workbench.viz.base.style import DPI, SIZE_INCHES, Palette, plain_text_style
+from workbench.viz.base.style import DPI, WIDTH, WIDTH_INCHES, Palette, plain_text_style
 from workbench.viz.base.widget import (
     FIRST_IN_ROW,
     Drawing,
@@ -37,7 +37,7 @@ _SIZES, _BETWEEN_SIZES, _LEAST_LIMIT = 512, 16, 1024
 # Sizes in pixels: margins of the panels; the strip, the gap, the curve.
 _LEFT, _RIGHT, _MARGIN, _TOP = 70.0, 24.0, 18.0, 84.0
 _STRIP, _BETWEEN, _CURVE, _BOTTOM = 168.0, 106.0, 190.0, 58.0
-_ROOM = SIZE_INCHES[0] * DPI - _LEFT - _RIGHT
+_ROOM = WIDTH - _LEFT - _RIGHT
 _LINED = 4.0  # the smallest cells with lines between them
 _EARLIER = 0.6  # opacity of waves before the last
 
@@ -67,8 +67,8 @@ def waves_figure(waves: Waves, *, theme: str | None = None) -> Figure:
     with plain_text_style(theme) as palette:
         figure = Figure()
         FigureCanvasAgg(figure)
-        width, height = SIZE_INCHES[0] * DPI, _TOP + _STRIP + _BETWEEN + _CURVE + _BOTTOM
-        figure.set_size_inches(SIZE_INCHES[0], height / DPI)
+        width, height = WIDTH, _TOP + _STRIP + _BETWEEN + _CURVE + _BOTTOM
+        figure.set_size_inches(WIDTH_INCHES, height / DPI)
         figure.text(
             _MARGIN / width, 1 - _MARGIN / height, _heading(waves), va="top", fontsize=12, fontweight="bold"
         )

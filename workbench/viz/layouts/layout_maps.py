@@ -24,8 +24,8 @@ from workbench.viz.base.canvas import CanvasWidget
 from workbench.viz.base.style import (
     DPI,
     PALETTES,
-    SIZE_INCHES,
     THEMES,
+    WIDTH_INCHES,
     Palette,
     Theme,
     drawable,
@@ -394,7 +394,7 @@ def _sized_figure(grid: _Grid, notes: Sequence[str], palette: Palette) -> tuple[
     figure, axes = new_figure()
     inside = rows * size[1]
     below = _BOTTOM + len(notes) * _NOTE
-    figure.set_size_inches(SIZE_INCHES[0], round(_TOP + inside + below) / DPI)
+    figure.set_size_inches(WIDTH_INCHES, round(_TOP + inside + below) / DPI)
     width, height = figure.bbox.size
     right = grid.left + columns * size[0]
     figure.subplots_adjust(grid.left / width, below / height, right / width, 1 - _TOP / height)

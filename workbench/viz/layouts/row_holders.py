@@ -12,7 +12,16 @@ from matplotlib.patches import Rectangle
 
 from workbench.errors import InvalidArgumentError, check_each, check_type
 from workbench.lens.layout import Layout
-from workbench.viz.base.style import DPI, SIZE_INCHES, Palette, drawable, fit, new_figure, plain_text_style
+from workbench.viz.base.style import (
+    DPI,
+    WIDTH,
+    WIDTH_INCHES,
+    Palette,
+    drawable,
+    fit,
+    new_figure,
+    plain_text_style,
+)
 from workbench.viz.base.words import counted
 from workbench.viz.layouts.layout_maps import number_colors, number_text_color
 
@@ -44,10 +53,10 @@ def row_holders_figure(
     with plain_text_style(theme) as palette:
         figure, unused = new_figure()
         unused.remove()
-        width = SIZE_INCHES[0] * DPI
+        width = WIDTH
         heights = [_TITLE + layout.warps * _WARP + _BELOW for layout in layouts.values()]
         height = round(_HEADING + sum(heights))
-        figure.set_size_inches(SIZE_INCHES[0], height / DPI)
+        figure.set_size_inches(WIDTH_INCHES, height / DPI)
         title = "The row that each lane holds, the first of several; framed: who shares row 0"
         figure.text(
             _MARGIN / width, 1 - _HEADING / 2 / height, title, va="center", fontsize=12, fontweight="bold"
@@ -140,7 +149,7 @@ def _draw(axes: Axes, layout: Layout, palette: Palette, theme: str | None) -> No
     axes.grid(visible=True, which="minor", color=palette.background, linewidth=1)
     axes.tick_params(which="minor", length=0)
     axes.set_axisbelow(False)
-    cell = (SIZE_INCHES[0] * DPI - _LEFT - _MARGIN) / layout.lanes
+    cell = (WIDTH - _LEFT - _MARGIN) / layout.lanes
     if cell >= _DIGIT * len(str(rows.max())) + 2:
         for (warp, lane), row in np.ndenumerate(rows):
             color = number_text_color(colors[row])

@@ -12,14 +12,14 @@ from matplotlib.patches import Rectangle
 
 from workbench.errors import ArgumentTypeError, InvalidArgumentError, in_brief
 from workbench.lens.memory import Request, SharedRequest
-from workbench.viz.base.style import DPI, SIZE_INCHES, Palette, new_figure
+from workbench.viz.base.style import DPI, WIDTH, WIDTH_INCHES, Palette, new_figure
 from workbench.viz.layouts.layout_maps import number_text_color
 
 One = TypeVar("One", Request, SharedRequest)
 
 # Sizes in pixels: margins of the axes, a line of the heading, the width of the axes.
 _LEFT, _RIGHT, _TOP, _HEADING = 112.0, 28.0, 12.0, 19.0
-ROOM = SIZE_INCHES[0] * DPI - _LEFT - _RIGHT
+ROOM = WIDTH - _LEFT - _RIGHT
 # Width of a digit in pixels, by font size in points.
 DIGITS = {8.0: 7.8, 7.5: 7.4, 6.0: 5.9}
 
@@ -44,7 +44,7 @@ def new_strip(heading: Sequence[str], inside: float, below: float, palette: Pale
     figure, axes = new_figure()
     lines = [heading[0], *(line for text in heading[1:] for line in textwrap.wrap(text, 125))]
     above = _TOP + len(lines) * _HEADING + 12
-    figure.set_size_inches(SIZE_INCHES[0], round(above + inside + below + 10) / DPI)
+    figure.set_size_inches(WIDTH_INCHES, round(above + inside + below + 10) / DPI)
     width, height = figure.bbox.size
     figure.subplots_adjust(_LEFT / width, (below + 10) / height, 1 - _RIGHT / width, 1 - above / height)
     for row, text in enumerate(lines):

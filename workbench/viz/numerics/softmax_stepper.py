@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from workbench.errors import InvalidArgumentError, check_each, check_power_of_two, check_type
 from workbench.readings.online_softmax import BlockState, OnlineSoftmax
 from workbench.viz.base.panel_figure import mixed
-from workbench.viz.base.stepper import MARGIN, WIDTH, Sheet, Stepper, checked_step
-from workbench.viz.base.style import Palette, plain_text_style
+from workbench.viz.base.stepper import MARGIN, Sheet, Stepper, checked_step
+from workbench.viz.base.style import WIDTH, Palette, plain_text_style
 from workbench.viz.base.widget import Drawing, toggle_buttons
 from workbench.viz.base.words import counted, number_text
 

@@ -22,7 +22,8 @@ from workbench.errors import (
 from workbench.interpreter import Access
 from workbench.viz.base.style import (
     DPI,
-    SIZE_INCHES,
+    WIDTH,
+    WIDTH_INCHES,
     Palette,
     check_callable,
     drawable,
@@ -86,7 +87,7 @@ def tile_map_figure(accesses: Sequence[Access], length: int, *, theme: str | Non
         UnknownNameError: the theme is unknown.
     """
     tiles = _sorted_into_strips(accesses, length)
-    cell = (SIZE_INCHES[0] * DPI - _LEFT - _RIGHT) / (tiles.end - tiles.first)
+    cell = (WIDTH - _LEFT - _RIGHT) / (tiles.end - tiles.first)
     notes = list(tiles.notes)
     with plain_text_style(theme) as palette:
         numbers, unnumbered = _numbers(tiles, cell)
@@ -282,7 +283,7 @@ def _sized_figure(strips: int, notes: str, palette: Palette) -> tuple[Figure, Ax
     figure, axes = new_figure()
     lines = textwrap.wrap(notes, 120)
     inside, below = _ABOVE + strips * _PITCH - (_PITCH - _STRIP) + _BELOW, _BOTTOM + len(lines) * _NOTE
-    figure.set_size_inches(SIZE_INCHES[0], (_TOP + inside + below) / DPI)
+    figure.set_size_inches(WIDTH_INCHES, (_TOP + inside + below) / DPI)
     width, height = figure.bbox.size
     figure.subplots_adjust(_LEFT / width, below / height, 1 - _RIGHT / width, 1 - _TOP / height)
     figure.text(12 / width, 8 / height, "\n".join(lines), fontsize=9, color=palette.muted)
