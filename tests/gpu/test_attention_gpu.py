@@ -329,7 +329,7 @@ def test_masks_and_biases_are_applied(size: int, dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 40, 128])
-def test_float64_with_a_bool_mask_is_as_torchs(size: int) -> None:
+def test_float64_with_a_bool_mask_agrees_with_torch(size: int) -> None:
     given = [t.requires_grad_() for t in tensors(2, 4, 4, 70, 133, size, torch.float64)]
     mask = torch.rand(70, 133, generator=torch.Generator("cuda").manual_seed(2), device="cuda") > 0.3
     found, wanted = sdpa(*given, mask), torchs_own(*given, mask)

@@ -143,7 +143,7 @@ LINKS: list[tuple[Callable[[torch.Tensor], Epilogue], Callable[..., torch.Tensor
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
 @pytest.mark.parametrize("seed", range(8))
-def test_any_chain_is_as_torchs_functions_in_turn(seed: int, dtype: torch.dtype) -> None:
+def test_any_chain_is_as_accurate_as_torchs_functions_in_turn(seed: int, dtype: torch.dtype) -> None:
     drawn = random.Random(seed)
     a, b, d = numbers(200, 40, dtype=dtype), numbers(40, 160, dtype=dtype), numbers(200, 160, dtype=dtype)
     chain, exact, theirs = Epilogue(), a.double() @ b.double(), a.float() @ b.float()
@@ -201,7 +201,7 @@ def test_fused_grouped_products_and_convolutions_are_right() -> None:
     assert_near(got, (functional.conv2d(x, taps, v[0, :64], padding=1) + d).relu(), exact)
 
 
-def test_gradients_are_as_torchs() -> None:
+def test_gradients_are_as_accurate_as_torch() -> None:
     a, b, v = numbers(300, 200), numbers(200, 120, seed=1), numbers(120, seed=2)
     found = []
     for make, dtype in (

@@ -60,7 +60,7 @@ def assert_near(got: torch.Tensor, name: str, tensors: list[torch.Tensor], *opti
 @names
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
-def test_results_are_as_near_as_torchs_composition(
+def test_results_are_as_accurate_as_torchs_composition(
     name: str, sizes: tuple[int, int, int, int], dtype: torch.dtype
 ) -> None:
     for layout in ("nn", "nt", "tn"):
@@ -106,7 +106,7 @@ def test_one_input_serves_a_batch_of_weights(name: str, batch: tuple[int, ...]) 
 
 
 @names
-def test_gradients_of_batches_are_as_torchs(name: str) -> None:
+def test_gradients_of_batches_agree_with_torch(name: str) -> None:
     tensors = given(name, (96, 70, 40, 24), torch.float32)
     tensors[0] = tensors[0].view(2, 48, 40)
     leaves = [t.clone().requires_grad_() for t in tensors]

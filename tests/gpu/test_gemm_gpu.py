@@ -102,7 +102,7 @@ def test_int8_and_fp8_are_multiplied_exactly(dtype: torch.dtype, way: str) -> No
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_the_error_is_at_most_twice_torchs(shape: Sequence[int], dtype: torch.dtype) -> None:
+def test_the_error_is_at_most_twice_that_of_torch(shape: Sequence[int], dtype: torch.dtype) -> None:
     """The reference is float64, and one rounding of the largest value is added.
 
     For float64 itself there is no better reference: two orders of summing differ by about sqrt(k) roundings.
@@ -130,7 +130,7 @@ def test_tf32_follows_torchs_switch() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
 @pytest.mark.parametrize("op", OPERATORS, ids=lambda op: op.formatted_name)
-def test_torchs_samples_are_as_torchs(op: Any, dtype: torch.dtype) -> None:
+def test_opinfo_samples_agree_with_torch(op: Any, dtype: torch.dtype) -> None:
     assert_samples_as_torch(op, "cuda", dtype)
 
 

@@ -81,7 +81,7 @@ def test_layer_norm(shape: tuple[int, int], ratio: float) -> None:
 @pytest.mark.parametrize("ratio", RATIOS)
 @pytest.mark.parametrize("dtype", FLOATS[1:], ids=str)
 @pytest.mark.parametrize("shape", [(37, 1023), (37, 4096), TILES, SPLIT], ids=str)
-def test_layer_norm_of_halves_is_as_near_as_torchs(
+def test_layer_norm_of_halves_is_as_accurate_as_torch(
     shape: tuple[int, int], dtype: torch.dtype, ratio: float
 ) -> None:
     assert_near("layer", drawn(shape, ratio, dtype))
@@ -90,14 +90,16 @@ def test_layer_norm_of_halves_is_as_near_as_torchs(
 @pytest.mark.parametrize("ratio", RATIOS)
 @pytest.mark.parametrize("shape", [(37, 1023), (37, 4096), TILES, SPLIT, MANY_SPLITS], ids=str)
 @pytest.mark.parametrize("name", ["group", "batch"])
-def test_group_and_batch_norm_are_as_near_as_torchs(name: str, shape: tuple[int, int], ratio: float) -> None:
+def test_group_and_batch_norm_are_as_accurate_as_torch(
+    name: str, shape: tuple[int, int], ratio: float
+) -> None:
     assert_near(name, drawn(shape, ratio))
 
 
 @pytest.mark.parametrize("ratio", [0.0, 1e4])
 @pytest.mark.parametrize("name", ["layer", "batch"])
 @pytest.mark.parametrize("shape", [(48, 6151), (700, 1023)], ids=str)
-def test_rows_interleaved_in_memory_are_as_near_as_torchs(
+def test_rows_interleaved_in_memory_are_as_accurate_as_torch(
     shape: tuple[int, int], name: str, ratio: float
 ) -> None:
     """The layout is that of channels_last: a tile has many rows, and rows are split."""
@@ -156,7 +158,7 @@ def test_squares_that_overflow_give_a_scale_of_0(value: float, shape: tuple[int,
 
 @pytest.mark.parametrize("ratio", [100.0, 1e4])
 @pytest.mark.parametrize("length", [192, 256, 768])
-def test_layer_norm_of_a_product_is_as_near_as_torchs(length: int, ratio: float) -> None:
+def test_layer_norm_of_a_product_is_as_accurate_as_torch(length: int, ratio: float) -> None:
     """A row lies in two parts of a tile, in one tile, or in several; the product is exact."""
     tile = (64, length if length < 768 else 128, 32)
 
@@ -177,7 +179,7 @@ def gradient_of(norm: Callable[..., torch.Tensor], x: torch.Tensor, gradient: to
 
 @pytest.mark.parametrize("ratio", RATIOS)
 @pytest.mark.parametrize("shape", [(37, 1023), (37, 4096), TILES, SPLIT], ids=str)
-def test_the_gradient_of_the_input_is_as_near_as_torchs(shape: tuple[int, int], ratio: float) -> None:
+def test_the_gradient_of_the_input_is_as_accurate_as_torch(shape: tuple[int, int], ratio: float) -> None:
     """The gradient of the output has a mean other than 0, which the statistics pass on."""
     off, theirs, step = [], [], 0.0
     for seed, x in enumerate(drawn(shape, ratio)):

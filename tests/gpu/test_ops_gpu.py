@@ -81,7 +81,7 @@ def test_sums_of_every_dtype_and_shape_are_right(dtype: torch.dtype) -> None:
 
 @pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental")  # torch says so once in a process
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_pairs_of_dtypes_are_promoted_as_torchs(dtype: torch.dtype) -> None:
+def test_pairs_of_dtypes_are_promoted_as_in_torch(dtype: torch.dtype) -> None:
     for i, other in enumerate(DTYPES):
         assert_right(numbers((33, 7), dtype), numbers((33, 7), other, i))
         assert_right(numbers((33, 7), dtype), numbers((), other, i))
@@ -116,14 +116,14 @@ def test_sums_write_every_element_and_none_beside(length: int, dtype: torch.dtyp
         assert (memory.isnan() if dtype.is_floating_point else memory == poison).all()
 
 
-def test_sums_of_special_values_are_torchs() -> None:
+def test_sums_of_special_values_agree_with_torch() -> None:
     values = torch.tensor([0.0, -0.0, 1.0, math.inf, -math.inf, math.nan, 6e-8, 6e4, 1e-40], device="cuda")
     for dtype in FLOATS:
         x, y = torch.meshgrid(values.to(dtype), values.to(dtype), indexing="ij")
         torch.testing.assert_close(ops.add(x, y), torch.add(x, y), rtol=0, atol=0, equal_nan=True)
 
 
-def test_numbers_and_alphas_are_as_exact_as_torchs() -> None:
+def test_numbers_and_alphas_are_as_exact_as_torch() -> None:
     """alpha reaches the kernel as a double, and a number rounds as in torch."""
     x, y = numbers((1000,), torch.float64), numbers((1000,), torch.float64, 1)
     torch.testing.assert_close(ops.add(x, y, alpha=0.1), x + 0.1 * y, rtol=4e-16, atol=4e-16)

@@ -159,7 +159,7 @@ def test_pools_of_networks_are_right(format: torch.memory_format, dtype: torch.d
 
 
 @pytest.mark.parametrize("format", FORMATS, ids=str)
-def test_gradients_of_pools_are_torchs(format: torch.memory_format) -> None:
+def test_gradients_of_pools_agree_with_torch(format: torch.memory_format) -> None:
     torch.manual_seed(0)
     x = images((4, 16, 33, 30), torch.float32, format).requires_grad_()
     calls: list[tuple[Callable[[torch.Tensor], torch.Tensor], Callable[[torch.Tensor], torch.Tensor]]] = [

@@ -62,14 +62,14 @@ def sample(name: str, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tenso
 
 @pytest.mark.parametrize("dtype", HALVES_AND_SINGLES, ids=str)
 @pytest.mark.parametrize("name", NAMES)
-def test_results_are_as_near_as_torchs(name: str, dtype: torch.dtype) -> None:
+def test_results_are_as_accurate_as_torch(name: str, dtype: torch.dtype) -> None:
     x = sample(name, RAGGED, dtype)
     assert_as_torch(name, x, dim=1)
     assert_as_torch(name, x, dim=1, keepdim=True)
 
 
 @pytest.mark.parametrize("p", [1, 3, math.inf])
-def test_norms_of_any_order_are_as_near_as_torchs(p: float) -> None:
+def test_norms_of_any_order_are_as_accurate_as_torch(p: float) -> None:
     assert_as_torch("norm", numbers(RAGGED, torch.float32), p, dim=1)
 
 
@@ -196,7 +196,7 @@ def test_every_result_is_written_and_none_beside(name: str, shape: tuple[int, ..
 
 @pytest.mark.parametrize("dtype", HALVES_AND_SINGLES, ids=str)
 @pytest.mark.parametrize("name", ["sum", "mean"])
-def test_gradients_of_sums_are_as_near_as_torchs(name: str, dtype: torch.dtype) -> None:
+def test_gradients_of_sums_are_as_accurate_as_torch(name: str, dtype: torch.dtype) -> None:
     x = numbers(RAGGED, dtype).requires_grad_()
     direction = numbers(RAGGED[:1], dtype, 1)
     ours, torchs, exact = (
@@ -213,7 +213,7 @@ def test_gradients_of_sums_are_as_near_as_torchs(name: str, dtype: torch.dtype) 
 
 
 @pytest.mark.parametrize("name", WITH_GRADIENTS)
-def test_gradients_that_follow_elements_are_torchs(name: str) -> None:
+def test_gradients_that_follow_elements_agree_with_torch(name: str) -> None:
     leaf = sample(name, RAGGED, torch.float32).requires_grad_()
     direction = numbers(RAGGED[:1], torch.float32, 1)
     results = (getattr(module, name)(leaf, dim=1) for module in (ops, torch))
@@ -300,7 +300,7 @@ def test_one_element_fewer_than_two_to_the_31(many: int) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
 @pytest.mark.parametrize("name", ["sum", "mean", "prod", "norm", "amax"])
-def test_autocast_is_as_torchs(name: str, dtype: torch.dtype) -> None:
+def test_autocast_results_agree_with_torch(name: str, dtype: torch.dtype) -> None:
     x = numbers((50, 70), dtype)
     with torch.autocast("cuda", dtype=torch.bfloat16):
         got, want = getattr(ops, name)(x, dim=1), getattr(torch, name)(x, dim=1)

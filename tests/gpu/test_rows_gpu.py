@@ -120,7 +120,7 @@ def assert_as_exact(name: str, x: torch.Tensor, dim: int) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("name", TORCHS)
-def test_results_and_gradients_are_as_near_as_torchs(name: str, dtype: torch.dtype) -> None:
+def test_results_and_gradients_are_as_accurate_as_torch(name: str, dtype: torch.dtype) -> None:
     assert_as_exact(name, laid(RAGGED, "dense").to(dtype), 1)
 
 
@@ -193,7 +193,7 @@ def test_nan_and_infinities_give_torchs_results(name: str) -> None:
     torch.testing.assert_close(ours, torchs, rtol=1e-5, atol=1e-5, equal_nan=True)
 
 
-def test_the_gradient_of_an_infinite_logsumexp_is_torchs() -> None:
+def test_the_gradient_of_an_infinite_logsumexp_agrees_with_torch() -> None:
     """exp(x - result), as in torch 2.13; the values are written out, since other versions may differ."""
     inf, nan = math.inf, math.nan
     rows = [[inf, 1, 2], [-inf] * 3, [inf, -inf, 1], [nan, 1, 2], [-inf, 0, 0]]

@@ -137,7 +137,7 @@ def test_activations_are_accurate_on_narrow_ranges(name: str, around: float, dty
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("name", ["gelu", "fast_gelu", "silu", "sigmoid"])
-def test_errors_of_activations_left_by_cancellation_are_no_larger_than_torchs(
+def test_errors_of_activations_left_by_cancellation_are_no_larger_than_in_torch(
     name: str, dtype: torch.dtype
 ) -> None:
     """A result in 16 bits hides a few roundings of fp32, except where a sum cancels everything else."""

@@ -97,7 +97,7 @@ def test_a_bias_gradient_is_complete_if_only_the_value_requires_grad() -> None:
 
 @pytest.mark.daily(cases=1)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
-def test_torchs_samples_and_gradients_are_torchs(dtype: torch.dtype) -> None:
+def test_opinfo_samples_and_gradients_agree_with_torch(dtype: torch.dtype) -> None:
     (op,) = OPERATORS
     torch.manual_seed(0)
     samples = [s for s in op.sample_inputs("cpu", dtype, requires_grad=True) if not s.kwargs.get("dropout_p")]
@@ -112,7 +112,7 @@ def test_torchs_samples_and_gradients_are_torchs(dtype: torch.dtype) -> None:
             torch.testing.assert_close(ours, torchs, rtol=0, atol=atol)
 
 
-def test_torchs_samples_with_dropout_are_finite() -> None:
+def test_opinfo_samples_with_dropout_give_finite_results() -> None:
     (op,) = OPERATORS
     samples = [s for s in op.sample_inputs("cpu", torch.float32) if s.kwargs.get("dropout_p")]
     assert samples
@@ -146,7 +146,7 @@ def in_double(options: dict[str, Any]) -> dict[str, Any]:
     return options if mask is None or mask.dtype == torch.bool else {**options, "attn_mask": mask.double()}
 
 
-def test_gradients_of_a_broadcast_mask_are_torchs() -> None:
+def test_gradients_of_a_broadcast_mask_agree_with_torch() -> None:
     query, key, value = (t.requires_grad_() for t in tensors(2, 4, 2, 20, 35, 16, torch.float64))
     mask = torch.randn(4, 1, 35, dtype=torch.float64, requires_grad=True)
     inputs: Any = (query, key, value, mask)

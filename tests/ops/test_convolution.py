@@ -57,7 +57,7 @@ def test_every_operator_has_samples() -> None:
 @pytest.mark.daily(cases=1)
 @pytest.mark.parametrize("op", OPERATORS, ids=lambda op: op.name)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float16], ids=str)
-def test_torchs_samples_and_gradients_are_torchs(op: Any, dtype: torch.dtype) -> None:
+def test_opinfo_samples_and_gradients_agree_with_torch(op: Any, dtype: torch.dtype) -> None:
     """Some samples of each operator are tested, to save time; the reference of fp16 is fp64."""
     torch.manual_seed(0)
     mine: Callable[..., Any] = getattr(ops, op.name.split(".")[-1])
@@ -199,7 +199,7 @@ def test_half_precision_is_summed_in_fp32(dtype: torch.dtype, window: int) -> No
     assert (got - exact).abs().max() <= 2 * (torchs - exact).abs().max() + rounding
 
 
-def test_any_layout_is_convolved_as_torchs() -> None:
+def test_any_layout_is_convolved_as_in_torch() -> None:
     torch.manual_seed(0)
     base, weight = torch.randn(3, 8, 12, 10), torch.randn(6, 4, 3, 3)
     views = [
@@ -266,7 +266,7 @@ def test_an_empty_batch_and_an_image_of_one_pixel_are_taken() -> None:
     torch.testing.assert_close(ops.conv2d(pixel, w, padding=1), F.conv2d(pixel, w, padding=1))
 
 
-def test_padding_by_name_is_torchs() -> None:
+def test_padding_by_name_agrees_with_torch() -> None:
     x, w = torch.randn(1, 2, 7, 6), torch.randn(3, 2, 4, 2)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch warns that it copies
@@ -322,7 +322,7 @@ IMAGE, WEIGHT = torch.randn(1, 4, 5, 5), torch.randn(6, 4, 3, 3)
         ((IMAGE, WEIGHT), {"groups": [1]}),
     ],
 )
-def test_convolutions_are_refused_as_torchs(arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
+def test_convolutions_are_refused_as_in_torch(arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
     assert_refused_alike(ops.conv2d, F.conv2d, *arguments, **options)
 
 
@@ -354,7 +354,7 @@ UNEVEN = {"stride": [1, 5], "padding": 3, "dilation": 3}
         ((SMALL, FILTER), {"stride": 2**61}),
     ],
 )
-def test_transposed_convolutions_are_refused_as_torchs(
+def test_transposed_convolutions_are_refused_as_in_torch(
     arguments: tuple[Any, ...], options: dict[str, Any]
 ) -> None:
     assert_refused_alike(ops.conv_transpose2d, F.conv_transpose2d, *arguments, **options)

@@ -118,7 +118,7 @@ def test_nothing_around_the_loss_is_written() -> None:
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_rows_longer_than_a_tile_are_as_near_as_torchs(smoothing: float) -> None:
+def test_rows_longer_than_a_tile_are_as_accurate_as_torch(smoothing: float) -> None:
     x, target = numbers(3, 20000, dtype=torch.float32), targets(3, 20000)
     leaves = [t.requires_grad_() for t in (x.clone(), x.clone(), x.double())]
     functions: list[Callable[..., torch.Tensor]] = [ops.cross_entropy]
@@ -190,7 +190,7 @@ def test_negated_views_give_the_losses_of_their_values(which: int, reduction: st
     assert torch.equal(got, want)
 
 
-def test_transforms_of_a_weighted_loss_are_torchs() -> None:
+def test_transforms_of_a_weighted_loss_agree_with_torch() -> None:
     """torch's transforms follow every tensor of a call, but only the scores are differentiated."""
     x, target, weight = numbers(ROWS, CLASSES), targets(), numbers(CLASSES, seed=1).abs()
 

@@ -53,7 +53,7 @@ GROUP = torch.tensor([0] * 3 + [2] * 9)
 @pytest.mark.parametrize(
     ("left", "right"), [((33, 20), (20, 18)), ((3, 17, 20), (20, 18)), ((2, 1, 5, 20), (3, 20, 18))], ids=str
 )
-def test_add_bias_fast_gelu_is_as_near_as_torchs(
+def test_add_bias_fast_gelu_is_as_accurate_as_torch(
     left: tuple[int, ...], right: tuple[int, ...], dtype: torch.dtype
 ) -> None:
     a, b = numbers(*left, dtype=dtype), numbers(*right, dtype=dtype, seed=1)
@@ -66,7 +66,7 @@ def test_add_bias_fast_gelu_is_as_near_as_torchs(
     assert_near(reference.fused_matmul(a.double(), b.double(), epilogue=chain), exact, exact)
 
 
-def test_a_batch_with_any_strides_of_operands_is_torchs() -> None:
+def test_a_batch_with_any_strides_of_operands_agrees_with_torch() -> None:
     """The batch is one matrix where strides allow it, and else a batch, with the same result."""
     a, b, d = numbers(2, 9, 20), numbers(20, 18, seed=1), numbers(2, 9, 18, seed=2)
     for chain, want in (
@@ -131,7 +131,9 @@ def test_groups_of_columns_and_of_the_summed_dimension_are_right() -> None:
 
 @pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last], ids=str)
 @pytest.mark.parametrize("images", [0, 1, 2])
-def test_a_fused_convolution_is_torchs_steps(images: int, memory_format: torch.memory_format) -> None:
+def test_a_fused_convolution_agrees_with_torchs_separate_steps(
+    images: int, memory_format: torch.memory_format
+) -> None:
     x, w = numbers(images, 4, 7, 6), numbers(6, 2, 3, 3, seed=1)
     v, d = numbers(6, seed=2), numbers(images, 6, 4, 3, seed=3)
     x, d = (t.contiguous(memory_format=memory_format) for t in (x, d))
@@ -263,7 +265,7 @@ def test_gradients_are_right(case: tuple[Callable[..., torch.Tensor], tuple[tupl
     assert torch.autograd.gradcheck(function, leaves, fast_mode=True)
 
 
-def test_gradients_of_half_precision_are_as_near_as_torchs() -> None:
+def test_gradients_of_half_precision_are_as_accurate_as_torch() -> None:
     a, b, v = (
         numbers(*shape, dtype=torch.float16, seed=i) for i, shape in enumerate([(20, 30), (30, 10), (10,)])
     )

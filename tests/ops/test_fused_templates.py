@@ -50,7 +50,7 @@ def given(name: str, *rows: int, dtype: torch.dtype = torch.float64, **sizes: in
 
 @names
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
-def test_results_are_as_near_as_torchs_composition(name: str, dtype: torch.dtype) -> None:
+def test_results_are_as_accurate_as_torchs_composition(name: str, dtype: torch.dtype) -> None:
     tensors = given(name, 20, dtype=dtype, n=40)
     got, torchs = (getattr(module, name)(*tensors) for module in (ops, reference))
     assert_near(got, torchs, getattr(reference, name)(*[t.double() for t in tensors]))

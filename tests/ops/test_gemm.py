@@ -50,7 +50,7 @@ def wide(value: Any) -> Any:
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 @pytest.mark.parametrize("op", OPERATORS, ids=lambda op: op.formatted_name)
-def test_torchs_samples_and_gradients_are_torchs(op: Any, dtype: torch.dtype) -> None:
+def test_opinfo_samples_and_gradients_agree_with_torch(op: Any, dtype: torch.dtype) -> None:
     assert_samples_as_torch(op, "cpu", dtype)
 
 
@@ -114,7 +114,7 @@ def test_gradients_of_any_order_are_right() -> None:
     torch.testing.assert_close(*pairs)
 
 
-def test_vmap_is_torchs() -> None:
+def test_vmap_agrees_with_torch() -> None:
     a, b = numbers(6, 2, 3, 4), numbers(6, 4, 5, seed=1)
     for dims in ((0, 0), (0, None), (None, 0), (1, None)):
         one, other = a, b
@@ -142,7 +142,7 @@ functions = pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTION
 
 
 @functions
-def test_batched_gradients_are_torchs(function: Any) -> None:
+def test_batched_gradients_agree_with_torch(function: Any) -> None:
     a, b = numbers(3, 4).requires_grad_(), numbers(4, 5, seed=1).requires_grad_()
     pairs = []
     for module in (ops, torch):
@@ -159,7 +159,7 @@ def test_batched_gradients_are_torchs(function: Any) -> None:
 
 @functions
 @pytest.mark.parametrize("strategy", ["reverse-mode", "forward-mode"])
-def test_vectorized_jacobians_are_torchs(function: Any, strategy: str) -> None:
+def test_vectorized_jacobians_agree_with_torch(function: Any, strategy: str) -> None:
     a, b = numbers(3, 4), numbers(4, 5, seed=1)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # torch's own, from compiling its rules
@@ -212,7 +212,7 @@ BIASES: list[tuple[tuple[int, ...], ...]] = [
 
 
 @pytest.mark.parametrize("shapes", BIASES, ids=str)
-def test_a_bias_broadcasts_into_the_result_as_torchs(shapes: Any) -> None:
+def test_a_bias_broadcasts_into_the_result_as_in_torch(shapes: Any) -> None:
     """The result never grows to the bias's shape, as it does for torch's meta tensors."""
     assert_as_torch(
         lambda f, *tensors: f.linear(*tensors),
@@ -239,7 +239,7 @@ def assert_as_torch(call: Any, *tensors: torch.Tensor, modules: Any = (ops, torc
 
 @pytest.mark.parametrize("beta", [1, 0, -0.0, 0.5])
 @pytest.mark.parametrize("k", [4, 0])
-def test_an_addend_broadcasts_into_the_result_as_torchs(beta: float, k: int) -> None:
+def test_an_addend_broadcasts_into_the_result_as_in_torch(beta: float, k: int) -> None:
     """An addend that is not read, because beta is 0, has to fit too."""
     a, b = numbers(2, 3, k), numbers(2, k, 5, seed=1)
     for shape in ((2, 5), (4,), (2, 3, 5), (5,), (1, 1), (), (1, 3, 5), (2, 2, 5), (1, 2, 3, 5), (3, 1)):
@@ -340,7 +340,7 @@ PRODUCTS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("product", PRODUCTS.values(), ids=PRODUCTS)
-def test_out_of_any_dtype_is_taken_or_refused_as_torchs(product: Any) -> None:
+def test_out_of_any_dtype_is_taken_or_refused_as_in_torch(product: Any) -> None:
     """Autocast does not touch a product that is written into out."""
     tensors = [numbers(*shape, seed=i, dtype=torch.float32) for i, shape in enumerate(((3, 4), (4, 5), (5,)))]
     for dtype, is_autocast in itertools.product(

@@ -48,7 +48,7 @@ def copied(sample: Any) -> Any:
 
 @pytest.mark.parametrize("op", OPERATORS, ids=lambda op: op.name)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16], ids=str)
-def test_torchs_samples_and_gradients_are_torchs(op: Any, dtype: torch.dtype) -> None:
+def test_opinfo_samples_and_gradients_agree_with_torch(op: Any, dtype: torch.dtype) -> None:
     assert len(OPERATORS) == 2
     torch.manual_seed(0)
     mine = getattr(ops, op.name.split(".")[-1])
@@ -125,7 +125,7 @@ def assert_as_torchs(
 
 @settings(max_examples=examples(30))
 @given(problems())
-def test_group_norm_is_torchs(problem: dict[str, Any]) -> None:
+def test_group_norm_agrees_with_torch(problem: dict[str, Any]) -> None:
     x, vectors = tensors_of(problem)
     n, c, *sizes = x.shape
     if n * c // problem["groups"] * torch.Size(sizes).numel() == 1:
@@ -140,7 +140,7 @@ def test_group_norm_is_torchs(problem: dict[str, Any]) -> None:
 
 @settings(max_examples=examples(30))
 @given(problems(), st.booleans())
-def test_batch_norm_is_torchs(problem: dict[str, Any], training: bool) -> None:
+def test_batch_norm_agrees_with_torch(problem: dict[str, Any], training: bool) -> None:
     """Running statistics are compared too, and used by a second call."""
     x, vectors = tensors_of(problem)
     if x.numel() == x.shape[1]:
@@ -348,7 +348,7 @@ IMAGE, VECTOR = torch.randn(2, 6, 4, 4), torch.ones(6)
         ("batch_norm", ([1.0], VECTOR, VECTOR), {}),
     ],
 )
-def test_wrong_arguments_are_refused_as_torchs(
+def test_wrong_arguments_are_refused_as_in_torch(
     name: str, arguments: tuple[Any, ...], options: dict[str, Any]
 ) -> None:
     assert_refused_alike(getattr(ops, name), getattr(F, name), *arguments, **options)
@@ -444,7 +444,7 @@ def test_launches_of_arguments_that_do_not_fit_are_refused() -> None:
 
 
 @pytest.mark.parametrize("name", ["group_norm", "batch_norm"])
-def test_any_combination_of_gradients_is_torchs(name: str) -> None:
+def test_any_combination_of_gradients_agrees_with_torch(name: str) -> None:
     """Every combination of input, weight and bias needs gradients once."""
     torch.manual_seed(0)
     tensors = [torch.randn(shape, dtype=torch.float64) for shape in ((2, 4, 3, 5), (4,), (4,))]

@@ -38,7 +38,7 @@ OFFS = ends_of(LENGTHS)
 
 @shapes
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
-def test_results_and_strides_are_torchs(shape: Any, dtype: torch.dtype) -> None:
+def test_results_and_strides_agree_with_torch(shape: Any, dtype: torch.dtype) -> None:
     a, b = (numbers(*size, dtype=dtype, seed=i) for i, size in enumerate(shape))
     got, want = ops.grouped_mm(a, b, offs=OFFS), torchs_grouped_mm(a, b, offs=OFFS)
     assert got.stride() == want.stride()
@@ -46,7 +46,7 @@ def test_results_and_strides_are_torchs(shape: Any, dtype: torch.dtype) -> None:
 
 
 @shapes
-def test_gradients_are_torchs(shape: Any) -> None:
+def test_gradients_agree_with_torch(shape: Any) -> None:
     a, b = (numbers(*size, dtype=torch.float32, seed=i).requires_grad_() for i, size in enumerate(shape))
     pairs = []
     for function in (ops.grouped_mm, torchs_grouped_mm):
@@ -141,7 +141,7 @@ def test_batched_gradients_are_right(shape: Any) -> None:
     torch.testing.assert_close(got, torch.stack([reference.grouped_mm(x, b, offs=OFFS) for x in batch]))
 
 
-def test_a_batch_without_offsets_is_torchs() -> None:
+def test_a_batch_without_offsets_agrees_with_torch() -> None:
     a, b = numbers(3, 5, 8, dtype=torch.float32), numbers(3, 8, 4, dtype=torch.float32, seed=1)
     torch.testing.assert_close(ops.grouped_mm(a, b), torchs_grouped_mm(a, b))
     a.requires_grad_()
@@ -204,7 +204,7 @@ NO_TENSOR: Any = [3, 8]
         (lambda f: f(NO_TENSOR, B, offs=TWO), ArgumentTypeError, "mat_a: got a list"),
     ],
 )
-def test_wrong_operands_are_refused_as_torchs(call: Any, error: type[Exception], says: str) -> None:
+def test_wrong_operands_are_refused_as_in_torch(call: Any, error: type[Exception], says: str) -> None:
     with pytest.raises((RuntimeError, TypeError)) as theirs:
         call(torchs_grouped_mm)
     with pytest.raises(error, match=says) as refused:

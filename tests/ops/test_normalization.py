@@ -124,18 +124,18 @@ def assert_alike(
     ],
     ids=str,
 )
-def test_shapes_at_the_edges_of_tiles_are_as_near_as_torchs(
+def test_shapes_at_the_edges_of_tiles_are_as_accurate_as_torch(
     norm: str, shape: tuple[int, ...], rank: int
 ) -> None:
     assert_as_torch(norm, operands(norm, shape, rank, torch.float32), rank)
 
 
 @pytest.mark.parametrize("norm", NORMS)
-def test_rows_of_several_tiles_are_as_near_as_torchs(norm: str) -> None:
+def test_rows_of_several_tiles_are_as_accurate_as_torch(norm: str) -> None:
     assert_as_torch(norm, operands(norm, (1, 16411), 1, torch.float32), 1)
 
 
-def test_many_rows_of_several_tiles_are_as_near_as_torchs() -> None:
+def test_many_rows_of_several_tiles_are_as_accurate_as_torch() -> None:
     x = numbers((100, 40499), torch.float32, 0)
     got, theirs, exact = (f(t, (40499,)) for f, t in (
         (ops.layer_norm, x), (torch.nn.functional.layer_norm, x), (torch.nn.functional.layer_norm, x.double())
@@ -146,7 +146,7 @@ def test_many_rows_of_several_tiles_are_as_near_as_torchs() -> None:
 @pytest.mark.parametrize("epsilon", [1e-12, 1e-5, 0.5])
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 @pytest.mark.parametrize(("norm", "columns"), [(n, c) for n in NORMS for c in range(MOST_COLUMNS[n] + 1)])
-def test_every_dtype_and_epsilon_is_as_near_as_torchs(
+def test_every_dtype_and_epsilon_is_as_accurate_as_torch(
     norm: str, columns: int, dtype: torch.dtype, epsilon: float
 ) -> None:
     assert_as_torch(norm, operands(norm, (5, 37), 1, dtype)[: columns + 1], 1, epsilon)
@@ -163,7 +163,7 @@ def test_a_bias_without_a_weight_is_taken(dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("scale", [1.0, 1e-3, 1e-5])
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
-def test_the_default_epsilon_of_rms_norm_is_torchs(dtype: torch.dtype, scale: float) -> None:
+def test_the_default_epsilon_of_rms_norm_is_that_of_torch(dtype: torch.dtype, scale: float) -> None:
     """Small numbers let epsilon decide the result."""
     x = (numbers((4, 19), torch.float64, 0) * scale).to(dtype)
     torch.testing.assert_close(ops.rms_norm(x, (19,)), torch.nn.functional.rms_norm(x, (19,)))
@@ -173,7 +173,7 @@ def test_the_default_epsilon_of_rms_norm_is_torchs(dtype: torch.dtype, scale: fl
 @pytest.mark.filterwarnings("ignore:Mismatch dtype between input and weight")
 @pytest.mark.parametrize(("dtype", "other"), list(itertools.permutations(FLOATS, 2)), ids=str)
 @pytest.mark.parametrize("norm", NORMS)
-def test_a_weight_of_another_dtype_is_taken_as_torchs(
+def test_a_weight_of_another_dtype_is_taken_as_in_torch(
     norm: str, dtype: torch.dtype, other: torch.dtype
 ) -> None:
     x, *columns = operands(norm, (5, 37), 1, torch.float32)
@@ -204,7 +204,9 @@ def test_weight_and_bias_of_two_dtypes_are_refused() -> None:
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("norm", NORMS)
 @pytest.mark.parametrize(("shape", "rank"), [((17, 33), 1), ((3, 5, 7), 2), ((3, 5, 7), 1)], ids=str)
-def test_any_layout_is_as_near_as_torchs(norm: str, shape: tuple[int, ...], rank: int, layout: str) -> None:
+def test_any_layout_is_as_accurate_as_torch(
+    norm: str, shape: tuple[int, ...], rank: int, layout: str
+) -> None:
     x, *columns = operands(norm, shape, rank, torch.float32, layout=layout)
     strided = [torch.stack((c, c), -1)[..., 0] for c in columns]
     assert not strided[0].is_contiguous()
@@ -215,7 +217,7 @@ def test_any_layout_is_as_near_as_torchs(norm: str, shape: tuple[int, ...], rank
 
 @pytest.mark.parametrize("value", [0.0, 3.0, -1024.0])
 @pytest.mark.parametrize("norm", NORMS)
-def test_rows_of_equal_numbers_are_as_near_as_torchs(norm: str, value: float) -> None:
+def test_rows_of_equal_numbers_are_as_accurate_as_torch(norm: str, value: float) -> None:
     x = torch.tensor(value).expand(3, 40)
     got, want = getattr(ops, norm)(x, (40,)), torchs(norm)(x, (40,))
     torch.testing.assert_close(got, want)
@@ -262,7 +264,7 @@ def test_a_large_mean_loses_no_digits(cols: int) -> None:
 
 
 @pytest.mark.parametrize("norm", NORMS)
-def test_any_combination_of_gradients_is_torchs(norm: str) -> None:
+def test_any_combination_of_gradients_agrees_with_torch(norm: str) -> None:
     tensors = operands(norm, (4, 3, 11), 2, torch.float32)
     direction = numbers((4, 3, 11), torch.float32, 99)
     everyones = applied(getattr(ops, norm), tensors, 2, 1e-5, direction)[1:]
@@ -326,7 +328,7 @@ def test_an_input_changed_before_its_gradient_raises(norm: str) -> None:
 
 
 @pytest.mark.parametrize("norm", NORMS)
-def test_transforms_are_torchs(norm: str) -> None:
+def test_transforms_agree_with_torch(norm: str) -> None:
     tensors = operands(norm, (3, 5), 1, torch.float64)
 
     def loss(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
@@ -446,7 +448,7 @@ SMALL_SHAPES = st.lists(st.sampled_from([1, 2, 3, 5, 16, 17]), min_size=1, max_s
     seed=st.integers(0, 2**20),
     data=st.data(),
 )
-def test_any_shape_layout_and_dtype_is_as_near_as_torchs(
+def test_any_shape_layout_and_dtype_is_as_accurate_as_torch(
     norm: str, shape: tuple[int, ...], dtype: torch.dtype, columns: int, layout: str, expanded: bool,
     epsilon: float, seed: int, data: Any,
 ) -> None:  # fmt: skip

@@ -19,7 +19,7 @@ OPERATORS = [op for op in op_db if op.name in [f"nn.functional.{name}" for name 
 
 @pytest.mark.parametrize("op", OPERATORS, ids=lambda op: op.name)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.bool], ids=str)
-def test_torchs_samples_and_gradients_are_exact(op: Any, dtype: torch.dtype) -> None:
+def test_opinfo_samples_and_gradients_are_exact(op: Any, dtype: torch.dtype) -> None:
     assert len(OPERATORS) == 2
     mine = getattr(ops, op.name.split(".")[-1])
     samples = list(op.sample_inputs("cpu", dtype, requires_grad=dtype.is_floating_point))
@@ -60,7 +60,7 @@ def test_any_layout_is_shuffled_exactly(name: str, factor: int) -> None:
         ("pixel_shuffle", (0, 4, 4), 2**40),
     ],
 )
-def test_wrong_shapes_are_refused_as_torchs(name: str, shape: tuple[int, ...], factor: int) -> None:
+def test_wrong_shapes_are_refused_as_in_torch(name: str, shape: tuple[int, ...], factor: int) -> None:
     theirs = getattr(torch.nn.functional, name)
     assert_refused_alike(getattr(ops, name), theirs, torch.zeros(shape), factor)
 

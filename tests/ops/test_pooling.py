@@ -49,7 +49,7 @@ def in_double(sample: Any) -> Any:
     ("op", "dtype"),
     [pytest.param(op, d, id=f"{op.name}-{d}") for op in OPERATORS for d in DTYPES if d in op.dtypes],
 )
-def test_torchs_samples_and_gradients_are_torchs(op: Any, dtype: torch.dtype) -> None:
+def test_opinfo_samples_and_gradients_agree_with_torch(op: Any, dtype: torch.dtype) -> None:
     assert len(OPERATORS) == 2
     torch.manual_seed(0)
     mine = getattr(ops, op.name.split(".")[-1])
@@ -121,7 +121,7 @@ def image_of(problem: dict[str, Any], dtype: torch.dtype) -> torch.Tensor:
 
 @settings(max_examples=examples(24))
 @given(problems())
-def test_averages_and_their_gradients_are_torchs(problem: dict[str, Any]) -> None:
+def test_averages_and_their_gradients_agree_with_torch(problem: dict[str, Any]) -> None:
     """Strides are compared too."""
     names = ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad", "divisor_override")
     options = {name: problem[name] for name in names}
@@ -141,7 +141,7 @@ def test_averages_and_their_gradients_are_torchs(problem: dict[str, Any]) -> Non
 
 @settings(max_examples=examples(24))
 @given(problems(), st.booleans())
-def test_maxima_and_their_indices_are_torchs(problem: dict[str, Any], has_nan: bool) -> None:
+def test_maxima_and_their_indices_agree_with_torch(problem: dict[str, Any], has_nan: bool) -> None:
     """Elements are often equal, sometimes NaN; some planes have nothing but -inf."""
     names = ("kernel_size", "stride", "padding", "dilation", "ceil_mode")
     options = {name: problem[name] for name in names}
@@ -165,7 +165,7 @@ def test_maxima_and_their_indices_are_torchs(problem: dict[str, Any], has_nan: b
 
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64], ids=str)
-def test_maxima_of_integers_are_torchs(dtype: torch.dtype) -> None:
+def test_maxima_of_integers_agree_with_torch(dtype: torch.dtype) -> None:
     limits = torch.iinfo(dtype)
     x = torch.tensor([limits.min, limits.max, 1, 0], dtype=dtype)[torch.randint(0, 4, (2, 3, 7, 5))]
     x[0, 0] = limits.min
@@ -283,7 +283,7 @@ IMAGE = torch.zeros(2, 3, 8, 8)
         ((None, 3), {}),
     ],
 )
-def test_wrong_arguments_are_refused_as_torchs(
+def test_wrong_arguments_are_refused_as_in_torch(
     name: str, arguments: tuple[Any, ...], options: dict[str, Any]
 ) -> None:
     assert_refused_alike(getattr(ops, name), getattr(F, name), *arguments, **options)

@@ -84,7 +84,7 @@ LAYOUTS = st.sampled_from(["dense", "transposed", "sliced", "expanded"])
     seed=st.integers(0, 99),
     data=st.data(),
 )
-def test_results_and_gradients_are_as_near_as_torchs(
+def test_results_and_gradients_are_as_accurate_as_torch(
     name: str, shape: tuple[int, ...], dtype: torch.dtype, layout: str, seed: int, data: Any
 ) -> None:
     dim = data.draw(st.integers(-len(shape), len(shape) - 1))
@@ -103,7 +103,7 @@ def test_results_and_gradients_are_as_near_as_torchs(
 
 @pytest.mark.parametrize("dim", [(0, 2), (1,), (-1, 0), (0, 1, 2)])
 @pytest.mark.parametrize("keepdim", [False, True])
-def test_logsumexp_over_several_dimensions_is_torchs(dim: tuple[int, ...], keepdim: bool) -> None:
+def test_logsumexp_over_several_dimensions_agrees_with_torch(dim: tuple[int, ...], keepdim: bool) -> None:
     x = numbers((3, 5, 4), torch.float64, 1).requires_grad_()
     got, want = ops.logsumexp(x, dim, keepdim), torch.logsumexp(x, dim, keepdim)
     torch.testing.assert_close(got, want)
@@ -188,7 +188,7 @@ def test_nan_and_infinities_give_torchs_results(name: str) -> None:
         torch.testing.assert_close(getattr(ops, name)(each, dim), TORCHS[name](each, dim), equal_nan=True)
 
 
-def test_the_gradient_of_an_infinite_logsumexp_is_torchs() -> None:
+def test_the_gradient_of_an_infinite_logsumexp_agrees_with_torch() -> None:
     """exp(x - result), as in torch 2.13; values are written out, since other versions may differ."""
     x = torch.tensor(
         [
@@ -219,7 +219,7 @@ def test_a_tensor_without_dimensions_is_taken(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(TORCHS))
-def test_out_is_written_as_torchs(name: str) -> None:
+def test_out_is_written_as_in_torch(name: str) -> None:
     x = numbers((3, 7), torch.float32, 0)
     want = TORCHS[name](x, 1)
     memory = torch.full((5, *want.shape), NAN)
@@ -237,7 +237,7 @@ def test_out_is_written_as_torchs(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(TORCHS))
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.int64], ids=str)
-def test_out_of_another_dtype_is_taken_as_torchs(name: str, dtype: torch.dtype) -> None:
+def test_out_of_another_dtype_is_taken_as_in_torch(name: str, dtype: torch.dtype) -> None:
     """A log-sum-exp takes any floating dtype for `out`; a softmax takes only that of its result."""
     x, out = numbers((3, 7), torch.float32, 0), torch.empty(0, dtype=dtype)
     if name == "logsumexp" and dtype.is_floating_point:
@@ -277,7 +277,7 @@ def test_autocast_on_the_cpu_leaves_these_alone(name: str, dtype: torch.dtype) -
 
 @pytest.mark.parametrize("name", sorted(TORCHS))
 @pytest.mark.parametrize(("shape", "dim"), [((0, 3), 0), ((0, 3), 1), ((2, 0), 1), ((), 0), ((), -1)])
-def test_empty_tensors_and_scalars_are_torchs(name: str, shape: tuple[int, ...], dim: int) -> None:
+def test_empty_tensors_and_scalars_agree_with_torch(name: str, shape: tuple[int, ...], dim: int) -> None:
     x = torch.full(shape, 3.0)
     torch.testing.assert_close(getattr(ops, name)(x, dim), TORCHS[name](x, dim))
 
@@ -349,7 +349,7 @@ def test_a_launch_takes_a_tensor_without_dimensions() -> None:
 
 
 @pytest.mark.parametrize(("name", "arguments"), BAD)
-def test_wrong_arguments_are_refused_as_torchs(name: str, arguments: tuple[Any, ...]) -> None:
+def test_wrong_arguments_are_refused_as_in_torch(name: str, arguments: tuple[Any, ...]) -> None:
     assert_refused_alike(getattr(ops, name), TORCHS[name], *arguments)
 
 
@@ -365,7 +365,7 @@ def test_wrong_arguments_are_refused_as_torchs(name: str, arguments: tuple[Any, 
     probabilities=st.booleans(),
     seed=st.integers(0, 99),
 )
-def test_cross_entropy_is_as_near_as_torchs(
+def test_cross_entropy_is_as_accurate_as_torch(
     shape: tuple[int, ...], dtype: torch.dtype, weighted: bool, reduction: str, smoothing: float,
     ignored: int, layout: str, probabilities: bool, seed: int,
 ) -> None:  # fmt: skip
@@ -435,7 +435,7 @@ def test_an_ignored_class_may_be_numpys() -> None:
 
 
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
-def test_cross_entropy_of_no_rows_is_torchs(reduction: str) -> None:
+def test_cross_entropy_of_no_rows_agrees_with_torch(reduction: str) -> None:
     for x, target in (
         (torch.empty(0, 4), torch.empty(0, dtype=torch.int64)),
         (torch.empty(0, 4), torch.empty(0, 4)),
@@ -478,7 +478,7 @@ BAD_LOSSES: list[tuple[tuple[Any, ...], dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("arguments", "how"), BAD_LOSSES)
-def test_wrong_losses_are_refused_as_torchs(arguments: tuple[Any, ...], how: dict[str, Any]) -> None:
+def test_wrong_losses_are_refused_as_in_torch(arguments: tuple[Any, ...], how: dict[str, Any]) -> None:
     assert_refused_alike(ops.cross_entropy, torch.nn.functional.cross_entropy, *arguments, **how)
 
 

@@ -51,7 +51,7 @@ def assert_copy_as_torch(name: str, *args: Any, **options: Any) -> None:
 
 
 @pytest.mark.parametrize("dtype", ALL_DTYPES, ids=str)
-def test_copies_of_every_dtype_are_torchs(dtype: torch.dtype) -> None:
+def test_copies_of_every_dtype_agree_with_torch(dtype: torch.dtype) -> None:
     x = numbers((3, 5, 2), torch.float32).to(dtype)
     for layout in (x, x.mT, x[:, ::2], x[:1].expand(4, 5, 2)):
         assert_copy_as_torch("clone", layout)
@@ -110,7 +110,7 @@ def test_copies_have_torchs_strides(kind: str) -> None:
     ],
     ids=lambda x: f"{tuple(x.shape)} {x.stride()}",
 )
-def test_copies_of_odd_shapes_are_torchs(x: torch.Tensor) -> None:
+def test_copies_of_odd_shapes_agree_with_torch(x: torch.Tensor) -> None:
     assert_copy_as_torch("clone", x)
     assert_copy_as_torch("clone", x, memory_format=torch.contiguous_format)
     assert_copy_as_torch("permute_copy", x, tuple(reversed(range(x.dim()))))
@@ -119,7 +119,7 @@ def test_copies_of_odd_shapes_are_torchs(x: torch.Tensor) -> None:
 
 @settings(max_examples=examples(100))
 @given(data=st.data(), shape=st.lists(st.integers(0, 4), max_size=5).map(tuple))
-def test_copies_of_any_tensor_are_torchs(data: st.DataObject, shape: tuple[int, ...]) -> None:
+def test_copies_of_any_tensor_agree_with_torch(data: st.DataObject, shape: tuple[int, ...]) -> None:
     x = data.draw(tensors(shape))
     dims = data.draw(st.permutations(range(x.dim())))
     pick = st.integers(-x.dim() - 1, x.dim())  # one too far on both sides
@@ -170,7 +170,7 @@ def test_copies_take_argument_names_and_integers_of_any_type() -> None:
         ("permute_copy", (None,), ArgumentTypeError, "dims: got None"),
     ],
 )  # fmt: skip
-def test_wrong_dimensions_of_copies_are_refused_as_torchs(
+def test_wrong_dimensions_of_copies_are_refused_as_in_torch(
     name: str, arguments: Any, kind: type[Exception], message: str
 ) -> None:
     x = numbers((2, 3), torch.float32)
@@ -254,7 +254,7 @@ COPY_ARGUMENTS: dict[str, tuple[Any, ...]] = {"transpose_copy": (0, 1), "permute
 
 
 @pytest.mark.parametrize("name", COPY_ARGUMENTS)
-def test_copies_into_out_are_torchs(name: str) -> None:
+def test_copies_into_out_agree_with_torch(name: str) -> None:
     x = numbers((4, 3), torch.float32)
     kinds = ("as wanted", "transposed", "every other column", "no elements yet")
     for kind in kinds:

@@ -92,7 +92,7 @@ def test_any_product_is_exact(data: st.DataObject) -> None:
     some_of([*itertools.product([(64, 64, 64), (50, 70, 90), (1, 40, 200), (40, 1, 17)], FLOATS)], 6),
     ids=str,
 )
-def test_products_are_as_accurate_as_torchs(
+def test_products_are_as_accurate_as_torch(
     shape: tuple[int, int, int], dtype: torch.dtype, way: dict[str, Any]
 ) -> None:
     m, n, k = shape

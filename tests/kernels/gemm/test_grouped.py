@@ -106,7 +106,7 @@ def test_any_division_into_groups_is_exact(data: st.DataObject) -> None:
 
 @axes
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
-def test_grouped_products_are_as_accurate_as_torchs(axis: int, dtype: torch.dtype) -> None:
+def test_grouped_products_are_as_accurate_as_torch(axis: int, dtype: torch.dtype) -> None:
     a, b, offs = operands(axis, (60, 0, 1, 130), (50, 70), make=numbers, dtype=dtype)
     got, torchs = grouped_gemm.launch(a, b, offs).run()[0], reference.grouped_mm(a, b, offs=offs)
     assert_near(got, torchs, loop(a, b, offs))

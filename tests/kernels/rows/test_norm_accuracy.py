@@ -69,7 +69,7 @@ def batch_norm_of(**way: Any) -> Norm:
 
 @pytest.mark.parametrize("ratio", RATIOS)
 @pytest.mark.parametrize("way", WAYS)
-def test_layer_norm_is_as_accurate_as_torchs(way: str, ratio: float) -> None:
+def test_layer_norm_is_as_accurate_as_torch(way: str, ratio: float) -> None:
     inputs = [rows(4, 1023, ratio, seed, torch.float32) for seed in SEEDS]
     assert_as_near_as_torch(layer_norm(**WAYS[way]), [layer_norm_of_torch], inputs)
 
@@ -85,14 +85,14 @@ def test_the_scale_is_accurate_where_the_mean_is_large(way: str, norm: Callable[
 
 
 @pytest.mark.parametrize("length", [1, 2, 15, 239, 4096])
-def test_layer_norm_of_other_lengths_is_as_accurate_as_torchs(length: int) -> None:
+def test_layer_norm_of_other_lengths_is_as_accurate_as_torch(length: int) -> None:
     inputs = [rows(3, length, 1e4, seed, torch.float32) for seed in SEEDS]
     assert_as_near_as_torch(layer_norm(), [layer_norm_of_torch], inputs)
 
 
 @pytest.mark.parametrize("ratio", [100.0, -1e4])
 @pytest.mark.parametrize("dtype", FLOATS[1:], ids=str)
-def test_layer_norm_of_16_bits_is_as_accurate_as_torchs(dtype: torch.dtype, ratio: float) -> None:
+def test_layer_norm_of_16_bits_is_as_accurate_as_torch(dtype: torch.dtype, ratio: float) -> None:
     inputs = [rows(4, 1023, ratio, seed, dtype) for seed in SEEDS]
     for way in ("whole", "split"):
         assert_as_near_as_torch(layer_norm(**WAYS[way]), [layer_norm_of_torch], inputs)
@@ -103,7 +103,7 @@ def test_layer_norm_of_16_bits_is_as_accurate_as_torchs(dtype: torch.dtype, rati
 @pytest.mark.parametrize(
     ("norm", "torchs"), [(group_norm_of, group_norm_of_torch), (batch_norm_of, batch_norm_of_torch)]
 )
-def test_norms_of_images_are_as_accurate_as_torchs(
+def test_norms_of_images_are_as_accurate_as_torch(
     norm: Callable[..., Norm], torchs: Norm, way: str, ratio: float
 ) -> None:
     inputs = [rows(4, 1023, ratio, seed, torch.float32) for seed in SEEDS]
@@ -194,7 +194,7 @@ def test_running_statistics_are_accurate_and_unbiased() -> None:
 
 
 @pytest.mark.parametrize("tile", [(16, 64, 32), (16, 192, 32), (16, 32, 32)])
-def test_layer_norm_of_a_product_is_as_accurate_as_torchs(tile: tuple[int, int, int]) -> None:
+def test_layer_norm_of_a_product_is_as_accurate_as_torch(tile: tuple[int, int, int]) -> None:
     """Rows are in one tile, in a tile of two parts, or in several tiles; the product is exact."""
     inputs = [rows(9, 60 if tile[1] < 192 else 180, 1e4, seed, torch.float32) for seed in SEEDS]
 
@@ -208,7 +208,7 @@ def test_layer_norm_of_a_product_is_as_accurate_as_torchs(tile: tuple[int, int, 
 
 @pytest.mark.parametrize("ratio", RATIOS)
 @pytest.mark.parametrize("way", ["whole", "tiles"])
-def test_the_gradient_of_the_input_is_as_accurate_as_torchs(way: str, ratio: float) -> None:
+def test_the_gradient_of_the_input_is_as_accurate_as_torch(way: str, ratio: float) -> None:
     """The gradient is computed from saved statistics, as torch does."""
     off, theirs = [], []
     for seed in SEEDS:
