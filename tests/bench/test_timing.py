@@ -110,7 +110,7 @@ def test_rates_and_spread_follow_from_times_and_work() -> None:
 
 
 @given(st.lists(st.floats(min_value=1e-4, max_value=1e4), min_size=1, max_size=50))
-def test_a_summary_is_median_and_fifths(times: list[float]) -> None:
+def test_a_summary_has_the_median_and_the_20th_and_80th_percentiles(times: list[float]) -> None:
     summary = timing.summarize(times, "events")
     assert summary.p20_ms <= summary.median_ms <= summary.p80_ms
     expected = np.quantile(times, [0.2, 0.5, 0.8])

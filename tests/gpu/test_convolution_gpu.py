@@ -75,7 +75,7 @@ def assert_call_close_as_torchs(ours: Any, torchs: Any, *operands: torch.Tensor)
 @pytest.mark.filterwarnings("ignore:Using padding='same'")
 @pytest.mark.parametrize("op", on_cpu.OPERATORS, ids=lambda op: op.name)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
-def test_torchs_samples_are_right(op: Any, dtype: torch.dtype) -> None:
+def test_opinfo_samples_agree_with_float64(op: Any, dtype: torch.dtype) -> None:
     torch.manual_seed(0)
     mine = getattr(ops, op.name.split(".")[-1])
     with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
@@ -90,7 +90,7 @@ def test_torchs_samples_are_right(op: Any, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("last", [True, False], ids=["channels_last", "contiguous"])
 @pytest.mark.parametrize("layer", LAYERS, ids=str)
-def test_layers_of_networks_are_right_and_repeatable(
+def test_layers_of_networks_are_as_accurate_as_torch_and_deterministic(
     layer: tuple[int, ...], last: bool, dtype: torch.dtype
 ) -> None:
     n, c, size, k, taps, stride, dilation, groups = layer
@@ -120,7 +120,9 @@ def test_layers_of_networks_are_right_and_repeatable(
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
 @pytest.mark.parametrize("last", [True, False], ids=["channels_last", "contiguous"])
 @pytest.mark.parametrize("layer", RAGGED, ids=str)
-def test_sizes_that_no_tile_divides_are_right(layer: Any, last: bool, dtype: torch.dtype) -> None:
+def test_sizes_that_no_tile_divides_are_as_accurate_as_torch(
+    layer: Any, last: bool, dtype: torch.dtype
+) -> None:
     """The gradient of the weight shows it if programs without work add anything."""
     shape, k, taps, stride, padding, dilation, groups = layer
     torch.manual_seed(0)
@@ -135,7 +137,7 @@ def test_sizes_that_no_tile_divides_are_right(layer: Any, last: bool, dtype: tor
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)
-def test_a_transposed_convolution_of_ragged_size_is_right(dtype: torch.dtype) -> None:
+def test_a_transposed_convolution_of_ragged_size_is_as_accurate_as_torch(dtype: torch.dtype) -> None:
     torch.manual_seed(0)
     x, w = torch.randn(2, 8, 39, 35, device=DEVICE), torch.randn(8, 4, 3, 3, device=DEVICE)
     assert_call_close_as_torchs(ops.conv_transpose2d, F.conv_transpose2d, x.to(dtype), w.to(dtype))
@@ -178,7 +180,7 @@ def test_another_batch_compiles_nothing(groups: int) -> None:
     assert compiled() == before
 
 
-def test_more_than_two_to_the_31_elements() -> None:
+def test_images_of_more_than_two_to_the_31_elements_agree_with_float64() -> None:
     x = torch.zeros(1, 16384, 16500, 8, device=DEVICE, dtype=torch.float16).permute(0, 3, 1, 2)
     x[..., -40:, -40:].normal_()
     w = torch.randn(8, 8, 3, 3, device=DEVICE, dtype=torch.float16).to(memory_format=torch.channels_last)

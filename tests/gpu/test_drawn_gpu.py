@@ -31,7 +31,7 @@ def _exact_fp32() -> Iterator[None]:
         yield
 
 
-def test_every_family_is_drawn() -> None:
+def test_every_family_has_random_problems() -> None:
     assert TESTS.keys() == FAMILIES.keys()
 
 

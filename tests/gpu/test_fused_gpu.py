@@ -46,7 +46,7 @@ def assert_near(got: torch.Tensor, torchs: torch.Tensor, exact: torch.Tensor, ro
 
 
 @pytest.mark.parametrize("case", suites.get("fused").cases, ids=str)
-def test_the_products_of_the_suite_are_right(case: suites.Case) -> None:
+def test_the_products_of_the_suite_are_as_accurate_as_torch(case: suites.Case) -> None:
     """Every template and tile that the suite's sizes choose, with addends of fp16 and of fp32."""
     m, n, k = (case.case[key] for key in "mnk")
     a, b, v = numbers(m, k), numbers(k, n, seed=1), numbers(n, seed=4)
@@ -75,7 +75,7 @@ CHAINS: dict[str, tuple[Callable[..., Epilogue], Callable[..., torch.Tensor]]] =
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("chain", CHAINS.values(), ids=CHAINS)
-def test_chains_are_right_at_first_and_when_kept(
+def test_chains_are_accurate_and_kept_launches_give_the_same_bits(
     chain: tuple[Callable[..., Epilogue], Callable[..., torch.Tensor]], dtype: torch.dtype
 ) -> None:
     make, meaning = chain
@@ -112,7 +112,7 @@ EXPONENTIALS: dict[str, tuple[Callable[[], Epilogue], Callable[..., torch.Tensor
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("name", EXPONENTIALS)
-def test_activations_are_right_around_many_values(name: str, dtype: torch.dtype) -> None:
+def test_activations_are_as_accurate_as_torch_at_every_magnitude(name: str, dtype: torch.dtype) -> None:
     """Values of one magnitude each: the rounding of the exponent grows with it, and larger values hide it."""
     make, torchs = EXPONENTIALS[name]
     wide = torch.promote_types(dtype, torch.float32)
@@ -186,7 +186,7 @@ def test_dropout_in_a_graph_follows_the_seed() -> None:
     assert not torch.equal(*dropped)
 
 
-def test_fused_grouped_products_and_convolutions_are_right() -> None:
+def test_fused_grouped_products_and_convolutions_agree_with_float64() -> None:
     a, w, v = numbers(300, 128), numbers(4, 128, 256, seed=1), numbers(4, 256, seed=2)
     offs = torch.tensor([100, 100, 230, 300], dtype=torch.int32, device="cuda")
     group = torch.searchsorted(offs, torch.arange(300, device="cuda"), right=True)

@@ -148,7 +148,7 @@ def test_descriptors_give_the_results_of_pointers(depth: int, is_turned: bool) -
         assert torch.equal(plain.run()[0], described.run()[0]), plain
 
 
-def test_the_same_bits_in_every_run() -> None:
+def test_every_run_gives_the_same_bits() -> None:
     a, b, c = (torch.randn(shape, device="cuda").half() for shape in ((500, 300), (300, 192), (192, 64)))
     for one in every_template(a, b, c):
         first = bits(one.run()[0].clone())
@@ -184,7 +184,7 @@ def test_a_cuda_graph_follows_new_values(name: str) -> None:
 
 
 @pytest.mark.parametrize("activation", gemm_gated.ACTIVATIONS)
-def test_every_activation_is_right(activation: str) -> None:
+def test_every_activation_agrees_with_float64(activation: str) -> None:
     a, b, c = (torch.randn(shape, device="cuda") for shape in ((100, 64), (64, 80), (80, 64)))
     got = gemm_pair.launch(a, b, c, activation=activation).run()[0]
     want = reference.matmul_matmul(a.double(), b.double(), c.double(), activation)
@@ -197,7 +197,7 @@ def test_every_activation_is_right(activation: str) -> None:
 
 
 @pytest.mark.usefixtures("much_memory")
-def test_more_than_two_to_the_31_elements() -> None:
+def test_rows_beyond_two_to_the_31_elements_are_exact() -> None:
     """The last rows of the output begin beyond 2^31 elements."""
     m, n = 2**24 + 40, 128
     a, b = torch.ones(1, 16, device="cuda").half().expand(m, 16), torch.ones(16, n, device="cuda").half()

@@ -134,7 +134,7 @@ def test_opinfo_samples_agree_with_torch(op: Any, dtype: torch.dtype) -> None:
     assert_samples_as_torch(op, "cuda", dtype)
 
 
-def test_the_same_bits_in_every_run() -> None:
+def test_every_run_gives_the_same_bits() -> None:
     for shape in ((1000, 1000, 1000), (16, 4096, 4096)):
         a, b = matrices(shape, "nn", torch.float16)
         first = ops.mm(a, b)
@@ -143,7 +143,7 @@ def test_the_same_bits_in_every_run() -> None:
 
 
 @pytest.mark.usefixtures("much_memory")
-def test_more_than_two_to_the_31_elements() -> None:
+def test_products_of_more_than_two_to_the_31_elements_are_exact() -> None:
     """The last rows of A and, in the second product, the end of the output lie beyond 2^31 elements."""
     a = torch.zeros(70000, 32768, dtype=torch.float16, device="cuda")
     a[-1] = 1

@@ -155,7 +155,7 @@ def test_tf32_follows_torchs_switch() -> None:
     assert errors[0] * 50 < errors[1] < 0.1
 
 
-def test_the_same_bits_in_every_run() -> None:
+def test_every_run_gives_the_same_bits() -> None:
     offs = ends_of(DIVISIONS["uneven"])
     for of_a, of_b in shapes(7, 512, (256, 384)):
         a, b = (numbers(shape, torch.bfloat16, i) for i, shape in enumerate((of_a, of_b)))
@@ -165,7 +165,7 @@ def test_the_same_bits_in_every_run() -> None:
 
 
 @pytest.mark.usefixtures("much_memory")
-def test_more_than_two_to_the_31_elements() -> None:
+def test_products_of_more_than_two_to_the_31_elements_are_exact() -> None:
     """The last matrix of B lies beyond 2^31 elements, and so do the last rows of A."""
     b = torch.zeros(3, 32768, 32768, dtype=torch.float16, device="cuda")
     b[2] = 1

@@ -74,7 +74,7 @@ def drawn(shape: tuple[int, int], ratio: float, dtype: torch.dtype = torch.float
 
 @pytest.mark.parametrize("ratio", RATIOS)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_layer_norm(shape: tuple[int, int], ratio: float) -> None:
+def test_layer_norm_of_fp32_is_as_accurate_as_torch(shape: tuple[int, int], ratio: float) -> None:
     assert_near("layer", drawn(shape, ratio))
 
 

@@ -71,7 +71,7 @@ SHAPES = [
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_sums_of_every_dtype_and_shape_are_right(dtype: torch.dtype) -> None:
+def test_sums_of_every_dtype_and_shape_agree_with_torch(dtype: torch.dtype) -> None:
     for shape in SHAPES:
         x, y = numbers(shape, dtype), numbers(shape, dtype, 1)
         assert_right(x, y)
@@ -87,7 +87,7 @@ def test_pairs_of_dtypes_are_promoted_as_in_torch(dtype: torch.dtype) -> None:
         assert_right(numbers((33, 7), dtype), numbers((), other, i))
 
 
-def test_sums_of_any_layout_are_right() -> None:
+def test_sums_of_any_layout_agree_with_torch() -> None:
     x, y = numbers((60, 70, 9), torch.float32), numbers((60, 70, 9), torch.float32, 1)
     for a, b in (
         (x.transpose(0, 2), y.transpose(0, 2)),
@@ -150,7 +150,7 @@ def test_out_is_written_even_in_place() -> None:
     assert torch.equal(ops.add(x, y, out=x), expected)
 
 
-def test_gradients_of_add_are_right() -> None:
+def test_gradients_of_add_agree_with_finite_differences() -> None:
     x = numbers((3, 4), torch.float64).requires_grad_()
     y = numbers((4,), torch.float64, 1).requires_grad_()
     assert torch.autograd.gradcheck(lambda a, b: ops.add(a, b, alpha=-2.5), (x, y))
@@ -201,7 +201,7 @@ def assert_sum(result: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.float16], ids=str)
-def test_more_than_two_to_the_31_elements(dtype: torch.dtype, many: int) -> None:
+def test_sums_of_more_than_two_to_the_31_elements_are_exact(dtype: torch.dtype, many: int) -> None:
     """Lengths just below 2^31 and beyond it."""
     for length in (many - 1, many + 12345):
         x = (torch.arange(2**20, device="cuda") % 251).to(dtype).repeat(-(-length // 2**20))[:length]
@@ -211,7 +211,7 @@ def test_more_than_two_to_the_31_elements(dtype: torch.dtype, many: int) -> None
         torch.cuda.empty_cache()
 
 
-def test_sums_of_few_elements_far_apart(many: int) -> None:
+def test_sums_of_few_elements_far_apart_are_exact(many: int) -> None:
     """The rows of the view begin more than 2^31 elements apart."""
     memory = torch.zeros(2 * many + 1000, dtype=torch.uint8, device="cuda")
     view = memory.as_strided((3, 1000), (many, 1))
@@ -316,7 +316,7 @@ def test_a_copy_between_devices_is_refused() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.float16], ids=str)
-def test_copies_of_more_than_two_to_the_31_elements(dtype: torch.dtype, many: int) -> None:
+def test_copies_of_more_than_two_to_the_31_elements_are_exact(dtype: torch.dtype, many: int) -> None:
     """Copies are flat, transposed, or of rows with gaps; both kernels need 64-bit offsets."""
     rows, columns = 2**12 + 3, many // 2**12
     period = (torch.arange(2**20 - 3, device="cuda") % 251).to(dtype)
@@ -329,7 +329,7 @@ def test_copies_of_more_than_two_to_the_31_elements(dtype: torch.dtype, many: in
     assert all(torch.equal(a.t(), b) for a, b in zip(transposed.split(256, 1), x.split(256), strict=True))
 
 
-def test_copies_of_few_elements_far_apart(many: int) -> None:
+def test_copies_of_few_elements_far_apart_are_exact(many: int) -> None:
     memory = torch.zeros(2 * many + 1000, dtype=torch.uint8, device="cuda")
     view = memory.as_strided((3, 1000), (many, 1))
     x = numbers((1000, 3), torch.uint8)
@@ -375,7 +375,7 @@ ROW_OPERATORS: dict[str, tuple[Callable[..., torch.Tensor], Callable[..., torch.
 
 
 @pytest.mark.parametrize("name", ROW_OPERATORS)
-def test_kept_row_operators_at_any_address_in_a_graph(name: str) -> None:
+def test_kept_row_operators_take_any_address_and_run_in_a_graph(name: str) -> None:
     """A kept launch starts the kernel compiled for the alignment of its addresses, on the current stream."""
     ours, torchs = ROW_OPERATORS[name]
     torch.manual_seed(0)

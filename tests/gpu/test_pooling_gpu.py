@@ -37,7 +37,7 @@ def assert_close_as_torchs(
 
 @pytest.mark.parametrize("op", pools.OPERATORS, ids=lambda op: op.name)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_torchs_samples_of_pools_are_right(op: Any, dtype: torch.dtype) -> None:
+def test_opinfo_samples_of_pools_agree_with_float64(op: Any, dtype: torch.dtype) -> None:
     torch.manual_seed(0)
     mine = getattr(ops, op.name.split(".")[-1])
     for sample in pools.samples_of(op, DEVICE, dtype):
@@ -50,7 +50,7 @@ def test_torchs_samples_of_pools_are_right(op: Any, dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("op", norms.OPERATORS, ids=lambda op: op.name)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_torchs_samples_of_norms_are_right(op: Any, dtype: torch.dtype) -> None:
+def test_opinfo_samples_of_norms_agree_with_torch(op: Any, dtype: torch.dtype) -> None:
     """The running statistics are compared too."""
     torch.manual_seed(0)
     mine = getattr(ops, op.name.split(".")[-1])
@@ -86,7 +86,7 @@ def images(shape: tuple[int, ...], dtype: torch.dtype, format: torch.memory_form
     ],
     ids=str,
 )
-def test_group_norms_of_networks_are_right_and_repeatable(
+def test_group_norms_of_networks_are_as_accurate_as_torch_and_deterministic(
     shape: tuple[int, ...], groups: int, format: torch.memory_format, dtype: torch.dtype
 ) -> None:
     torch.manual_seed(0)
@@ -114,7 +114,7 @@ def test_group_norms_of_networks_are_right_and_repeatable(
 @pytest.mark.parametrize("format", FORMATS, ids=str)
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("shape", [(32, 64, 56, 56), (16, 2048, 7, 7), (3, 5, 1000, 999)], ids=str)
-def test_batch_norms_of_networks_are_right(
+def test_batch_norms_of_networks_are_as_accurate_as_torch(
     shape: tuple[int, ...], training: bool, format: torch.memory_format, dtype: torch.dtype
 ) -> None:
     """Weights and running statistics are fp32, as in mixed precision."""
@@ -144,7 +144,7 @@ def test_batch_norms_of_networks_are_right(
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("format", FORMATS, ids=str)
-def test_pools_of_networks_are_right(format: torch.memory_format, dtype: torch.dtype) -> None:
+def test_pools_of_networks_agree_with_torch(format: torch.memory_format, dtype: torch.dtype) -> None:
     """Windows of 3 x 3 with stride 2, as in ResNet-50, of 2 x 2, and of a whole plane."""
     torch.manual_seed(0)
     x = images((32, 64, 112, 112), dtype, format)
@@ -201,7 +201,7 @@ def test_another_number_of_images_compiles_nothing(format: torch.memory_format) 
 
 
 @pytest.mark.usefixtures("much_memory")
-def test_more_than_two_to_the_31_elements() -> None:
+def test_pools_and_norms_of_more_than_two_to_the_31_elements_agree_with_torch() -> None:
     # The tensors and their references take 50 GB; a GPU with less free memory gets a smaller image.
     height = 16384 if device.free_memory_bytes() >= 50 * 10**9 else 128
     x = torch.zeros(1, 8, height, 16500, device=DEVICE, dtype=torch.float16)

@@ -105,7 +105,7 @@ def test_another_batch_and_fill_compile_nothing() -> None:
     assert compiled() == before
 
 
-def test_more_than_two_to_the_31_elements(many: int) -> None:
+def test_rearrangements_of_more_than_two_to_the_31_elements_are_exact(many: int) -> None:
     """int8, so that the source, the result and torch's result fit into memory."""
     rows = many // 2**14 + 3
     x = torch.empty(rows, 2**14, dtype=torch.int8, device=DEVICE).random_(-128, 128)

@@ -137,21 +137,21 @@ def test_results_and_gradients_are_as_accurate_as_torch(name: str, dtype: torch.
         ("cross_entropy", "a vocabulary"),
     ],
 )
-def test_every_way_to_share_rows_is_right(name: str, way: str) -> None:
+def test_every_division_of_rows_is_as_accurate_as_torch(name: str, way: str) -> None:
     """fp32 shows one missing element in a row of 300001."""
     shape, dim, layout = WAYS[way]
     assert_as_exact(name, laid(shape, layout), dim)
 
 
 @pytest.mark.parametrize("name", ["softmax", "layer_norm"])
-def test_halves_in_one_tile_are_right(name: str) -> None:
+def test_fp16_rows_in_one_tile_are_as_accurate_as_torch(name: str) -> None:
     shape, dim, layout = WAYS["tiles that fit"]
     assert_as_exact(name, laid(shape, layout).half(), dim)
 
 
 @pytest.mark.parametrize("way", ["rows in one tile", "rows split"])
 @pytest.mark.parametrize("name", TORCHS)
-def test_the_same_bits_in_every_run(name: str, way: str) -> None:
+def test_every_run_gives_the_same_bits(name: str, way: str) -> None:
     """Five runs, the last one in memory that is filled with NaN."""
     shape, dim, layout = WAYS[way]
     tensors = given(name, laid(shape, layout))
@@ -221,7 +221,7 @@ def test_autocast_computes_in_float32(name: str, dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("name", TORCHS)
-def test_autocast_leaves_float64(name: str) -> None:
+def test_autocast_does_not_change_float64(name: str) -> None:
     tensors = given(name, laid(RAGGED, "dense").double())
     plain = result_and_gradients(getattr(ops, name), name, tensors, 1, torch.float64)
     with torch.autocast("cuda", dtype=torch.bfloat16):
@@ -230,7 +230,7 @@ def test_autocast_leaves_float64(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ALONG_A_DIMENSION)
-def test_autocast_ignores_out(name: str) -> None:
+def test_autocast_does_not_convert_out(name: str) -> None:
     x = laid(RAGGED, "dense").half()
     out = torch.empty(0, dtype=torch.float16, device="cuda")
     with torch.autocast("cuda", dtype=torch.bfloat16):
@@ -293,7 +293,7 @@ def test_tensors_on_different_devices_are_refused(name: str, which: int) -> None
 
 
 @pytest.mark.parametrize("name", ["softmax", "cross_entropy", "layer_norm"])
-def test_more_than_two_to_the_31_elements(name: str, many: int) -> None:
+def test_rows_beyond_two_to_the_31_elements_are_as_accurate_as_torch(name: str, many: int) -> None:
     """Results and gradients of the first and last rows are compared; the last begin beyond 2^31."""
     generator = torch.Generator("cuda").manual_seed(0)
     shape = (many // 1024 + 5, 1024)
@@ -317,7 +317,7 @@ def test_more_than_two_to_the_31_elements(name: str, many: int) -> None:
         assert_right(*parts, least=float(name in LOGARITHMS))
 
 
-def test_rows_of_two_to_the_30_elements(many: int) -> None:
+def test_softmax_of_rows_of_two_to_the_30_elements_agrees_with_float64(many: int) -> None:
     """The last of three rows begins at 2^31. A few elements have as much weight as all others together."""
     cols = many // 2
     period = -20 + (torch.arange(2**20 - 3, device="cuda") % 251).half() / 512

@@ -665,7 +665,7 @@ def logic_kernel(y, a, b, NONE: tl.constexpr):
 @pytest.mark.parametrize("a", [2, 3])
 @pytest.mark.parametrize("b", [2, 3])
 @pytest.mark.parametrize("none", [None, 3])
-def test_logic_of_scalars_is_of_one_bit(a: int, b: int, none: int | None) -> None:
+def test_logical_operators_of_scalars_give_one_bit(a: int, b: int, none: int | None) -> None:
     y = torch.zeros(7, dtype=torch.int32)
     launch = Launch.of(logic_kernel, 1, y, a, b, none, outputs=y)
     launch.run()
@@ -807,7 +807,7 @@ def bits_kernel(x, y, z, N: tl.constexpr):
     tl.store(z + 6 * N + i, (a >> b).to(tl.int32))
 
 
-def test_bits_add_without_a_carry() -> None:
+def test_adding_booleans_wraps_within_one_bit() -> None:
     """There is no second bit to shift to."""
     x, y = torch.tensor([False, False, True, True]), torch.tensor([False, True, False, True])
     z = torch.zeros(7, 4, dtype=torch.int32)
@@ -1001,7 +1001,7 @@ def test_integers_are_not_fused() -> None:
         compiles(launch)
 
 
-def test_fma_of_nan_infinity_and_empty_tiles_is_right() -> None:
+def test_fma_of_nan_infinity_and_zeros_follows_ieee_754() -> None:
     inf, nan = torch.inf, torch.nan
     x, y = (
         torch.tensor([inf, inf, nan, 0.0, 3e38, 2.0, 0.0, -0.0]),
@@ -1017,7 +1017,7 @@ def test_fma_of_nan_infinity_and_empty_tiles_is_right() -> None:
 # Costs
 
 
-def test_integers_are_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_integer_arithmetic_is_not_repeated_in_64_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Overflows are not found by computing twice, in 64 bits and in their own."""
     seen: list[str] = []
     builder: Any = triton.runtime.interpreter.InterpreterBuilder

@@ -538,7 +538,7 @@ def test_tritons_own_launch_is_not_refused() -> None:
 
 
 @pytest.mark.parametrize("order", [None, [1, 0]])
-def test_everything_is_restored_after_an_error(order: list[int] | None) -> None:
+def test_tritons_interpreter_is_restored_after_an_error(order: list[int] | None) -> None:
     plain, memory = vars(triton_interpreter.interpreter_builder).copy(), triton_interpreter._interpreter
     x = torch.zeros(2)
     for failing in (Step(failing_kernel, (2,), (x,)), Step(scalar_kernel, (2,), (x, 9))):
@@ -711,7 +711,7 @@ def test_launches_of_several_threads_do_not_mix() -> None:
         )
 
 
-def test_lines_of_kernels_are_in_this_file() -> None:
+def test_line_of_finds_the_line_of_a_kernel_in_this_file() -> None:
     assert (
         Path(__file__)
         .read_text()

@@ -841,7 +841,7 @@ def test_layouts_of_operands_are_listed() -> None:
     assert [(each.dtype, each.shape) for each in loaded] == [("f32", (1024,))] * 2  # elided in the IR
 
 
-def test_results_are_plain_data() -> None:
+def test_compiled_steps_can_be_pickled() -> None:
     step = compiled(dot_launch(), "sm_90")
     again: CompiledStep = pickle.loads(pickle.dumps(step))
     assert again == step

@@ -68,7 +68,7 @@ def test_merged_dimensions_reach_the_same_elements(layout: tuple[Any, Any]) -> N
 
 
 @given(layouts())
-def test_nothing_is_left_to_merge(layout: tuple[Any, Any]) -> None:
+def test_collapse_leaves_no_dimensions_that_could_be_merged(layout: tuple[Any, Any]) -> None:
     """Mergeable neighbors and dimensions of length 1 would cost work for each element."""
     shape, strides = layout
     sizes, merged = collapse(shape, strides)

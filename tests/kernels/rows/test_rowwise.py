@@ -61,7 +61,7 @@ def test_splits_follow_split_per_unit_and_most_splits() -> None:
 
 @pytest.mark.parametrize("cols", [1, 17, 64, 65, 1000, 1024, 1025])
 @pytest.mark.parametrize("splits", [1, 2, 3, 5, 16, 100])
-def test_no_split_is_idle(cols: int, splits: int) -> None:
+def test_every_split_has_a_tile(cols: int, splits: int) -> None:
     got = planned(3, cols, (4, 64), splits=splits).splits
     tiles = triton.cdiv(cols, 64)
     span = triton.cdiv(tiles, got)
@@ -99,7 +99,7 @@ def test_a_given_plan_is_kept() -> None:
     assert planned(100 * MANY, 64, (1, 64), splits=1, programs=7).programs == 7
 
 
-def test_no_program_is_idle() -> None:
+def test_every_program_has_a_tile() -> None:
     """A program without a tile would access other memory where rows fill their tiles."""
     assert planned(8, 64, (2, 64), splits=1, programs=9).programs == 4
     # A row of one tile has no parts.
@@ -483,7 +483,9 @@ def test_gradients_are_the_same_bits_in_any_order_of_programs(fused: bool) -> No
 
 @pytest.mark.parametrize("way", list(WAYS.values())[:8], ids=list(WAYS)[:8])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
-def test_every_way_is_exact_to_a_rounding(dtype: torch.dtype, way: tuple[dict[str, Any], list[str]]) -> None:
+def test_every_plan_is_within_a_rounding_of_float64(
+    dtype: torch.dtype, way: tuple[dict[str, Any], list[str]]
+) -> None:
     x = numbers(ROWS, COLS, dtype=dtype)
     wide = x.double()
     rounding = 2 * torch.finfo(dtype).eps
