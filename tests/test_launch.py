@@ -833,7 +833,7 @@ def test_an_error_in_a_function_without_text_is_named(functors: dict[str, Any]) 
         gemm.launch(a, a, epilogue=own(functors["of_two"])).run()
 
 
-def test_where_no_function_is_the_readers_the_kernels_line_is_shown() -> None:
+def test_errors_outside_the_readers_functions_show_the_kernels_line() -> None:
     """The reader cannot repair errors inside the workbench's own functions."""
     a = torch.ones(16, 16)
     launch = gemm.launch(a, a, epilogue=relu())

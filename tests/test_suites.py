@@ -162,7 +162,7 @@ def test_the_fused_suite_has_its_products() -> None:
     assert all(wanted <= {*one.providers} for one in measured)
 
 
-def test_a_product_beside_a_fused_one_is_checked_as_a_product() -> None:
+def test_partial_candidates_of_fused_products_are_checked_for_their_part() -> None:
     problem = {"m": 40, "n": 32, "k": 24, "layout": "nn"}
     fused = Case("fused_matmul", "fp16", problem, ("workbench",))
     inputs = OPERATORS["fused_matmul"].inputs("fp16", problem)
@@ -374,7 +374,7 @@ def test_the_products_suite_is_measured_within_minutes() -> None:
         ("int8", "nn", ""),
     ],
 )
-def test_layouts_are_told_apart(dtype: str, layout: str, said: str) -> None:
+def test_layouts_other_than_nn_are_named_in_the_text_of_a_case(dtype: str, layout: str, said: str) -> None:
     """The layout is not named if it is nn, for any dtype."""
     assert str(case("matmul", dtype, m=4, n=4, k=4, layout=layout)) == f"matmul {dtype} 4^3{said}"
 
@@ -427,7 +427,7 @@ def test_int8_inputs_fill_the_range() -> None:
         suites.plan(Suite("mine", "", (case("clone", "int8", shape=[8]),)))
 
 
-def test_all_is_every_case_once() -> None:
+def test_the_suite_all_has_every_case_once() -> None:
     everything = suites.get("all").cases
     assert len({str(one) for one in everything}) == len(everything)
     parts = [
@@ -458,7 +458,7 @@ def test_an_unknown_suite_gets_the_nearest() -> None:
         suites.record("matmull", interpreter=True)
 
 
-def test_an_h200_runs_everything() -> None:
+def test_an_h200_runs_every_case() -> None:
     kept, cut = suites.plan(suites.get("all"), gpu(), free_bytes=140 * 10**9)
     assert cut == []
     assert len(kept) == len(suites.get("all").cases)
@@ -686,12 +686,14 @@ def test_work_is_counted_as_the_launch_counts_it(recorded: suites.Recorded) -> N
         ("matmul", 2 * 200 * 16 * 24, (200 * 24 + 24 * 16 + 200 * 16) * 2),
     ],
 )
-def test_work_of_baselines(recorded: suites.Recorded, op: str, flops: int, moved: int) -> None:
+def test_baselines_have_the_work_of_their_case(
+    recorded: suites.Recorded, op: str, flops: int, moved: int
+) -> None:
     (one,) = recording.select(recorded.lines, op=op)
     assert (one.flops, one.bytes) == (flops, moved)
 
 
-def test_progress_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_of_recording_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     one = Suite("mine", "", (case("clone", shape=[8]),))
     suites.record(one, tmp_path / "a.jsonl", interpreter=True)
     assert "clone fp32 2^3" in capsys.readouterr().err
@@ -748,7 +750,7 @@ def test_an_optional_library_that_fails_is_left_out_and_named(
     assert "\n" not in str(cut)
 
 
-def test_an_optional_library_that_is_right_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_optional_library_with_correct_results_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     add_library(monkeypatch, lambda x: x.sum(-1))
     lines, cut = suites.run(SUM, interpreter=True, progress=False)
     assert [one.provider for one in lines] == ["library", "torch", "workbench"]
@@ -1020,7 +1022,9 @@ VECTORS = {"op": "add", "dtype": "fp32", "provider": "torch", "case": {"shape": 
 LATER, LAST = "2026-02-01T00:00:00+00:00", "2026-03-01T00:00:00+00:00"
 
 
-def test_recorded_is_a_run_with_roofs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_recorded_run_shown_is_the_latest_with_roofs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     shipped(
         monkeypatch,
         tmp_path,
@@ -1154,7 +1158,7 @@ def test_live_points_are_the_suites_own(monkeypatch: pytest.MonkeyPatch) -> None
     assert {"fp16", "bf16", "tf32", "fp32", "fp8_e4m3"} == set(roofs.matrix)
 
 
-def test_live_roofs_need_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_live_roofs_are_refused_if_memory_is_too_small(monkeypatch: pytest.MonkeyPatch) -> None:
     pretend_live(monkeypatch)
     monkeypatch.setattr("workbench.device.free_memory_bytes", lambda: 6 * 10**8)
     with pytest.raises(
@@ -1163,7 +1167,7 @@ def test_live_roofs_need_memory(monkeypatch: pytest.MonkeyPatch) -> None:
         suites.live_or_recorded("elementwise")
 
 
-def test_without_gpu_and_recording_the_way_out_is_said(
+def test_without_gpu_and_recording_the_error_gives_the_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shipped(monkeypatch, tmp_path, line())
@@ -1212,7 +1216,7 @@ def test_a_suite_of_a_wrong_type_is_refused(wrong: Any) -> None:
         suites.live_or_recorded(wrong)
 
 
-def test_arguments_of_a_plan_are_named() -> None:
+def test_wrong_arguments_of_plan_are_named() -> None:
     everything = suites.get("all")
     with pytest.raises(ArgumentTypeError, match="here: got 'NVIDIA H200'"):
         suites.plan(everything, "NVIDIA H200")  # type: ignore[arg-type] # its name instead

@@ -80,7 +80,7 @@ def test_an_unknown_name_is_answered_with_the_nearest(name: str, near: str) -> N
     "name",
     ["cuBLAS", "cuBLASLt", "rocBLAS", "hipBLASLt", "torch.compile", "Triton", "Triton autotuned", *PACKAGES],
 )
-def test_without_a_gpu_the_reason_is_said(name: str) -> None:
+def test_baselines_that_need_a_gpu_give_their_reason_without_one(name: str) -> None:
     one = baseline.get(name)
     assert not one.available()
     assert one.absence()
@@ -109,7 +109,7 @@ def test_without_a_gpu_the_reason_is_said(name: str) -> None:
         ("interpreter", "interpreter", {"torch"}),
     ],
 )  # fmt: skip
-def test_each_kind_of_device_has_its_own(
+def test_each_kind_of_device_has_its_own_baselines(
     kind: str, architecture: str, there: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     not_installed(monkeypatch)
@@ -142,7 +142,7 @@ def test_handwritten_kernels_take_no_options(monkeypatch: pytest.MonkeyPatch) ->
         baseline.get("Triton").build("sum", x)
 
 
-def test_how_to_install_an_optional_library_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_absent_optional_libraries_say_how_to_install_them(monkeypatch: pytest.MonkeyPatch) -> None:
     not_installed(monkeypatch)
     said = {name: baseline.get(name).absence(gpu()) for name in PACKAGES}
     assert said == {

@@ -579,7 +579,9 @@ def test_a_device_without_a_recording_is_named() -> None:
         ("config", {"launch_us": "5"}),
     ],
 )
-def test_values_that_no_table_could_show_are_refused(path: Path, name: str, value: object) -> None:
+def test_numbers_and_configs_that_no_table_could_show_are_refused(
+    path: Path, name: str, value: object
+) -> None:
     write(path, {**FIELDS, name: value, **({"p80_ms": value} if name == "median_ms" else {})})
     with pytest.raises(RecordingError, match=f"line 1, field '{name}'"):
         recording.load(path)

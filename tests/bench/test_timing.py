@@ -241,12 +241,14 @@ def test_out_of_memory_is_not_reported_as_a_failed_capture(
         ({"rep_ms": float("nan")}, InvalidArgumentError, "rep_ms"),
     ],
 )
-def test_wrong_options_are_named(options: dict[str, Any], error: type[Exception], said: str) -> None:
+def test_wrong_options_of_measurements_are_named(
+    options: dict[str, Any], error: type[Exception], said: str
+) -> None:
     with pytest.raises(error, match=said):
         measure(nothing, interpreter=True, **options)
 
 
-def test_wrong_subjects_are_named() -> None:
+def test_wrong_arguments_of_measurements_are_named() -> None:
     with pytest.raises(ArgumentTypeError, match=r"subject: got a Tensor\. Give a Launch"):
         measure(torch.ones(1), interpreter=True)  # type: ignore[arg-type] # a result instead of the launch
     with pytest.raises(ArgumentTypeError, match="ours: got a int"):

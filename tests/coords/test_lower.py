@@ -184,7 +184,7 @@ def test_unbound_lengths_and_strides_are_arguments(batch: int) -> None:
     check_every_index(matrix, n=batch, c=2, pitch=4)
 
 
-def test_one_function_for_every_batch() -> None:
+def test_one_lowered_function_serves_every_batch() -> None:
     n = symbol("n", least=1)
     matrix = transform(packed((n, 4, 8)), [merge((n, 4)), pass_through(8)], [(0, 1), (2,)], [(0,), (1,)])
     assert lower(matrix) is lower(

@@ -386,7 +386,7 @@ def test_listed_differences_have_reasons() -> None:
 # Printing.
 
 
-def test_the_text_of_a_case_runs() -> None:
+def test_the_text_of_a_case_repeats_its_calls() -> None:
     """The text makes the calls that were judged, for many operators."""
     checked = 0
     for number in range(0, 400, 2):

@@ -69,7 +69,7 @@ def test_our_kernel_is_timed_in_a_graph(mode: timing.Mode) -> None:
     assert 0 < measure(lambda: ops.add(x, x), mode=mode).median_ms < 1
 
 
-def test_in_bursts_a_product_takes_the_same_time_again() -> None:
+def test_bursts_of_a_product_take_the_same_time_in_each_measurement() -> None:
     a, b = (data.normal((2048, 2048), "fp16") for _ in range(2))
     times = [measure(lambda: torch.matmul(a, b), mode="burst").median_ms for _ in range(3)]
     assert max(times) < 1.05 * min(times)

@@ -145,7 +145,7 @@ def test_a_graph_of_warm_fused_calls_follows_new_values_and_seeds() -> None:
             assert torch.equal(result, wanted)
 
 
-def test_descriptors_follow_addresses() -> None:
+def test_kept_descriptors_follow_the_addresses_of_each_call() -> None:
     """A tensor map describes one address, and torch gives an address to one tensor after another."""
     for _ in range(50):
         a, b = numbers(256, 512, dtype=torch.float16), numbers(512, 256, dtype=torch.float16)

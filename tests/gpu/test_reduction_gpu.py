@@ -93,7 +93,7 @@ def first_extreme(x: torch.Tensor, dim: int | None, sign: int) -> torch.Tensor:
 
 @pytest.mark.parametrize("way", WAYS_OF_INDICES)
 @pytest.mark.parametrize("has_nan", [False, True])
-def test_the_first_of_equal_extremes_is_found(way: str, has_nan: bool) -> None:
+def test_argmax_and_argmin_find_the_first_of_equal_elements(way: str, has_nan: bool) -> None:
     """Many elements are the largest, and a row has none, one or several NaN."""
     shape, dim, layout = WAYS[way]
     assert dim is None or isinstance(dim, int)

@@ -83,7 +83,7 @@ def ran(path: Path, name: str, operands: list[torch.Tensor], result: torch.dtype
     return y
 
 
-def test_every_function_is_known() -> None:
+def test_every_function_of_cuda_and_rocm_is_implemented() -> None:
     """CUDA's and ROCm's functions are listed by the symbols that the compilers link."""
     symbols = {symbol for each in (OF_CUDA, OF_HIP) for entries in each.values() for _, symbol, _ in entries}
     assert len(symbols) > 400
@@ -444,7 +444,7 @@ def test_halves_are_refused_as_by_the_compiler() -> None:
             run()
 
 
-def test_calls_are_counted_as_functions() -> None:
+def test_each_call_counts_as_one_operation_per_element() -> None:
     """A call is one operation an element, like `tl.exp`."""
     x, y = torch.ones(4), torch.zeros(4)
     seen: list[Computation] = []

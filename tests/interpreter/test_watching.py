@@ -137,7 +137,7 @@ def test_each_access_is_seen_with_argument_elements_and_line() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int8], ids=str)
-def test_what_a_store_writes_is_seen(dtype: torch.dtype) -> None:
+def test_the_bits_that_a_store_writes_are_seen(dtype: torch.dtype) -> None:
     """The bits of all lanes are seen; loads and atomics have none."""
     x, y = torch.arange(8).to(dtype), torch.zeros(12, dtype=dtype)
     launch = Launch.of(pair_kernel, 1, x, y, 4, 8, outputs=y)
@@ -432,7 +432,7 @@ def test_block_pointers_are_watched() -> None:
         Launch.of(block_kernel, 2, x, output, 6, (), 4, outputs=output).run()
 
 
-def test_arithmetic_is_silent_as_on_a_gpu() -> None:
+def test_division_by_zero_does_not_warn() -> None:
     """numpy would warn of each, with a line in Triton."""
     x, y, output = torch.tensor([1.0, 0.0, -1.0, 1.0]), torch.tensor([0.0, 0.0, 0.0, 1.0]), torch.empty(4)
     with warnings.catch_warnings():

@@ -85,7 +85,7 @@ def test_compile_all_refuses_wrong_arguments() -> None:
     assert compile_all([], "sm_90") == []
 
 
-def test_an_interruption_stops_the_rest() -> None:
+def test_an_interruption_stops_the_remaining_compilations() -> None:
     def interrupt() -> None:
         raise KeyboardInterrupt
 

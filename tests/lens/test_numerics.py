@@ -89,7 +89,7 @@ def test_every_order_is_its_plain_loop_in_the_dtypes_own_arithmetic(
 
 @pytest.mark.parametrize("dtype", NUMPY)
 @pytest.mark.parametrize("name", numerics.ROW_NAMES)
-def test_long_rows_one_by_one_are_as_numpy_accumulates_them(name: str, dtype: str) -> None:
+def test_long_sums_one_by_one_agree_with_numpys_accumulate(name: str, dtype: str) -> None:
     row = numerics.named_row(name, 5000)
     want = np.add.accumulate(row.astype(NUMPY[dtype]))
     errors = numerics.errors_of_sum(row, [dtype], ["one by one"])
@@ -310,7 +310,7 @@ def test_named_rows_are_the_same_at_every_call(name: str) -> None:
     assert numerics.errors_of_named_row(name, "fp16", 64) is numerics.errors_of_named_row(name, "fp16", 64)
 
 
-def test_alternating_rows_cancel() -> None:
+def test_the_alternating_row_cancels_to_a_small_sum() -> None:
     row = numerics.named_row("alternating", 1000)
     assert float(numerics.exact_sum(row, "fp64")) == pytest.approx(np.abs(row).sum() / 127)
 
@@ -470,7 +470,7 @@ def test_invalid_arguments_are_named(call: Callable[[], object], kind: type[Exce
         call()
 
 
-def test_a_block_longer_than_the_row_is_one_by_one() -> None:
+def test_a_block_longer_than_the_row_is_summed_one_by_one() -> None:
     row = numerics.named_row("normal", 100)
     one_by_one = numerics.summation(row, "fp16", "one by one")
     for block in (100, 101, 10**30):

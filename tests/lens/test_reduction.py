@@ -231,7 +231,7 @@ def test_a_row_of_one_element_needs_no_stage() -> None:
     assert (tree.combines_per_lane, tree.shuffles_per_warp, tree.barriers) == (0, 0, 0)
 
 
-def test_representations_say_what_they_are() -> None:
+def test_repr_gives_counts_and_distances() -> None:
     tree = reduction.tree(COPIES)
     said = "ReductionTree(4 × 64 along axis 1: 11 combines a lane, 9 shuffles a warp, 2 barriers)"
     assert repr(tree) == said
@@ -283,7 +283,7 @@ def test_an_object_that_is_no_layout_is_refused(wrong: Any) -> None:
         reduction.tree(wrong)
 
 
-def test_layouts_whose_bits_do_two_things_are_refused() -> None:
+def test_layouts_whose_bits_go_along_and_across_the_axis_are_refused() -> None:
     mixed = Layout("#ttg.linear<{mixed}>", (2, 2), ((1, 1),), ((0, 1),), ())
     with pytest.raises(InvalidArgumentError, match=r"layout: .*mixed.* along axis 1 and across it"):
         reduction.tree(mixed)

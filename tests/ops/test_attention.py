@@ -270,7 +270,7 @@ def test_the_error_is_at_most_twice_that_of_torchs_kernel(
         assert_gradients_by_rule(found, exact, of_torch)
 
 
-def test_empty_tensors_give_zeros_and_meta_tensors_shapes() -> None:
+def test_empty_tensors_give_zeros_and_meta_tensors_give_shapes() -> None:
     for shape in ((0, 2, 2, 4, 5, 16), (1, 2, 2, 0, 5, 16), (1, 2, 2, 4, 0, 16)):
         query, key, value = tensors(*shape)
         got = sdpa(query, key, value)
@@ -291,7 +291,7 @@ def test_autocast_computes_in_the_lower_precision() -> None:
     assert torch.equal(masked, got)
 
 
-def test_arguments_that_do_not_fit_are_refused() -> None:
+def test_invalid_arguments_are_refused() -> None:
     query, key, value = tensors(2, 4, 4, 5, 6, 16)
     call = sdpa
     with pytest.raises(ArgumentTypeError, match="query"):

@@ -231,7 +231,7 @@ def test_result_is_channels_last_where_an_operand_is(of_input: bool, of_weight: 
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")  # torch's own, on its first dual tensor
-def test_second_derivatives_and_forward_mode_are_right() -> None:
+def test_second_derivatives_and_forward_mode_pass_gradcheck() -> None:
     torch.manual_seed(0)
     x = torch.randn(1, 2, 5, 5, dtype=torch.double, requires_grad=True)
     w = torch.randn(4, 1, 3, 2, dtype=torch.double, requires_grad=True)
@@ -245,7 +245,7 @@ def test_second_derivatives_and_forward_mode_are_right() -> None:
 
 
 @pytest.mark.parametrize("changed", ["weight", "gradient"])
-def test_a_change_of_what_second_derivatives_read_is_an_error(changed: str) -> None:
+def test_changing_a_tensor_that_second_derivatives_read_raises(changed: str) -> None:
     x, w = torch.randn(1, 2, 5, 5, requires_grad=True), torch.randn(4, 2, 3, 3, requires_grad=True)
     y = ops.conv2d(x, w)
     grad = torch.randn_like(y).requires_grad_()
@@ -280,7 +280,7 @@ def test_autocast_computes_in_the_lower_precision() -> None:
         assert ops.conv2d(x, w).dtype == torch.bfloat16
 
 
-def test_meta_tensors_have_shapes() -> None:
+def test_meta_tensors_give_results_with_shapes_alone() -> None:
     x, w = torch.empty(2, 3, 8, 8, device="meta"), torch.empty(5, 3, 3, 3, device="meta")
     assert ops.conv2d(x, w, stride=2).shape == (2, 5, 3, 3)
 
@@ -385,7 +385,7 @@ def calls(draw: st.DrawFn) -> tuple[str, list[tuple[int, ...]], dict[str, Any]]:
 
 @settings(max_examples=examples(300))
 @given(calls())
-def test_exactly_what_torch_accepts_is_accepted(
+def test_arguments_are_accepted_exactly_where_torch_accepts_them(
     call: tuple[str, list[tuple[int, ...]], dict[str, Any]],
 ) -> None:
     """Shapes are torch's. Meta tensors make the calls of ours nearly free."""
@@ -400,7 +400,7 @@ def test_exactly_what_torch_accepts_is_accepted(
         assert ours.shape == want.shape
 
 
-def test_errors_name_the_argument_and_what_it_was() -> None:
+def test_errors_name_the_argument_and_its_value() -> None:
     with pytest.raises(InvalidArgumentError, match=r"stride: got 1180591620717411303424\. Give less than"):
         ops.conv2d(IMAGE, WEIGHT, stride=2**70)
     with pytest.raises(TensorMismatchError, match=r"bias: shape \(3,\).*Give \(4,\)"):

@@ -48,7 +48,7 @@ def targets(rows: int = ROWS, classes: int = CLASSES) -> torch.Tensor:
 @pytest.mark.parametrize("smoothing", [0.0, 0.3])
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("layout", ["dense", "transposed"])
-def test_every_way_to_share_rows_is_right_in_any_order(
+def test_every_division_of_rows_agrees_with_torch_in_any_order_of_programs(
     way: dict[str, Any], kernels: list[str], smoothing: float, weighted: bool, layout: str
 ) -> None:
     """Rows rise or fall, so that a later tile may raise the maximum or not, and are far from 0."""
@@ -99,7 +99,7 @@ def test_interleaved_rows_are_split_among_programs() -> None:
 
 @pytest.mark.parametrize("target", ["sm_90", "gfx942"])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_every_variant_compiles(target: str, smoothing: float) -> None:
+def test_every_variant_of_the_kernel_compiles_for_nvidia_and_amd(target: str, smoothing: float) -> None:
     x, weight = torch.empty(8, 999, dtype=torch.float16), torch.empty(999, dtype=torch.float16)
     results = [torch.empty(8) for _ in range(ALL)]
     how: dict[str, Any] = {"dim": 1, "results": results, "smoothing": smoothing, "tile": (1, 128)}
@@ -109,7 +109,7 @@ def test_every_variant_compiles(target: str, smoothing: float) -> None:
             assert len(compile(one, target)) == steps
 
 
-def test_nothing_around_the_loss_is_written() -> None:
+def test_no_memory_around_the_loss_is_written() -> None:
     memory = torch.full((ROWS + 8,), NAN)
     launch(numbers(ROWS, CLASSES).float(), targets(), dim=1, results=[memory[4:-4]], tile=(4, 8)).run()
     assert memory[4:-4].isfinite().all()

@@ -256,7 +256,7 @@ def tensors(draw: st.DrawFn, shape: tuple[int, ...]) -> torch.Tensor:
     return tensor
 
 
-def test_strides_may_be_either_of_two_that_torch_gives() -> None:
+def test_strides_may_be_either_that_torch_gives_on_cpu_or_meta() -> None:
     """torch's add lets a stride along one element decide; its add of meta tensors does not."""
     stored = numbers((16,), torch.float32)
     x, y = stored.as_strided((2, 1), (1, 1)), stored.as_strided((1, 1, 1, 2), (2, 4, 0, 4))
@@ -290,7 +290,7 @@ SAMPLE_DTYPES = [torch.float32, torch.float16, torch.bfloat16, torch.int64, torc
 
 
 @pytest.mark.parametrize("dtype", SAMPLE_DTYPES, ids=str)
-def test_samples_of_torchs_own_tests_are_added_as_in_torch(dtype: torch.dtype) -> None:
+def test_shapes_from_torchs_own_tests_are_added_as_in_torch(dtype: torch.dtype) -> None:
     alphas: list[Any] = [{}, {"alpha": 2}, {"alpha": True} if dtype == torch.bool else {"alpha": -3}]
     if dtype.is_floating_point or dtype.is_complex:
         alphas.append({"alpha": -3.125})
@@ -449,7 +449,7 @@ def test_out_with_tensors_that_require_grad_is_refused() -> None:
         (lambda x: (x, torch.nested.nested_tensor([x, x])), TensorMismatchError, "other: it is nested"),
     ],
 )  # fmt: skip
-def test_operands_that_are_refused(
+def test_invalid_operands_are_refused_with_the_reason(
     arguments: Callable[[torch.Tensor], Any], kind: type[Exception], message: str
 ) -> None:
     with pytest.raises(kind, match=message):
@@ -468,7 +468,9 @@ def test_operands_that_are_refused(
         (torch.int32, 2**31, TensorMismatchError, "alpha: got 2147483648 for torch.int32. Give a whole num"),
     ],
 )  # fmt: skip
-def test_alphas_that_are_refused(dtype: torch.dtype, alpha: Any, kind: type[Exception], message: str) -> None:
+def test_invalid_alphas_are_refused_with_the_reason(
+    dtype: torch.dtype, alpha: Any, kind: type[Exception], message: str
+) -> None:
     x = torch.ones(4, dtype=dtype)
     with pytest.raises(kind, match=message):
         ops.add(x, x, alpha=alpha)
@@ -501,7 +503,7 @@ def test_gradients_agree_with_finite_differences(
     assert torch.autograd.gradgradcheck(lambda a, b: ops.add(a * a, b * b, alpha=alpha), (x, y))
 
 
-def test_gradients_of_complex_numbers_are_right() -> None:
+def test_gradients_of_complex_numbers_agree_with_finite_differences() -> None:
     """A real operand of a complex sum gets the real part; conjugated operands have gradients too."""
     z, w = (numbers((2, 3), torch.complex128, i).requires_grad_() for i in range(2))
     real = numbers((3,), torch.float64).requires_grad_()

@@ -110,7 +110,7 @@ def test_each_group_has_its_own_bias() -> None:
     assert ops.fused_grouped_mm(a, w, offs=OFFS, epilogue=cast(torch.int8)).dtype == torch.int8
 
 
-def test_no_groups_have_gradients_of_zeros() -> None:
+def test_zero_groups_give_results_and_gradients_of_zeros() -> None:
     a, vector = numbers(4, 16).requires_grad_(), numbers(0, 8).requires_grad_()
     offs = torch.zeros(0, dtype=torch.int32)
     result = ops.fused_grouped_mm(a, numbers(0, 16, 8), offs=offs, epilogue=bias(vector))
@@ -119,7 +119,7 @@ def test_no_groups_have_gradients_of_zeros() -> None:
         assert torch.equal(each, torch.zeros_like(each))
 
 
-def test_groups_of_columns_and_of_the_summed_dimension_are_right() -> None:
+def test_groups_of_columns_and_of_the_summed_dimension_agree_with_references() -> None:
     a, w, v = numbers(3, 6, 8), numbers(8, 15, seed=1), numbers(3, 6, seed=2)
     got = ops.fused_grouped_mm(a, w, offs=OFFS, epilogue=row_scale(v) | relu())
     product = (a[GROUP] @ w.T[:12, :, None])[..., 0].T
@@ -148,7 +148,7 @@ def test_a_fused_convolution_agrees_with_torchs_separate_steps(
         torch.testing.assert_close(ops.fused_conv2d(x[0], w, v, **options, epilogue=chain_of(d[0])), one)
 
 
-def test_another_epilogue_is_another_call() -> None:
+def test_kept_launches_are_not_used_for_another_epilogue() -> None:
     """The calls differ in the function of the epilogue, or its number."""
     x, w, a, b = numbers(1, 4, 5, 5), numbers(6, 4, 3, 3, seed=1), numbers(6, 8), numbers(8, 5, seed=2)
     groups, offs = numbers(3, 8, 5, seed=3), torch.tensor([1, 3, 6], dtype=torch.int32)
@@ -259,7 +259,9 @@ LEAVES: dict[str, tuple[Callable[..., torch.Tensor], tuple[tuple[int, ...], ...]
 
 
 @pytest.mark.parametrize("case", LEAVES.values(), ids=LEAVES)
-def test_gradients_are_right(case: tuple[Callable[..., torch.Tensor], tuple[tuple[int, ...], ...]]) -> None:
+def test_gradients_agree_with_finite_differences(
+    case: tuple[Callable[..., torch.Tensor], tuple[tuple[int, ...], ...]],
+) -> None:
     function, shapes = case
     leaves = [numbers(*shape, seed=i).requires_grad_() for i, shape in enumerate(shapes)]
     assert torch.autograd.gradcheck(function, leaves, fast_mode=True)
@@ -281,7 +283,7 @@ def test_gradients_of_half_precision_are_as_accurate_as_torch() -> None:
         assert_near(got, torchs, exact)
 
 
-def test_a_second_derivative_says_that_there_is_none() -> None:
+def test_a_second_derivative_is_refused() -> None:
     a = numbers(3, 3).requires_grad_()
     (first,) = torch.autograd.grad(
         ops.fused_matmul(a, a, epilogue=silu()).sum(), a, create_graph=True

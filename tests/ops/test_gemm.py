@@ -98,7 +98,7 @@ def test_batches_broadcast_exactly(data: st.DataObject) -> None:
     assert torch.equal(got, want)
 
 
-def test_gradients_of_any_order_are_right() -> None:
+def test_first_and_second_derivatives_pass_gradcheck() -> None:
     a, b, c = (
         numbers(*shape, seed=i).requires_grad_() for i, shape in enumerate(((2, 3, 4), (4, 5), (3, 1)))
     )
@@ -414,7 +414,7 @@ def test_meta_tensors_have_results_without_data() -> None:
     assert ops.linear(a, b.t()).is_meta
 
 
-def test_negated_views_are_multiplied() -> None:
+def test_negated_views_are_multiplied_by_their_values() -> None:
     pairs = torch.randn(6, 6, 2)
     a = torch.view_as_complex(pairs).conj().imag
     assert a.is_neg()

@@ -63,7 +63,7 @@ def test_opinfo_samples_and_gradients_agree_with_torch(op: Any, dtype: torch.dty
                 torch.testing.assert_close(mine_of, torchs_of, **rounding_of(dtype))
 
 
-def test_what_torch_refuses_is_refused() -> None:
+def test_opinfo_error_inputs_are_refused_as_in_torch() -> None:
     (op,) = (op for op in OPERATORS if op.name == "nn.functional.group_norm")
     for wrong in op.error_inputs("cpu"):
         sample = wrong.sample_input
@@ -216,7 +216,7 @@ def test_a_large_mean_loses_no_digits() -> None:
         {"tile": (2, 16), "programs": 2},
     ],
 )
-def test_every_way_to_share_the_work_is_right(shape: tuple[int, ...], how: dict[str, Any]) -> None:
+def test_every_division_of_the_work_agrees_with_torch(shape: tuple[int, ...], how: dict[str, Any]) -> None:
     torch.manual_seed(0)
     x, weight, bias = torch.randn(shape, dtype=torch.float64), *torch.randn(2, 6, dtype=torch.float64)
     wanted = F.group_norm(x, 2, weight, bias, 0.1)
@@ -248,7 +248,7 @@ def test_nan_stays_in_its_group() -> None:
         assert torch.equal(ours.isnan(), F.batch_norm(x, None, None, training=True).isnan())
 
 
-def test_an_empty_batch_is_taken() -> None:
+def test_an_empty_batch_gives_an_empty_result_and_zero_gradients() -> None:
     x, weight = torch.zeros(0, 4, 3, 3, requires_grad=True), torch.ones(4, requires_grad=True)
     mean, variance = torch.zeros(4), torch.ones(4)
     for result in (
@@ -388,7 +388,7 @@ def test_running_vectors_that_are_only_read_may_have_any_strides() -> None:
     assert not torch.equal(variance, torch.full((6,), 2.0))
 
 
-def test_errors_name_the_argument_and_what_it_was() -> None:
+def test_errors_name_the_argument_and_its_value() -> None:
     with pytest.raises(TensorMismatchError, match="num_groups: got 0 for 6 channels"):
         ops.group_norm(IMAGE, 0)
     with pytest.raises(TensorMismatchError, match="weight: on meta, input on cpu"):
@@ -413,7 +413,7 @@ def test_a_second_derivative_is_refused() -> None:
             torch.autograd.grad(grad.sum(), x)
 
 
-def test_another_epsilon_is_another_call() -> None:
+def test_kept_launches_are_not_used_for_another_epsilon() -> None:
     x = torch.randn(2, 4, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     for eps in (1e-5, 0.5, 1e-5):
         torch.testing.assert_close(ops.group_norm(x, 2, eps=eps), F.group_norm(x, 2, eps=eps))

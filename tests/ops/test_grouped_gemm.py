@@ -95,7 +95,7 @@ def test_any_division_is_exact(data: st.DataObject) -> None:
     [((5, 2), (3, 2, 2)), ((3, 2, 2), (2, 5)), ((2, 5), (5, 2))],
     ids=["m", "n", "k"],
 )
-def test_gradients_of_any_order_are_right(shape: Any) -> None:
+def test_first_and_second_derivatives_pass_gradcheck(shape: Any) -> None:
     """The last of five rows belongs to no group: its gradient is 0, and never what the memory held."""
     offs = ends_of((2, 0, 2))
     a, b = (numbers(*size, seed=i).requires_grad_() for i, size in enumerate(shape))
@@ -107,7 +107,7 @@ def test_gradients_of_any_order_are_right(shape: Any) -> None:
     assert torch.autograd.gradgradcheck(function, (a, b), fast_mode=True)
 
 
-def test_forward_mode_and_transforms_are_right() -> None:
+def test_forward_mode_and_transforms_agree_with_the_reference() -> None:
     a, b = (numbers(*size, seed=i) for i, size in enumerate(SHAPES["m"]))
     tangents = numbers(*a.shape, seed=5), numbers(*b.shape, seed=6)
     with warnings.catch_warnings():
@@ -126,7 +126,7 @@ def test_forward_mode_and_transforms_are_right() -> None:
 
 
 @shapes
-def test_batched_gradients_are_right(shape: Any) -> None:
+def test_batched_gradients_agree_with_the_reference(shape: Any) -> None:
     """Autograd's older vmap and the newer one are used, with a graph and negated views."""
     a, b = (numbers(*size, seed=i).requires_grad_() for i, size in enumerate(shape))
     pairs = []

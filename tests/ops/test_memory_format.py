@@ -96,7 +96,7 @@ def assert_strides_as_torchs(
 @pytest.mark.parametrize(
     "shape", [*SHAPES, (2, 4, 2, 3, 2), (1, 4, 2, 3, 2), (2, 1, 2, 2, 2), (2, 4, 1, 1, 1)]
 )
-def test_strides_suggest_what_they_suggest_to_torch(shape: tuple[int, ...]) -> None:
+def test_suggested_memory_formats_agree_with_torch(shape: tuple[int, ...]) -> None:
     """Padding a tensor with its ends asks C++ for the suggested format, so the result shows it."""
     around = (1, *(0,) * (2 * len(shape) - 5))
     cases = formats_of(shape)

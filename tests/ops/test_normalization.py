@@ -346,7 +346,7 @@ def test_transforms_agree_with_torch(norm: str) -> None:
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # forward mode compiles with it
 @pytest.mark.parametrize("norm", NORMS)
-def test_forward_mode_raises(norm: str) -> None:
+def test_forward_mode_raises_not_implemented_error(norm: str) -> None:
     x = numbers((3, 5), torch.float32, 0)
     with pytest.raises(NotImplementedError, match="forward mode"):
         torch.func.jvp(lambda t: getattr(ops, norm)(t, (5,)), (x,), (x,))
@@ -375,7 +375,7 @@ def test_meta_tensors_have_results_without_data(norm: str) -> None:
 
 
 @pytest.mark.parametrize("norm", NORMS)
-def test_the_callers_tensors_stay_as_they_are(norm: str) -> None:
+def test_inputs_and_incoming_gradients_are_not_changed(norm: str) -> None:
     tensors = operands(norm, (4, 9), 1, torch.float32)
     before = [t.clone() for t in tensors]
     applied(getattr(ops, norm), tensors, 1, 1e-5, torch.ones(4, 9))
@@ -411,7 +411,9 @@ BAD: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("norm", "arguments", "how"), BAD)
-def test_bad_input_raises_as_torch(norm: str, arguments: tuple[Any, ...], how: dict[str, Any]) -> None:
+def test_invalid_arguments_are_refused_as_in_torch(
+    norm: str, arguments: tuple[Any, ...], how: dict[str, Any]
+) -> None:
     refused = assert_refused_alike(getattr(ops, norm), torchs(norm), *arguments, **how)
     assert str(refused).startswith(("input", "normalized_shape", "weight", "bias", "eps"))
 
@@ -424,7 +426,7 @@ def test_unsupported_dtypes_are_refused(norm: str, dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("norm", NORMS)
-def test_sparse_and_nested_are_refused(norm: str) -> None:
+def test_sparse_and_nested_tensors_are_refused(norm: str) -> None:
     nested = torch.nested.nested_tensor([X, X], layout=torch.jagged)
     for each in (X.to_sparse(), nested):
         with pytest.raises(TensorMismatchError, match="input"):
@@ -510,7 +512,7 @@ def test_programs_may_run_in_any_order(norm: str, fused: bool) -> None:
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 @pytest.mark.parametrize("norm", NORMS)
-def test_nothing_around_the_output_is_written(norm: str, dtype: torch.dtype) -> None:
+def test_no_memory_around_the_output_is_written(norm: str, dtype: torch.dtype) -> None:
     x, *columns = operands(norm, (7, 19), 1, dtype)
     for tile, splits in (((8, 32), 1), ((2, 8), 1), ((2, 8), 3)):
         memory = torch.full((13, 40), NAN, dtype=dtype)

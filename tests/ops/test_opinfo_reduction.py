@@ -39,5 +39,5 @@ def test_opinfo_samples_and_gradients_agree_with_torch(op: Any, dtype: torch.dty
 @pytest.mark.parametrize(
     "op", [op for op in OPERATORS if op.error_inputs_func is not None], ids=lambda op: op.formatted_name
 )
-def test_what_torch_refuses_is_refused(op: Any) -> None:
+def test_opinfo_error_inputs_are_refused_as_in_torch(op: Any) -> None:
     assert_refused_as_torch(op, "cpu")

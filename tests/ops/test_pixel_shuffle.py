@@ -65,7 +65,7 @@ def test_wrong_shapes_are_refused_as_in_torch(name: str, shape: tuple[int, ...],
     assert_refused_alike(getattr(ops, name), theirs, torch.zeros(shape), factor)
 
 
-def test_wrong_types_are_refused() -> None:
+def test_arguments_of_wrong_types_and_layouts_are_refused() -> None:
     with pytest.raises(ArgumentTypeError, match="upscale_factor"):
         ops.pixel_shuffle(torch.zeros(1, 4, 2, 2), 2.0)  # type: ignore[arg-type]
     with pytest.raises(ArgumentTypeError, match="input"):

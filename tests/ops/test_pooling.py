@@ -65,7 +65,7 @@ def test_opinfo_samples_and_gradients_agree_with_torch(op: Any, dtype: torch.dty
 
 
 @pytest.mark.parametrize("op", OPERATORS, ids=lambda op: op.name)
-def test_what_torch_refuses_is_refused(op: Any) -> None:
+def test_opinfo_error_inputs_are_refused_as_in_torch(op: Any) -> None:
     mine = getattr(ops, op.name.split(".")[-1])
     for wrong in op.error_inputs("cpu"):
         sample = wrong.sample_input
@@ -177,7 +177,7 @@ def test_maxima_of_integers_agree_with_torch(dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
 @pytest.mark.parametrize("last", [False, True])
-def test_windows_of_a_whole_image_are_right(dtype: torch.dtype, last: bool) -> None:
+def test_windows_of_a_whole_image_agree_with_torch(dtype: torch.dtype, last: bool) -> None:
     """Tiles of a long window have rows and columns, and few windows are split; halves are summed in fp32."""
     torch.manual_seed(0)
     x = torch.randn(2, 5, 33, 21).to(dtype)
@@ -198,7 +198,7 @@ def test_windows_of_a_whole_image_are_right(dtype: torch.dtype, last: bool) -> N
     "how",
     [{"tile": (8, 16)}, {"tile": (64, 1)}, {"tile": (4, 4), "splits": 3}, {"tile": (2, 4), "programs": 3}],
 )
-def test_every_way_to_share_the_work_is_right(kind: str, how: dict[str, Any]) -> None:
+def test_every_division_of_the_work_agrees_with_torch(kind: str, how: dict[str, Any]) -> None:
     x = torch.randint(-3, 4, (1, 2, 9, 4)).float()
     x[0, 0, 4, 2] = x[0, 0, 3, 3] = float("nan")
     pool = Pool((9, 4), (5, 2), (4, 3), (2, 2), (2, 1))
@@ -213,7 +213,7 @@ def test_every_way_to_share_the_work_is_right(kind: str, how: dict[str, Any]) ->
         torch.testing.assert_close(ours, torchs, equal_nan=True)
 
 
-def test_an_empty_batch_is_taken() -> None:
+def test_an_empty_batch_gives_empty_results_and_gradients() -> None:
     x = torch.zeros(0, 3, 8, 8, requires_grad=True)
     for result in (ops.avg_pool2d(x, 2), ops.max_pool2d(x, 2)):
         assert isinstance(result, torch.Tensor)

@@ -118,7 +118,7 @@ def test_results_are_as_accurate_as_torch(call: tuple[str, torch.Tensor, dict[st
 
 @settings(max_examples=examples(100))
 @given(calls([*INTEGERS, torch.bool, torch.float32], are_whole=True))
-def test_whole_numbers_are_exact(call: tuple[str, torch.Tensor, dict[str, Any]]) -> None:
+def test_reductions_of_whole_numbers_are_exact(call: tuple[str, torch.Tensor, dict[str, Any]]) -> None:
     name, x, options = call
     assert_as_torch(name, x, exact=name not in ("mean", "norm"), **options)
 
@@ -129,7 +129,9 @@ def test_whole_numbers_are_exact(call: tuple[str, torch.Tensor, dict[str, Any]])
     name=st.sampled_from(["sum", "mean", "prod"]),
     dtype=st.sampled_from([*FLOATS, torch.int64, torch.int32, torch.int8, torch.bool]),
 )
-def test_elements_are_converted_first(x: torch.Tensor, name: str, dtype: torch.dtype) -> None:
+def test_elements_are_converted_to_dtype_before_they_are_reduced(
+    x: torch.Tensor, name: str, dtype: torch.dtype
+) -> None:
     assert_as_torch(name, x, dtype=dtype, exact=name != "mean")
     assert_as_torch(name, x, -1, True, dtype=dtype, exact=name != "mean")
 
@@ -178,7 +180,7 @@ def test_nan_and_infinities_give_torchs_results(name: str, special: float) -> No
     has_nan=st.booleans(),
     dim=st.sampled_from([0, 1]),
 )
-def test_the_first_of_equal_extremes_is_found(
+def test_argmax_and_argmin_find_the_first_of_equal_elements(
     rows: int, cols: int, seed: int, name: str, has_nan: bool, dim: int
 ) -> None:
     x = torch.randint(0, 2, (rows, cols), generator=torch.Generator().manual_seed(seed)).float()
@@ -276,7 +278,7 @@ def test_results_of_integers_have_no_gradient(name: str, dtype: torch.dtype) -> 
 
 
 @pytest.mark.parametrize("name", OF_SEVERAL + OF_ONE)
-def test_out_is_written(name: str) -> None:
+def test_results_are_written_to_out(name: str) -> None:
     x = values((4, 5), torch.float32, 4)
     want = getattr(torch, name)(x, dim=1)
     out: Any = torch.empty(4, 2).select(1, 0) if isinstance(want, torch.Tensor) else None

@@ -112,7 +112,7 @@ def test_logsumexp_over_several_dimensions_agrees_with_torch(dim: tuple[int, ...
 
 
 @pytest.mark.parametrize("rows", [1, 15, 16, 17, 35])
-def test_logsumexp_of_split_rows_is_right(rows: int) -> None:
+def test_logsumexp_of_split_rows_agrees_with_torch(rows: int) -> None:
     """The second kernel merges a few rows at a time, and the last tile may have fewer."""
     x = numbers((rows, 70), torch.float32, 3)
     x[0] = float("-inf")
@@ -268,7 +268,7 @@ def test_out_with_tensors_that_require_grad_is_refused(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(TORCHS))
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
-def test_autocast_on_the_cpu_leaves_these_alone(name: str, dtype: torch.dtype) -> None:
+def test_autocast_on_the_cpu_does_not_change_dtypes(name: str, dtype: torch.dtype) -> None:
     """torch does too: only on a GPU are they on its list of float32 operators."""
     x = numbers((3, 7), dtype, 0)
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -286,7 +286,7 @@ def test_empty_tensors_and_scalars_agree_with_torch(name: str, shape: tuple[int,
     ("given", "dtype"),
     [(torch.float16, torch.float32), (torch.int64, torch.float64), (torch.float32, torch.float16)],
 )
-def test_elements_are_converted_first(given: torch.dtype, dtype: torch.dtype) -> None:
+def test_elements_are_converted_to_dtype_before_the_softmax(given: torch.dtype, dtype: torch.dtype) -> None:
     x = (numbers((3, 9), torch.float32, 0) * 4).to(given)
     for name in ("softmax", "log_softmax"):
         got, want = getattr(ops, name)(x, 1, dtype), TORCHS[name](x, 1, dtype=dtype)
@@ -492,7 +492,7 @@ def test_logsumexp_into_a_wider_dtype_is_not_rounded_before(dtype: torch.dtype) 
     torch.testing.assert_close(ops.logsumexp(x.double(), 1, out=narrow), out.half(), rtol=0, atol=4e-3)
 
 
-def test_logsumexp_of_two_dtypes_into_one_out_is_right() -> None:
+def test_logsumexp_of_two_dtypes_into_one_out_agrees_with_torch() -> None:
     """A call that is kept for one dtype is not used for the other."""
     for dtype in (torch.float16, torch.float32):
         x, out = numbers((3, 37), dtype, 5), torch.empty(3, dtype=torch.float32)
@@ -500,7 +500,7 @@ def test_logsumexp_of_two_dtypes_into_one_out_is_right() -> None:
         torch.testing.assert_close(out, torch.logsumexp(x.float(), 1))
 
 
-def test_logsumexp_of_a_square_along_each_dimension_is_right() -> None:
+def test_logsumexp_of_a_square_along_each_dimension_agrees_with_torch() -> None:
     """Results and gradients of both dimensions have the same shapes and strides."""
     x = numbers((6, 6), torch.float64, 3).requires_grad_()
     for dim in (0, 1, 0):

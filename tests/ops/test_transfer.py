@@ -181,7 +181,7 @@ def test_wrong_dimensions_of_copies_are_refused_as_in_torch(
 
 
 @pytest.mark.parametrize("x", [3, None, [1.0], np.zeros(3)], ids=str)
-def test_copies_of_what_is_no_tensor_are_refused(x: Any) -> None:
+def test_copies_of_objects_that_are_no_tensors_are_refused(x: Any) -> None:
     for name, arguments in (("clone", ()), ("transpose_copy", (0, 0)), ("permute_copy", ((0,),))):
         assert_copy_as_torch(name, x, *arguments)
         with pytest.raises(ArgumentTypeError, match=r"input: got a .*\. Give a torch\.Tensor"):
@@ -320,7 +320,7 @@ GRADIENTS_OF_COPIES: dict[str, Callable[[Any, torch.Tensor], torch.Tensor]] = {
 @pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # torch's own forward mode uses it
 @pytest.mark.parametrize("case", GRADIENTS_OF_COPIES)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.complex128], ids=str)
-def test_gradients_of_copies_are_right(case: str, dtype: torch.dtype) -> None:
+def test_gradients_of_copies_pass_gradcheck_and_agree_with_torch(case: str, dtype: torch.dtype) -> None:
     """First and second derivatives and forward mode are checked; gradients are torch's."""
     copy = GRADIENTS_OF_COPIES[case]
     x = numbers((2, 3, 2), dtype).requires_grad_()

@@ -319,7 +319,7 @@ def test_an_error_names_the_learners_line() -> None:
     assert "_base.py" not in shown
 
 
-def test_what_a_launch_refuses_is_refused() -> None:
+def test_invalid_grids_and_tensors_without_data_are_refused() -> None:
     x, output = tensors = values(8), torch.zeros(8)
     step = Step(copy_kernel, (0,), (*tensors, 8, 8))
     with pytest.raises(InvalidArgumentError, match=r"grid\[0\]"):
@@ -329,7 +329,7 @@ def test_what_a_launch_refuses_is_refused() -> None:
         interpret(Launch((step,), ()))
 
 
-def test_big_tensors_travel_fast() -> None:
+def test_tensors_of_64_mb_travel_in_less_than_20_seconds() -> None:
     """64 MB travel there and back; a loop over bytes in Python would take minutes."""
     x, output = torch.arange(2**22, dtype=torch.int64), torch.zeros(2**22, dtype=torch.int64)
     start = time.perf_counter()

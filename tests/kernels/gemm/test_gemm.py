@@ -164,7 +164,7 @@ def numbers_kernel(output_pointer, rows, cols, ORDER: tl.constexpr, GROUP: tl.co
 
 @pytest.mark.parametrize("name", order.ORDERS)
 @pytest.mark.parametrize(("rows", "cols", "group"), [(1, 1, 1), (4, 3, 2), (5, 4, 2), (7, 3, 8), (3, 7, 1)])
-def test_an_order_visits_each_tile_once(name: str, rows: int, cols: int, group: int) -> None:
+def test_each_launch_order_visits_each_tile_once(name: str, rows: int, cols: int, group: int) -> None:
     visited = torch.full((rows, cols), -1, dtype=torch.int32)
     Launch.of(
         numbers_kernel, (rows * cols,), visited, rows, cols, outputs=visited,
