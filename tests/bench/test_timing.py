@@ -170,7 +170,7 @@ def test_a_graph_is_captured_with_no_garbage_collection(monkeypatch: pytest.Monk
 
 
 @pytest.mark.usefixtures("pretended_streams")
-def test_a_burst_follows_a_rest_and_calls_that_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_burst_follows_a_rest_and_untimed_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     done: list[str] = []
 
     class Event:
@@ -322,7 +322,7 @@ def test_an_error_in_a_library_has_no_line_of_the_readers() -> None:
 
 
 @pytest.mark.usefixtures("pretended_gpu")
-def test_launches_of_several_are_timed_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_launch_overheads_of_candidates_are_timed_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     """The CPU slows down all the time: a function costs the same twice, and another half of it."""
     now = 0.0
     called: list[str] = []

@@ -254,7 +254,7 @@ def test_addresses_of_tiles_of_one_layout_are_not_changed() -> None:
     ],
 )
 def test_other_sums_are_not_changed(made: str, constant: int) -> None:
-    """Their places have tiles of two layouts."""
+    """Tiles of two layouts are addressed from %rd9, so these sums stay unchanged for other reasons."""
     added = f"\tadd.s64 \t%rd7, %rd9, {constant};"
     ptx = f"\t{made}\n\tcvt.u64.u32 \t%rd9, %r5;\n{OTHER}\n{THIRD}\n{added}"
     assert compiler.with_descriptors_of_halves(ptx).split("\n")[-1] == added

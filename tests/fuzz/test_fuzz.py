@@ -78,7 +78,7 @@ def test_cases_are_reproducible_and_within_limits(limits: Any) -> None:
             )
 
 
-def test_a_group_shares_what_is_compiled() -> None:
+def test_cases_of_a_group_share_compiled_kernels() -> None:
     """Cases of a group have the same dtypes, layouts, modes and options; their sizes differ."""
     for group in range(20):
         first, *others = (

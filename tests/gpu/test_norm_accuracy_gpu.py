@@ -118,9 +118,9 @@ def test_the_variance_of_equal_numbers_is_0(value: float, shape: tuple[int, int]
 
 @pytest.mark.parametrize("shape", [(37, 1023), (37, 8192), TILES, SPLIT], ids=str)
 def test_rows_whose_parts_have_other_means_are_within_twice_torchs_error(shape: tuple[int, int]) -> None:
-    """Parts are like dark and bright channels of an image; then the first element is an outlier too.
+    """The parts are like dark and bright channels of an image. A second check adds an outlier in front.
 
-    The deviation is mostly that between the parts, so the limit is that of any result: twice torch's error.
+    Most of the deviation comes from the means of the parts, so twice torch's error is allowed.
     """
     count, length = shape
     inputs = [x * 0.01 for x in drawn(shape, 0.0)]

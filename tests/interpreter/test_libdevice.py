@@ -279,7 +279,7 @@ OPERATIONS: dict[str, Callable[..., Fraction]] = {
     data=st.data(),
 )
 def test_operations_round_as_their_names_say(name: str, width: int, data: st.DataObject) -> None:
-    """No float is between the exact result and the one that is given."""
+    """No float lies between the exact result and the returned one."""
     dtype: Any = np.float32 if width == 32 else np.float64
     floats = st.floats(width=32 if width == 32 else 64, allow_nan=False, allow_infinity=False)
     count = 3 if name == "fma" else 1 if name in ("rcp", "sqrt") else 2

@@ -512,7 +512,7 @@ def doubling_kernel(x, output, n, N: tl.constexpr):
     ],
 )
 def test_a_jit_function_that_python_calls_is_refused_as_on_a_gpu(call: Callable[[], Any], name: str) -> None:
-    """The same holds after a kernel has run, for which Triton's interpreter replaces the language."""
+    """The call is also refused after a launch, for which Triton's interpreter replaces the language."""
     for _ in range(2):
         with pytest.raises(KernelError, match=rf"^kernel {name}: a jit function, called from Python"):
             call()

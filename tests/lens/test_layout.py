@@ -542,7 +542,7 @@ def test_attributes_and_shapes_of_wrong_types_are_refused(attribute: Any, shape:
         layout.of(attribute, shape, target="sm_90")
 
 
-def test_target_must_be_known_and_fit() -> None:
+def test_unknown_targets_and_targets_of_another_warp_size_are_refused() -> None:
     with pytest.raises(UnknownNameError, match=r"'sm_91' is not known. Did you mean 'sm_90'"):
         layout.of(BLOCKED, (16, 64), target="sm_91")
     with pytest.raises(InvalidArgumentError, match=r"gfx942 has warps of 64 lanes .* has 32"):
@@ -565,7 +565,7 @@ def test_a_row_and_a_column_are_spread_over_lanes_and_warps(
     assert (found.spread(0), found.spread(1)) == (down, along)
 
 
-def test_there_is_no_line_along_other_dimensions() -> None:
+def test_spread_refuses_dimensions_that_the_layout_lacks() -> None:
     found = layout.of(BLOCKED, (16, 64), target="sm_90")
     for dimension in (2, -1):
         with pytest.raises(InvalidArgumentError, match=rf"dimension: got {dimension}\. Give 0 to 1"):

@@ -382,7 +382,7 @@ def load_site(argument: str, length: int = 1, *, kind: Any = "load", itemsize: i
     return Site(kind, argument, (), (length,), itemsize, 0)
 
 
-def test_site_sums_over_programs() -> None:
+def test_coalescing_of_a_site_is_summed_over_programs() -> None:
     load, store = load_site("x", 128), load_site("y", 128, kind="store")
     whole = Pattern((128,), (1,), None, None)
     ragged = Pattern((128,), (1,), np.arange(128) < 100, None)
@@ -413,7 +413,7 @@ def test_sites_that_the_trace_lacks_are_refused() -> None:
 
 @settings(max_examples=examples(60), deadline=None)
 @given(st.data())
-def test_site_is_the_sum_of_its_events(data: st.DataObject) -> None:
+def test_coalescing_of_a_site_is_the_sum_of_its_events(data: st.DataObject) -> None:
     layout = data.draw(layouts())
     model = data.draw(accesses(layout))
     assert model.offsets is not None
@@ -702,7 +702,7 @@ def matrix_product(tiles: int, outputs: Sequence[tuple[int, int]]) -> StepTrace:
 
 # Triton, tutorial "Matrix Multiplication", L2 Cache Optimizations: of 9 x 9 blocks, the first 9 outputs need
 # 90 blocks in row-major order and 54 in groups of three rows.
-def test_the_launch_order_of_the_tutorial_needs_its_blocks() -> None:
+def test_launch_orders_read_as_many_blocks_as_in_tritons_tutorial() -> None:
     row_major = memory.l2_reuse(matrix_product(9, [(0, n) for n in range(9)]), "sm_80")
     assert row_major.bytes_from_memory == row_major.least_bytes == 90 * 128
     grouped = memory.l2_reuse(matrix_product(9, [(m, n) for n in range(3) for m in range(3)]), "sm_80")

@@ -109,7 +109,7 @@ def test_numbers_are_rounded_to_bf16_as_torch_rounds_them(values: list[float]) -
     np.testing.assert_array_equal(numerics.rounded(values, "bf16"), want)
 
 
-def test_numbers_are_rounded_once() -> None:
+def test_numbers_are_rounded_to_bf16_without_an_fp32_step() -> None:
     # By way of fp32 the last bit would be lost, and the remaining half ULP rounds to the even neighbor.
     above_half = 1 + 2.0**-8 + 2.0**-40
     assert numerics.rounded([above_half], "bf16").tolist() == [1 + 2.0**-7]

@@ -388,7 +388,7 @@ def calls(draw: st.DrawFn) -> tuple[str, list[tuple[int, ...]], dict[str, Any]]:
 def test_arguments_are_accepted_exactly_where_torch_accepts_them(
     call: tuple[str, list[tuple[int, ...]], dict[str, Any]],
 ) -> None:
-    """Shapes are torch's. Meta tensors make the calls of ours nearly free."""
+    """Shapes of results agree with torch; meta tensors save the time of the kernels."""
     name, shapes, options = call
     try:
         want = getattr(F, name)(*(torch.ones(shape, dtype=torch.double) for shape in shapes), **options)

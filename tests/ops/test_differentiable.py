@@ -95,7 +95,7 @@ def test_every_autograd_function_is_tested() -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_no_more_is_kept_than_gradients_read(name: str) -> None:
+def test_only_tensors_that_gradients_read_are_kept(name: str) -> None:
     """Gradients do not change when tensors that are not kept do; torch keeps all that we keep."""
     case = CASES[name]
     for chosen in subsets(case):

@@ -320,7 +320,7 @@ def test_values_and_dtypes_are_refused_as_in_torch(
 
 
 @pytest.mark.parametrize("context", [lambda: torch.device("meta"), FakeTensorMode], ids=["meta", "fake"])
-def test_no_mode_of_torch_changes_what_is_refused(context: Callable[[], Any]) -> None:
+def test_no_mode_of_torch_changes_which_calls_are_refused(context: Callable[[], Any]) -> None:
     """The answer is kept for each dtype, so one found for tensors without memory would stay."""
     whole = torch.ones(1, 1, 4, 4, dtype=torch.int32)
     unsigned = torch.ones(1, 4, dtype=torch.uint16)
@@ -407,7 +407,7 @@ def test_a_single_window_may_have_a_huge_stride_or_dilation(far: int) -> None:
         assert torch.equal(of_ours, of_torchs)
 
 
-def test_true_and_1_0_do_not_pass_for_a_kept_1() -> None:
+def test_launches_kept_for_1_are_not_used_for_true_or_1_0() -> None:
     x = torch.arange(6).view(2, 3)
     assert torch.equal(ops.roll(x, 1), torch.roll(x, 1))
     with pytest.raises(ArgumentTypeError):

@@ -269,7 +269,7 @@ def test_out_with_tensors_that_require_grad_is_refused(name: str) -> None:
 @pytest.mark.parametrize("name", sorted(TORCHS))
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 def test_autocast_on_the_cpu_does_not_change_dtypes(name: str, dtype: torch.dtype) -> None:
-    """torch does too: only on a GPU are they on its list of float32 operators."""
+    """torch lists these operators as float32 operators for GPUs only."""
     x = numbers((3, 7), dtype, 0)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert getattr(ops, name)(x, 1).dtype == TORCHS[name](x, 1).dtype == dtype

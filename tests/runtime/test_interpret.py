@@ -216,8 +216,8 @@ def test_views_of_one_memory_stay_views() -> None:
     assert not memory.any()
 
 
-def test_changed_tensors_that_are_no_outputs_are_named() -> None:
-    """Tensors are named by the launch's own; outputs and accumulators may change."""
+def test_changed_tensors_that_are_no_outputs_are_listed() -> None:
+    """The list has tensors of the launch, not the copies; outputs and accumulators may change."""
     x, y, output = values(8), values(8), torch.zeros(8)
     quiet = interpret(Launch.of(write_kernel, 1, output, 3, 1.0, outputs=output))
     assert quiet.changed == ()
@@ -290,7 +290,7 @@ def test_prints_of_the_kernel_are_shown(capfd: pytest.CaptureFixture[str]) -> No
     assert capfd.readouterr().out == ""
 
 
-def test_a_seed_shuffles_the_programs_alike_each_time() -> None:
+def test_a_seed_gives_the_same_order_of_programs_each_time() -> None:
     output = torch.zeros(40, dtype=torch.int32)
     launch = Launch.of(number_kernel, 40, output, outputs=output)
 

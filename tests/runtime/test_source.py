@@ -136,7 +136,7 @@ def closure(factor: float, combine: Any) -> Any:
 
 @pytest.mark.parametrize("factor", [2.0, 5.0])
 def test_kernels_made_in_a_function_travel_with_its_variables(factor: float) -> None:
-    """A kernel made in a function, with what it takes from there; each its own."""
+    """Two kernels of one function keep their own factors."""
     x = torch.arange(8.0)
     assert torch.equal(run(travelled(closure(factor, inner)), x), 3 * factor * x + 1)
 

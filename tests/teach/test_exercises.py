@@ -433,7 +433,7 @@ def test_unknown_ids_are_told_with_the_nearest() -> None:
 @pytest.mark.gpu
 @each_exercise
 def test_checks_work_beside_a_gpu(exercise: teach.Exercise) -> None:
-    """With a GPU the inputs lie on it, and the worker still interprets."""
+    """The inputs are in GPU memory, and the worker still interprets the kernel."""
     solution = defined_after_the_imports(exercise, teach.solution_text(exercise.id))
     assert exercise.evaluate(solution).solved
 

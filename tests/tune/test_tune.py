@@ -285,7 +285,7 @@ def test_a_runner_far_behind_is_dropped_at_once() -> None:
 
 
 def test_noise_drops_no_runner_of_the_faster_half() -> None:
-    """Its median is behind by more than the margin, but its fastest fifth is not."""
+    """The runner's median is behind by more than the margin, but its fastest fifth is not."""
     rounds: list[Sequence[str]] = []
 
     def clock(runners: Mapping[str, object], rep_ms: float) -> dict[str, Measurement]:
@@ -361,7 +361,7 @@ def test_pruned_candidates_are_not_timed(monkeypatch: pytest.MonkeyPatch) -> Non
     assert fates(tuning)[json.dumps(spills)] == "pruned"
 
 
-def test_failures_are_reported(monkeypatch: pytest.MonkeyPatch, x: torch.Tensor) -> None:
+def test_candidates_that_fail_are_reported(monkeypatch: pytest.MonkeyPatch, x: torch.Tensor) -> None:
     pretend(monkeypatch, by_warps)
     # The block is longer than the tensors, and the kernel is given too large a size.
     tuning = tune_here(
@@ -386,7 +386,9 @@ def test_failures_are_reported(monkeypatch: pytest.MonkeyPatch, x: torch.Tensor)
     assert "outside" in tuning.trials[1].reason
 
 
-def test_a_shared_output_hides_nothing(monkeypatch: pytest.MonkeyPatch, x: torch.Tensor) -> None:
+def test_an_output_shared_by_candidates_hides_no_wrong_result(
+    monkeypatch: pytest.MonkeyPatch, x: torch.Tensor
+) -> None:
     """The second candidate writes half of the output, where the first has left the right result."""
     pretend(monkeypatch, by_warps)
     y = torch.empty_like(x)
@@ -506,7 +508,7 @@ def test_html_escapes_its_texts() -> None:
 # The cache
 
 
-def test_a_winner_is_found_again(monkeypatch: pytest.MonkeyPatch, x: torch.Tensor) -> None:
+def test_a_kept_winner_is_found_again(monkeypatch: pytest.MonkeyPatch, x: torch.Tensor) -> None:
     timed = pretend(monkeypatch, by_warps)
     remembered = partial(tune_here, partial(make, x), WARPS, problem="centered 64")
     first = remembered()
@@ -529,7 +531,7 @@ def test_a_winner_is_found_again(monkeypatch: pytest.MonkeyPatch, x: torch.Tenso
     assert remembered().winner.candidate == {"num_warps": 8}
 
 
-def test_tuples_come_back_as_they_were_given(monkeypatch: pytest.MonkeyPatch, x: torch.Tensor) -> None:
+def test_tuples_of_a_kept_candidate_stay_tuples(monkeypatch: pytest.MonkeyPatch, x: torch.Tensor) -> None:
     pretend(monkeypatch, by_warps)
 
     def shaped(tile: tuple[int, ...], num_warps: int) -> Launch:
@@ -900,7 +902,7 @@ def test_a_product_is_not_tuned_without_a_gpu(target: str | None) -> None:
 
 
 def test_tune_gemm_keeps_the_fastest_candidate(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its candidates compile and are right, and the fastest by the clock is found again."""
+    """All candidates compile and give correct results; a second call finds the fastest one again."""
     a, b = torch.randn(16, 64).half(), torch.randn(64, 16).half()
     pretend(monkeypatch, lambda meta: by_warps(meta) + meta["num_stages"])
     once = partial(tune_gemm, a, b, target="sm_80", interpreter=True, progress=False)

@@ -146,7 +146,7 @@ def test_each_shipped_functor_compiles_in_gluon() -> None:
     ids=str,
 )
 def test_tiles_of_192_columns_use_wgmma_of_192_columns(layout: str, dtype: torch.dtype) -> None:
-    """No product of 128 or of 64 columns, as Triton makes them, is left."""
+    """Products of 128 or 64 columns, as Triton makes them, do not appear."""
     addend = half(512, 768).to(dtype)
     two = add(addend) | add(addend) | fast_gelu()
     chains = None, bias(addend[0]) | fast_gelu(), two, gelu() | add(addend)
