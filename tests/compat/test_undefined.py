@@ -48,7 +48,7 @@ def extreme_kernel(x, y, n, KIND: tl.constexpr, GUARDED: tl.constexpr, N: tl.con
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 @pytest.mark.parametrize("kind", ["min", "max", "minimum", "clamp", "argmin", "max with index", "sum"])
 def test_extremes_over_undefined_lanes_are_undefined(kind: str, dtype: torch.dtype) -> None:
-    """A kernel must replace masked lanes, or the minimum of eight lanes is not that of the five loaded ones."""
+    """A kernel must replace masked lanes, or the minimum of eight lanes is not that of the five loaded."""
     x, y = torch.ones(5).to(dtype), torch.zeros(1)
     launch = Launch.of(extreme_kernel, 1, x, y, 5, kind, False, 8, outputs=y)
     (result,) = interpret(launch, poison=True).outputs

@@ -47,7 +47,9 @@ def given(
     return tensors
 
 
-def assert_near(got: torch.Tensor, name: str, tensors: list[torch.Tensor], *options: Any) -> None:
+def assert_as_accurate_as_torch(
+    got: torch.Tensor, name: str, tensors: list[torch.Tensor], *options: Any
+) -> None:
     """Check the error: at most twice torch's composition's, plus a few roundings of the largest value."""
     exact = getattr(reference, name)(*[t.double() for t in tensors], *options)
     torchs = getattr(reference, name)(*tensors, *options)
@@ -65,7 +67,7 @@ def test_results_are_as_accurate_as_torchs_composition(
 ) -> None:
     for layout in ("nn", "nt", "tn"):
         tensors = given(name, sizes, dtype, layout)
-        assert_near(getattr(ops, name)(*tensors), name, tensors)
+        assert_as_accurate_as_torch(getattr(ops, name)(*tensors), name, tensors)
 
 
 @pytest.mark.parametrize("layout", ["ntn", "nnt"])
@@ -77,7 +79,7 @@ def test_weights_of_two_layouts_share_a_place_in_shared_memory(
     """The first weight is contiguous along K and the other along N, or conversely, at odd pitches."""
     for dtype in (torch.float16, torch.bfloat16):
         tensors = given(name, sizes, dtype, layout)
-        assert_near(getattr(ops, name)(*tensors), name, tensors)
+        assert_as_accurate_as_torch(getattr(ops, name)(*tensors), name, tensors)
 
 
 @names
@@ -102,7 +104,7 @@ def test_one_input_serves_a_batch_of_weights(name: str, batch: tuple[int, ...]) 
         first.expand(*batch, *first.shape),
         *(t.repeat(3, 1, 1) if t.dim() == 2 else t for t in others),
     ]
-    assert_near(getattr(ops, name)(*tensors), name, tensors)
+    assert_as_accurate_as_torch(getattr(ops, name)(*tensors), name, tensors)
 
 
 @names
@@ -164,7 +166,7 @@ def test_kept_launches_take_other_tensors_and_addresses(name: str) -> None:
         for t in tensors:
             memory = torch.empty(t.numel() + shift, dtype=t.dtype, device="cuda")
             moved.append(memory[shift:].view(t.shape).copy_(t.flip(0)))
-        assert_near(function(*moved), name, moved)
+        assert_as_accurate_as_torch(function(*moved), name, moved)
 
 
 @names

@@ -15,7 +15,7 @@ from tests.norm_accuracy import (
     SEEDS,
     Found,
     Norm,
-    assert_as_near_as_torch,
+    assert_as_accurate_as_torch,
     batch_norm_of_torch,
     exact,
     group_norm_of_torch,
@@ -61,9 +61,9 @@ NORMS: dict[str, tuple[Norm, Norm]] = {
 }
 
 
-def assert_near(name: str, inputs: list[torch.Tensor], times: float = 1.0) -> None:
+def assert_norm_as_accurate_as_torch(name: str, inputs: list[torch.Tensor], times: float = 1.0) -> None:
     ours, torchs = NORMS[name]
-    assert_as_near_as_torch(ours, [torchs, on_the_cpu(torchs)], inputs, times)
+    assert_as_accurate_as_torch(ours, [torchs, on_the_cpu(torchs)], inputs, times)
 
 
 def drawn(shape: tuple[int, int], ratio: float, dtype: torch.dtype = torch.float32) -> list[torch.Tensor]:
@@ -75,7 +75,7 @@ def drawn(shape: tuple[int, int], ratio: float, dtype: torch.dtype = torch.float
 @pytest.mark.parametrize("ratio", RATIOS)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_layer_norm_of_fp32_is_as_accurate_as_torch(shape: tuple[int, int], ratio: float) -> None:
-    assert_near("layer", drawn(shape, ratio))
+    assert_norm_as_accurate_as_torch("layer", drawn(shape, ratio))
 
 
 @pytest.mark.parametrize("ratio", RATIOS)
@@ -84,7 +84,7 @@ def test_layer_norm_of_fp32_is_as_accurate_as_torch(shape: tuple[int, int], rati
 def test_layer_norm_of_halves_is_as_accurate_as_torch(
     shape: tuple[int, int], dtype: torch.dtype, ratio: float
 ) -> None:
-    assert_near("layer", drawn(shape, ratio, dtype))
+    assert_norm_as_accurate_as_torch("layer", drawn(shape, ratio, dtype))
 
 
 @pytest.mark.parametrize("ratio", RATIOS)
@@ -93,7 +93,7 @@ def test_layer_norm_of_halves_is_as_accurate_as_torch(
 def test_group_and_batch_norm_are_as_accurate_as_torch(
     name: str, shape: tuple[int, int], ratio: float
 ) -> None:
-    assert_near(name, drawn(shape, ratio))
+    assert_norm_as_accurate_as_torch(name, drawn(shape, ratio))
 
 
 @pytest.mark.parametrize("ratio", [0.0, 1e4])
@@ -103,7 +103,7 @@ def test_rows_interleaved_in_memory_are_as_accurate_as_torch(
     shape: tuple[int, int], name: str, ratio: float
 ) -> None:
     """The layout is that of channels_last: a tile has many rows, and rows are split."""
-    assert_near(name, [x.t().contiguous().t() for x in drawn(shape, ratio)])
+    assert_norm_as_accurate_as_torch(name, [x.t().contiguous().t() for x in drawn(shape, ratio)])
 
 
 @pytest.mark.parametrize("shape", [*WHOLE[2:], (37, 16384), TILES, SPLIT], ids=str)
@@ -127,10 +127,10 @@ def test_rows_whose_parts_have_other_means_are_within_twice_torchs_error(shape: 
     for x in inputs:
         x[:, length // 10 :] += 5
         x[:, length // 2 :] -= 100
-    assert_near("layer", inputs, 2.0)
+    assert_norm_as_accurate_as_torch("layer", inputs, 2.0)
     for x in inputs:
         x[:, 0] = torch.linspace(-1e4, 1e4, count, device="cuda")
-    assert_near("layer", inputs, 2.0)
+    assert_norm_as_accurate_as_torch("layer", inputs, 2.0)
 
 
 @pytest.mark.parametrize("shape", [(37, 1023), (37, 4096), TILES, SPLIT], ids=str)
@@ -168,7 +168,7 @@ def test_layer_norm_of_a_product_is_as_accurate_as_torch(length: int, ratio: flo
         return Found(*exact(x)[:2], result)
 
     inputs = drawn((100, length), ratio)
-    assert_as_near_as_torch(found, [layer_norm_of_torch, on_the_cpu(layer_norm_of_torch)], inputs)
+    assert_as_accurate_as_torch(found, [layer_norm_of_torch, on_the_cpu(layer_norm_of_torch)], inputs)
 
 
 def gradient_of(norm: Callable[..., torch.Tensor], x: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:

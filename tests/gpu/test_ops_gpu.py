@@ -42,7 +42,7 @@ def wide(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.to(torch.complex128) if tensor.is_complex() else tensor.double()
 
 
-def assert_right(input: torch.Tensor, other: torch.Tensor, alpha: float = 1) -> None:
+def assert_sum_as_accurate_as_torch(input: torch.Tensor, other: torch.Tensor, alpha: float = 1) -> None:
     """Check that integers are exact and other errors at most twice torch's plus one rounding."""
     got, want = ops.add(input, other, alpha=alpha), torch.add(input, other, alpha=alpha)
     assert (got.dtype, got.shape, got.device) == (want.dtype, want.shape, want.device)
@@ -74,17 +74,17 @@ SHAPES = [
 def test_sums_of_every_dtype_and_shape_agree_with_torch(dtype: torch.dtype) -> None:
     for shape in SHAPES:
         x, y = numbers(shape, dtype), numbers(shape, dtype, 1)
-        assert_right(x, y)
+        assert_sum_as_accurate_as_torch(x, y)
         if dtype != torch.bool:
-            assert_right(x, y, alpha=-2)
+            assert_sum_as_accurate_as_torch(x, y, alpha=-2)
 
 
 @pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental")  # torch says so once in a process
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_pairs_of_dtypes_are_promoted_as_in_torch(dtype: torch.dtype) -> None:
     for i, other in enumerate(DTYPES):
-        assert_right(numbers((33, 7), dtype), numbers((33, 7), other, i))
-        assert_right(numbers((33, 7), dtype), numbers((), other, i))
+        assert_sum_as_accurate_as_torch(numbers((33, 7), dtype), numbers((33, 7), other, i))
+        assert_sum_as_accurate_as_torch(numbers((33, 7), dtype), numbers((), other, i))
 
 
 def test_sums_of_any_layout_agree_with_torch() -> None:
@@ -97,7 +97,7 @@ def test_sums_of_any_layout_agree_with_torch() -> None:
         (x[..., 0].t(), y[:1, :1, 0]),
         (x.permute(2, 0, 1), y.permute(2, 0, 1).contiguous()),
     ):
-        assert_right(a, b)
+        assert_sum_as_accurate_as_torch(a, b)
         assert ops.add(a, b).stride() == torch.add(a, b).stride()
 
 
@@ -135,7 +135,7 @@ def test_numbers_and_alphas_are_as_exact_as_torch() -> None:
         (torch.uint8, -1),
         (torch.int8, -128),
     ):
-        assert_right(numbers((1000,), dtype), numbers((1000,), dtype, 1), alpha=alpha)
+        assert_sum_as_accurate_as_torch(numbers((1000,), dtype), numbers((1000,), dtype, 1), alpha=alpha)
     for dtype in FLOATS + INTEGERS:
         z = numbers((1000,), dtype)
         assert torch.equal(ops.add(z, 3), torch.add(z, 3))

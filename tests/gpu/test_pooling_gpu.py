@@ -23,7 +23,7 @@ DTYPES = [torch.float16, torch.bfloat16, torch.float32]
 FORMATS = [torch.contiguous_format, torch.channels_last]
 
 
-def assert_close_as_torchs(
+def assert_as_accurate_as_torch(
     ours: torch.Tensor, torchs: torch.Tensor, exact: torch.Tensor, terms: int = 1
 ) -> None:
     """Check the accuracy rule: at most twice torch's error, plus a rounding of the largest value.
@@ -97,13 +97,13 @@ def test_group_norms_of_networks_are_as_accurate_as_torch_and_deterministic(
     ours, torchs = (function(x, groups, weight, bias) for function in (ops.group_norm, F.group_norm))
     exact = F.group_norm(exact_leaves[0], groups, exact_leaves[1], exact_leaves[2])
     assert ours.is_contiguous(memory_format=format)
-    assert_close_as_torchs(ours, torchs, exact)
+    assert_as_accurate_as_torch(ours, torchs, exact)
     grad = torch.randn_like(ours)
     found = torch.autograd.grad(ours, leaves, grad)
     others = torch.autograd.grad(torchs, leaves, grad)
     wanted = torch.autograd.grad(exact, exact_leaves, grad.double())
     for each in zip(found, others, wanted, strict=True):
-        assert_close_as_torchs(*each, terms=x.numel() // shape[1])
+        assert_as_accurate_as_torch(*each, terms=x.numel() // shape[1])
     again = ops.group_norm(x, groups, weight, bias)
     assert torch.equal(ours, again)
     for mine, repeated in zip(found, torch.autograd.grad(again, leaves, grad), strict=True):
@@ -131,7 +131,7 @@ def test_batch_norms_of_networks_are_as_accurate_as_torch(
     y, *vectors = exact_leaves
     exact = F.batch_norm(y, of_exact[0], of_exact[1], vectors[0], vectors[1], **options)
     assert ours.is_contiguous(memory_format=format)
-    assert_close_as_torchs(ours, torchs, exact)
+    assert_as_accurate_as_torch(ours, torchs, exact)
     for mine, right in zip((mean, variance), of_exact, strict=True):
         torch.testing.assert_close(mine.double(), right, rtol=1e-5, atol=1e-6)
     grad = torch.randn_like(ours)
@@ -139,7 +139,7 @@ def test_batch_norms_of_networks_are_as_accurate_as_torch(
     others = torch.autograd.grad(torchs, leaves, grad)
     wanted = torch.autograd.grad(exact, exact_leaves, grad.double())
     for each in zip(found, others, wanted, strict=True):
-        assert_close_as_torchs(*each, terms=x.numel() // shape[1])
+        assert_as_accurate_as_torch(*each, terms=x.numel() // shape[1])
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -155,7 +155,7 @@ def test_pools_of_networks_agree_with_torch(format: torch.memory_format, dtype: 
     assert torch.equal(ops.max_pool2d(x, 3, 2, 1), got[0])
     for arguments in ((3, 2, 1), (3, 2, 1, False, False), (2,), (112,)):
         exact = F.avg_pool2d(x.double(), *arguments)
-        assert_close_as_torchs(ops.avg_pool2d(x, *arguments), F.avg_pool2d(x, *arguments), exact)
+        assert_as_accurate_as_torch(ops.avg_pool2d(x, *arguments), F.avg_pool2d(x, *arguments), exact)
 
 
 @pytest.mark.parametrize("format", FORMATS, ids=str)

@@ -41,7 +41,7 @@ def laid(x: torch.Tensor, layout: str) -> torch.Tensor:
     return x.t().contiguous().t() if layout == "transposed" else x
 
 
-def assert_right(result: torch.Tensor, x: torch.Tensor, reduction: str) -> None:
+def assert_within_roundings(result: torch.Tensor, x: torch.Tensor, reduction: str) -> None:
     """Check that a maximum is exact, and a sum within a rounding of the result and of the sum of terms."""
     assert result.dtype == x.dtype
     if reduction == "amax":
@@ -60,7 +60,7 @@ def test_rows_of_any_length_are_within_roundings_of_float64(level: str, dtype: t
         for reduction in ("sum", "amax"):
             output = torch.full(shape[:1], float("nan"), dtype=dtype, device="cuda")
             launch = reduction_levels.launch(x, output, level=level, reduction=reduction)
-            assert_right(launch.run()[0], x, reduction)
+            assert_within_roundings(launch.run()[0], x, reduction)
 
 
 @pytest.mark.parametrize("layout", ["strided rows", "misaligned", "transposed"])
@@ -71,7 +71,7 @@ def test_rows_in_any_layout_are_accurate_and_nothing_else_is_written(level: str,
             x = laid(numbers(shape, torch.float32).to(dtype), layout)
             everywhere = torch.full((shape[0], 2), 7.0, dtype=dtype, device="cuda")
             launch = reduction_levels.launch(x, everywhere[:, 0], level=level)
-            assert_right(launch.run()[0], x, "sum")
+            assert_within_roundings(launch.run()[0], x, "sum")
             assert (everywhere[:, 1] == 7).all()
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from torch.testing._internal.common_methods_invocations import op_db
 
 from tests.everything import examples, some_of
-from tests.ops.refused import assert_refused_alike
+from tests.ops.refused import assert_refused_as_in_torch
 from tests.ops.test_opinfo_rows import outcome
 from workbench import ops
 from workbench.errors import (
@@ -323,7 +323,7 @@ IMAGE, WEIGHT = torch.randn(1, 4, 5, 5), torch.randn(6, 4, 3, 3)
     ],
 )
 def test_convolutions_are_refused_as_in_torch(arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
-    assert_refused_alike(ops.conv2d, F.conv2d, *arguments, **options)
+    assert_refused_as_in_torch(ops.conv2d, F.conv2d, *arguments, **options)
 
 
 SMALL, FILTER = torch.ones(1, 4, 8, 8), torch.ones(4, 4, 3, 3)
@@ -357,7 +357,7 @@ UNEVEN = {"stride": [1, 5], "padding": 3, "dilation": 3}
 def test_transposed_convolutions_are_refused_as_in_torch(
     arguments: tuple[Any, ...], options: dict[str, Any]
 ) -> None:
-    assert_refused_alike(ops.conv_transpose2d, F.conv_transpose2d, *arguments, **options)
+    assert_refused_as_in_torch(ops.conv_transpose2d, F.conv_transpose2d, *arguments, **options)
 
 
 @st.composite

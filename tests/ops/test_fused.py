@@ -13,7 +13,7 @@ import triton
 import triton.language as tl  # the interpreter needs it in the module of a jit function
 from torch.nn import functional
 
-from tests.ops.test_gemm import assert_near, numbers
+from tests.ops.test_gemm import assert_as_accurate_as_torch, numbers
 from workbench import lens, ops
 from workbench.errors import (
     ArgumentTypeError,
@@ -62,8 +62,8 @@ def test_add_bias_fast_gelu_is_as_accurate_as_torch(
     chain = add(first) | bias(second) | fast_gelu()
     torchs = functional.gelu(a @ b + first + second, approximate="tanh")
     exact = functional.gelu(product + first + second, approximate="tanh")
-    assert_near(ops.fused_matmul(a, b, epilogue=chain), torchs, exact)
-    assert_near(reference.fused_matmul(a.double(), b.double(), epilogue=chain), exact, exact)
+    assert_as_accurate_as_torch(ops.fused_matmul(a, b, epilogue=chain), torchs, exact)
+    assert_as_accurate_as_torch(reference.fused_matmul(a.double(), b.double(), epilogue=chain), exact, exact)
 
 
 def test_a_batch_with_any_strides_of_operands_agrees_with_torch() -> None:
@@ -280,7 +280,7 @@ def test_gradients_of_half_precision_are_as_accurate_as_torch() -> None:
         leaves = [t.to(dtype).requires_grad_() for t in (a, b, v)]
         found.append(torch.autograd.grad(make(*leaves).sum(), leaves))
     for got, torchs, exact in zip(*found, strict=True):
-        assert_near(got, torchs, exact)
+        assert_as_accurate_as_torch(got, torchs, exact)
 
 
 def test_a_second_derivative_is_refused() -> None:

@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 
 from tests.everything import some_of
-from tests.ops.test_gemm import assert_near, numbers
+from tests.ops.test_gemm import assert_as_accurate_as_torch, numbers
 from workbench import ops
 from workbench.errors import (
     ArgumentTypeError,
@@ -53,7 +53,7 @@ def given(name: str, *rows: int, dtype: torch.dtype = torch.float64, **sizes: in
 def test_results_are_as_accurate_as_torchs_composition(name: str, dtype: torch.dtype) -> None:
     tensors = given(name, 20, dtype=dtype, n=40)
     got, torchs = (getattr(module, name)(*tensors) for module in (ops, reference))
-    assert_near(got, torchs, getattr(reference, name)(*[t.double() for t in tensors]))
+    assert_as_accurate_as_torch(got, torchs, getattr(reference, name)(*[t.double() for t in tensors]))
 
 
 @names

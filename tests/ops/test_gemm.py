@@ -33,7 +33,7 @@ def numbers(*shape: int, dtype: torch.dtype = torch.float64, seed: int = 0) -> t
     return torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype)
 
 
-def assert_near(got: torch.Tensor, torchs: torch.Tensor, exact: torch.Tensor) -> None:
+def assert_as_accurate_as_torch(got: torch.Tensor, torchs: torch.Tensor, exact: torch.Tensor) -> None:
     """Check that the error from float64 is at most twice torch's plus one rounding of the largest value."""
     assert (got.shape, got.dtype) == (torchs.shape, torchs.dtype)
     if not got.numel():
@@ -61,7 +61,7 @@ def assert_samples_as_torch(op: Any, device: str, dtype: torch.dtype) -> None:
         tensors = [t for t in (sample.input, *sample.args) if isinstance(t, torch.Tensor) and t.requires_grad]
         got, want = (f(sample.input, *sample.args, **sample.kwargs) for f in (ours_of(op), op.op))
         exact = op.op(wide(sample.input), *map(wide, sample.args), **sample.kwargs)
-        assert_near(got.detach(), want.detach(), exact)
+        assert_as_accurate_as_torch(got.detach(), want.detach(), exact)
         direction = torch.ones_like(want)
         for mine, theirs in zip(
             *(torch.autograd.grad(r, tensors, direction, allow_unused=True) for r in (got, want)), strict=True

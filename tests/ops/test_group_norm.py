@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch.testing._internal.common_methods_invocations import op_db
 
 from tests.everything import examples
-from tests.ops.refused import assert_refused_alike
+from tests.ops.refused import assert_refused_as_in_torch
 from tests.ops.test_opinfo_rows import outcome
 from workbench import lens, ops
 from workbench.errors import (
@@ -110,7 +110,7 @@ def tensors_of(problem: dict[str, Any]) -> tuple[torch.Tensor, dict[str, torch.T
     return x + 100, {name: numbers(shape[1]) for name in problem["vectors"]}
 
 
-def assert_as_torchs(
+def assert_agrees_with_torch(
     mine: torch.Tensor, torchs: torch.Tensor, leaves: list[torch.Tensor], *, with_strides: bool = True
 ) -> None:
     """Check results, strides and gradients."""
@@ -135,7 +135,7 @@ def test_group_norm_agrees_with_torch(problem: dict[str, Any]) -> None:
     mine = ops.group_norm(x, problem["groups"], **options)
     if "bias" in vectors:  # without a weight, torch's gradient of the bias fails
         options = {"weight": torch.ones_like(vectors["bias"])} | options
-    assert_as_torchs(mine, F.group_norm(x, problem["groups"], **options), leaves)
+    assert_agrees_with_torch(mine, F.group_norm(x, problem["groups"], **options), leaves)
 
 
 @settings(max_examples=examples(30))
@@ -151,7 +151,7 @@ def test_batch_norm_agrees_with_torch(problem: dict[str, Any], training: bool) -
     theirs = [t.clone() for t in running]
     for _ in range(2):
         mine = ops.batch_norm(x, running[0], running[1], **options)
-        assert_as_torchs(mine, F.batch_norm(x, theirs[0], theirs[1], **options), leaves)
+        assert_agrees_with_torch(mine, F.batch_norm(x, theirs[0], theirs[1], **options), leaves)
         for ours, torchs in zip(running, theirs, strict=True):
             torch.testing.assert_close(ours, torchs)
 
@@ -351,7 +351,7 @@ IMAGE, VECTOR = torch.randn(2, 6, 4, 4), torch.ones(6)
 def test_wrong_arguments_are_refused_as_in_torch(
     name: str, arguments: tuple[Any, ...], options: dict[str, Any]
 ) -> None:
-    assert_refused_alike(getattr(ops, name), getattr(F, name), *arguments, **options)
+    assert_refused_as_in_torch(getattr(ops, name), getattr(F, name), *arguments, **options)
 
 
 def in_inference(tensor: torch.Tensor) -> torch.Tensor:

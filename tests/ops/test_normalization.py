@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.everything import examples
-from tests.ops.refused import assert_refused_alike
+from tests.ops.refused import assert_refused_as_in_torch
 from workbench import ops
 from workbench.errors import TensorMismatchError
 from workbench.kernels.rows.normalization import launch, launch_backward
@@ -66,7 +66,9 @@ def applied(
     return [result.detach(), *torch.autograd.grad(result, leaves, direction.to(result.dtype))]
 
 
-def assert_as_exact(got: torch.Tensor, theirs: torch.Tensor, exact: torch.Tensor, terms: float = 0.0) -> None:
+def assert_as_accurate_as_torch(
+    got: torch.Tensor, theirs: torch.Tensor, exact: torch.Tensor, terms: float = 0.0
+) -> None:
     """Check the error: at most twice torch's largest, plus one rounding of the largest reference value.
 
     Args:
@@ -84,10 +86,12 @@ def assert_as_exact(got: torch.Tensor, theirs: torch.Tensor, exact: torch.Tensor
 def assert_as_torch(
     norm: str, tensors: Tensors, rank: int, epsilon: float = 1e-5, terms: tuple[float, ...] = (0.0,) * 4
 ) -> None:
-    assert_alike(getattr(ops, norm), torchs(norm), tensors, rank, epsilon, terms)
+    assert_results_and_gradients_as_accurate_as_torch(
+        getattr(ops, norm), torchs(norm), tensors, rank, epsilon, terms
+    )
 
 
-def assert_alike(
+def assert_results_and_gradients_as_accurate_as_torch(
     ours: Callable[..., torch.Tensor], theirs: Callable[..., torch.Tensor],
     tensors: Tensors, rank: int, epsilon: float = 1e-5, terms: tuple[float, ...] = (0.0,) * 4,
 ) -> None:  # fmt: skip
@@ -97,7 +101,7 @@ def assert_alike(
         for function, given in ((ours, tensors), (theirs, tensors), (theirs, [t.double() for t in tensors]))
     ]
     for (got, want, exact), largest in zip(zip(*found, strict=True), terms, strict=False):
-        assert_as_exact(got, want, exact, largest)
+        assert_as_accurate_as_torch(got, want, exact, largest)
 
 
 @pytest.mark.parametrize("norm", NORMS)
@@ -140,7 +144,7 @@ def test_many_rows_of_several_tiles_are_as_accurate_as_torch() -> None:
     got, theirs, exact = (f(t, (40499,)) for f, t in (
         (ops.layer_norm, x), (torch.nn.functional.layer_norm, x), (torch.nn.functional.layer_norm, x.double())
     ))  # fmt: skip
-    assert_as_exact(got, theirs, exact)
+    assert_as_accurate_as_torch(got, theirs, exact)
 
 
 @pytest.mark.parametrize("epsilon", [1e-12, 1e-5, 0.5])
@@ -158,7 +162,9 @@ def test_a_bias_without_a_weight_is_taken(dtype: torch.dtype) -> None:
         return lambda x, shape, bias, eps: function(x, shape, None, bias, eps)
 
     x, _, bias = operands("layer_norm", (5, 37), 1, dtype)
-    assert_alike(weightless(ops.layer_norm), weightless(torch.nn.functional.layer_norm), [x, bias], 1)
+    assert_results_and_gradients_as_accurate_as_torch(
+        weightless(ops.layer_norm), weightless(torch.nn.functional.layer_norm), [x, bias], 1
+    )
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e-3, 1e-5])
@@ -259,7 +265,7 @@ def test_a_large_mean_loses_no_digits(cols: int) -> None:
     x = numbers((2, cols), torch.float32, 0) + 1e4
     exact = torch.nn.functional.layer_norm(x.double(), (cols,))
     got = ops.layer_norm(x, (cols,))
-    assert_as_exact(got, torch.nn.functional.layer_norm(x, (cols,)), exact, terms=1e4)
+    assert_as_accurate_as_torch(got, torch.nn.functional.layer_norm(x, (cols,)), exact, terms=1e4)
     assert (got - exact).abs().max() < 2e-3
 
 
@@ -414,7 +420,7 @@ BAD: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
 def test_invalid_arguments_are_refused_as_in_torch(
     norm: str, arguments: tuple[Any, ...], how: dict[str, Any]
 ) -> None:
-    refused = assert_refused_alike(getattr(ops, norm), torchs(norm), *arguments, **how)
+    refused = assert_refused_as_in_torch(getattr(ops, norm), torchs(norm), *arguments, **how)
     assert str(refused).startswith(("input", "normalized_shape", "weight", "bias", "eps"))
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.testing._internal.common_methods_invocations import op_db
 
-from tests.ops.refused import assert_refused_alike
+from tests.ops.refused import assert_refused_as_in_torch
 from tests.ops.test_opinfo_rows import outcome
 from workbench import ops
 from workbench.errors import ArgumentTypeError, TensorMismatchError
@@ -62,7 +62,7 @@ def test_any_layout_is_shuffled_exactly(name: str, factor: int) -> None:
 )
 def test_wrong_shapes_are_refused_as_in_torch(name: str, shape: tuple[int, ...], factor: int) -> None:
     theirs = getattr(torch.nn.functional, name)
-    assert_refused_alike(getattr(ops, name), theirs, torch.zeros(shape), factor)
+    assert_refused_as_in_torch(getattr(ops, name), theirs, torch.zeros(shape), factor)
 
 
 def test_arguments_of_wrong_types_and_layouts_are_refused() -> None:

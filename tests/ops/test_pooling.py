@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch.testing._internal.common_methods_invocations import op_db
 
 from tests.everything import examples
-from tests.ops.refused import assert_refused_alike
+from tests.ops.refused import assert_refused_as_in_torch
 from tests.ops.test_opinfo_rows import outcome
 from workbench import lens, ops
 from workbench.errors import (
@@ -286,7 +286,7 @@ IMAGE = torch.zeros(2, 3, 8, 8)
 def test_wrong_arguments_are_refused_as_in_torch(
     name: str, arguments: tuple[Any, ...], options: dict[str, Any]
 ) -> None:
-    assert_refused_alike(getattr(ops, name), getattr(F, name), *arguments, **options)
+    assert_refused_as_in_torch(getattr(ops, name), getattr(F, name), *arguments, **options)
 
 
 def test_arguments_of_one_kind_of_pool_are_refused() -> None:

@@ -17,7 +17,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.testing._internal.common_methods_invocations import op_db
 
 from tests.everything import examples
-from tests.ops.refused import assert_refused_alike
+from tests.ops.refused import assert_refused_as_in_torch
 from tests.ops.test_opinfo_rows import outcome
 from workbench import ops
 from workbench.errors import ArgumentTypeError, TensorMismatchError, UnsupportedDtypeError, WorkbenchError
@@ -290,7 +290,7 @@ def test_the_result_of_pad_has_torchs_strides(mode: str) -> None:
 def test_wrong_arguments_are_refused_as_in_torch(
     name: str, shape: tuple[int, ...], arguments: tuple[Any, ...]
 ) -> None:
-    assert_refused_alike(getattr(ops, name), getattr(Torch, name), torch.zeros(shape), *arguments)
+    assert_refused_as_in_torch(getattr(ops, name), getattr(Torch, name), torch.zeros(shape), *arguments)
 
 
 @pytest.mark.parametrize(
@@ -314,7 +314,7 @@ def test_values_and_dtypes_are_refused_as_in_torch(
     name: str, dtype: torch.dtype, arguments: tuple[Any, ...]
 ) -> None:
     x = torch.zeros(1, 2, 3).to(dtype)
-    refused = assert_refused_alike(getattr(ops, name), getattr(Torch, name), x, *arguments)
+    refused = assert_refused_as_in_torch(getattr(ops, name), getattr(Torch, name), x, *arguments)
     if name == "unfold":
         assert isinstance(refused, UnsupportedDtypeError)
 

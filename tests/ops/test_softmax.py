@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.everything import examples
-from tests.ops.refused import assert_refused_alike
+from tests.ops.refused import assert_refused_as_in_torch
 from workbench import ops
 from workbench.errors import TensorMismatchError, WorkbenchError
 from workbench.kernels.rows import softmax as templates
@@ -30,7 +30,7 @@ TORCHS: dict[str, Callable[..., torch.Tensor]] = {
 }
 
 
-def assert_as_exact(
+def assert_as_accurate_as_torch(
     got: torch.Tensor, torchs: torch.Tensor, exact: torch.Tensor, *, terms: float = 0.0
 ) -> None:
     """Check the error: at most twice torch's largest, plus one rounding of the largest reference value.
@@ -91,14 +91,16 @@ def test_results_and_gradients_are_as_accurate_as_torch(
     x = (numbers(shape, dtype, seed, layout) * 3).detach()
     ours, torchs, wide = (t.detach().requires_grad_() for t in (x, x.clone(), x.double()))
     got, want, exact = getattr(ops, name)(ours, dim), TORCHS[name](torchs, dim), TORCHS[name](wide, dim)
-    assert_as_exact(got, want, exact, terms=term_of_a_logarithm(dtype) if name != "softmax" else 0.0)
+    assert_as_accurate_as_torch(
+        got, want, exact, terms=term_of_a_logarithm(dtype) if name != "softmax" else 0.0
+    )
     assert torch.equal(getattr(ops, name)(x, dim), got)
     direction = numbers(tuple(want.shape), dtype, seed + 1) if want.dim() else torch.tensor(2.0, dtype=dtype)
     grads = [
         torch.autograd.grad(y, leaf, direction.to(y.dtype))[0]
         for y, leaf in ((got, ours), (want, torchs), (exact, wide))
     ]
-    assert_as_exact(*grads, terms=terms_of_a_gradient(name, x, dim, direction))
+    assert_as_accurate_as_torch(*grads, terms=terms_of_a_gradient(name, x, dim, direction))
 
 
 @pytest.mark.parametrize("dim", [(0, 2), (1,), (-1, 0), (0, 1, 2)])
@@ -350,7 +352,7 @@ def test_a_launch_takes_a_tensor_without_dimensions() -> None:
 
 @pytest.mark.parametrize(("name", "arguments"), BAD)
 def test_wrong_arguments_are_refused_as_in_torch(name: str, arguments: tuple[Any, ...]) -> None:
-    assert_refused_alike(getattr(ops, name), TORCHS[name], *arguments)
+    assert_refused_as_in_torch(getattr(ops, name), TORCHS[name], *arguments)
 
 
 @settings(max_examples=examples(60))
@@ -389,7 +391,7 @@ def test_cross_entropy_is_as_accurate_as_torch(
         assert torch.equal(got.isnan(), want.isnan())
         return
     quotient = 2 * exact.abs().max().item() if reduction == "mean" else 0.0  # both sums are rounded
-    assert_as_exact(got, want, exact, terms=max(term_of_a_logarithm(dtype), quotient))
+    assert_as_accurate_as_torch(got, want, exact, terms=max(term_of_a_logarithm(dtype), quotient))
     grads = [
         torch.autograd.grad(y.sum(), leaf)[0] for y, leaf in ((got, ours), (want, torchs), (exact, wide))
     ]
@@ -400,7 +402,7 @@ def test_cross_entropy_is_as_accurate_as_torch(
         counted = (
             x.numel() / shape[dim] if probabilities else float(of_class[target[target != ignored]].sum())
         )
-    assert_as_exact(*grads, terms=float(of_class.max()) / counted)
+    assert_as_accurate_as_torch(*grads, terms=float(of_class.max()) / counted)
 
 
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
@@ -479,7 +481,7 @@ BAD_LOSSES: list[tuple[tuple[Any, ...], dict[str, Any]]] = [
 
 @pytest.mark.parametrize(("arguments", "how"), BAD_LOSSES)
 def test_wrong_losses_are_refused_as_in_torch(arguments: tuple[Any, ...], how: dict[str, Any]) -> None:
-    assert_refused_alike(ops.cross_entropy, torch.nn.functional.cross_entropy, *arguments, **how)
+    assert_refused_as_in_torch(ops.cross_entropy, torch.nn.functional.cross_entropy, *arguments, **how)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)

@@ -224,14 +224,14 @@ def test_copies_of_meta_tensors_have_torchs_shapes_and_strides() -> None:
     for dtype in (torch.float32, torch.complex64, NARROW[0]):
         x = torch.empty(2, 3, 4, 5, dtype=dtype, device="meta")
         for layout in (x, x.mT, x[:, ::2], x[:1].expand(4, 3, 4, 5)):
-            assert_as_torchs_meta("clone", layout)
-            assert_as_torchs_meta("clone", layout, memory_format=torch.channels_last)
-            assert_as_torchs_meta("transpose_copy", layout, 0, -1)
-            assert_as_torchs_meta("permute_copy", layout, (1, 0, 3, 2))
-    assert_as_torchs_meta("clone", torch.empty(2, dtype=torch.complex64, device="meta").conj())
+            assert_agrees_with_torch_on_meta("clone", layout)
+            assert_agrees_with_torch_on_meta("clone", layout, memory_format=torch.channels_last)
+            assert_agrees_with_torch_on_meta("transpose_copy", layout, 0, -1)
+            assert_agrees_with_torch_on_meta("permute_copy", layout, (1, 0, 3, 2))
+    assert_agrees_with_torch_on_meta("clone", torch.empty(2, dtype=torch.complex64, device="meta").conj())
 
 
-def assert_as_torchs_meta(name: str, *args: Any, **options: Any) -> None:
+def assert_agrees_with_torch_on_meta(name: str, *args: Any, **options: Any) -> None:
     want, got = (function(*args, **options) for function in COPIES[name])
     assert got.is_meta
     assert (got.dtype, got.shape, got.stride()) == (want.dtype, want.shape, want.stride())

@@ -16,7 +16,7 @@ from triton.runtime.jit import JITFunction
 
 from tests.everything import examples
 from tests.kernels.inputs import strides_of
-from tests.kernels.results import assert_near
+from tests.kernels.results import assert_as_accurate_as_torch
 from workbench.errors import (
     ArgumentTypeError,
     InvalidArgumentError,
@@ -374,4 +374,4 @@ def test_gated_activations_are_accurate_on_narrow_ranges(name: str, around: floa
         "silu_gated": (functional.silu(wide), functional.silu(x)),
         "gelu_tanh_gated": (wide * torch.sigmoid(u), functional.gelu(x, approximate="tanh")),
     }[name]
-    assert_near(got, theirs, exact)
+    assert_as_accurate_as_torch(got, theirs, exact)

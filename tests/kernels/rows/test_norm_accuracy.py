@@ -16,7 +16,7 @@ from tests.norm_accuracy import (
     SEEDS,
     Found,
     Norm,
-    assert_as_near_as_torch,
+    assert_as_accurate_as_torch,
     batch_norm_of_torch,
     exact,
     group_norm_of_torch,
@@ -71,7 +71,7 @@ def batch_norm_of(**way: Any) -> Norm:
 @pytest.mark.parametrize("way", WAYS)
 def test_layer_norm_is_as_accurate_as_torch(way: str, ratio: float) -> None:
     inputs = [rows(4, 1023, ratio, seed, torch.float32) for seed in SEEDS]
-    assert_as_near_as_torch(layer_norm(**WAYS[way]), [layer_norm_of_torch], inputs)
+    assert_as_accurate_as_torch(layer_norm(**WAYS[way]), [layer_norm_of_torch], inputs)
 
 
 @pytest.mark.parametrize("norm", [layer_norm, group_norm_of, batch_norm_of])
@@ -87,7 +87,7 @@ def test_the_scale_is_accurate_where_the_mean_is_large(way: str, norm: Callable[
 @pytest.mark.parametrize("length", [1, 2, 15, 239, 4096])
 def test_layer_norm_of_other_lengths_is_as_accurate_as_torch(length: int) -> None:
     inputs = [rows(3, length, 1e4, seed, torch.float32) for seed in SEEDS]
-    assert_as_near_as_torch(layer_norm(), [layer_norm_of_torch], inputs)
+    assert_as_accurate_as_torch(layer_norm(), [layer_norm_of_torch], inputs)
 
 
 @pytest.mark.parametrize("ratio", [100.0, -1e4])
@@ -95,7 +95,7 @@ def test_layer_norm_of_other_lengths_is_as_accurate_as_torch(length: int) -> Non
 def test_layer_norm_of_16_bits_is_as_accurate_as_torch(dtype: torch.dtype, ratio: float) -> None:
     inputs = [rows(4, 1023, ratio, seed, dtype) for seed in SEEDS]
     for way in ("whole", "split"):
-        assert_as_near_as_torch(layer_norm(**WAYS[way]), [layer_norm_of_torch], inputs)
+        assert_as_accurate_as_torch(layer_norm(**WAYS[way]), [layer_norm_of_torch], inputs)
 
 
 @pytest.mark.parametrize("ratio", [0.0, 1e4])
@@ -107,7 +107,7 @@ def test_norms_of_images_are_as_accurate_as_torch(
     norm: Callable[..., Norm], torchs: Norm, way: str, ratio: float
 ) -> None:
     inputs = [rows(4, 1023, ratio, seed, torch.float32) for seed in SEEDS]
-    assert_as_near_as_torch(norm(**WAYS[way]), [torchs], inputs)
+    assert_as_accurate_as_torch(norm(**WAYS[way]), [torchs], inputs)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -139,7 +139,7 @@ def test_layer_norm_is_accurate_after_deviating_elements(many: int, way: str) ->
         x[:, :many] = torch.tensor([[0.0], [-1e4], [1e6]])
     for number in range(3):
         row = [x[number : number + 1] for x in inputs]
-        assert_as_near_as_torch(layer_norm(**WAYS[way]), [layer_norm_of_torch], row)
+        assert_as_accurate_as_torch(layer_norm(**WAYS[way]), [layer_norm_of_torch], row)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -149,7 +149,7 @@ def test_layer_norm_is_accurate_where_parts_have_other_means(way: str) -> None:
     for x in inputs:
         x[:, 130:] += 5
         x[:, 700:] -= 100
-    assert_as_near_as_torch(layer_norm(**WAYS[way]), [layer_norm_of_torch], inputs)
+    assert_as_accurate_as_torch(layer_norm(**WAYS[way]), [layer_norm_of_torch], inputs)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -203,7 +203,7 @@ def test_layer_norm_of_a_product_is_as_accurate_as_torch(tile: tuple[int, int, i
         (result,) = gemm_rows.launch("layer_norm", x, ones, epsilon=EPSILON, tile=tile).run()
         return Found(*exact(x)[:2], result)
 
-    assert_as_near_as_torch(found, [layer_norm_of_torch], inputs)
+    assert_as_accurate_as_torch(found, [layer_norm_of_torch], inputs)
 
 
 @pytest.mark.parametrize("ratio", RATIOS)

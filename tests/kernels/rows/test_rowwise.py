@@ -313,7 +313,7 @@ def poison_states(one: Launch) -> list[torch.Tensor]:
     return [state.fill_(NAN) for state in states]
 
 
-def assert_right(one: Launch, kernels: list[str], wanted: Sequence[torch.Tensor]) -> None:
+def assert_same_bits_in_any_order(one: Launch, kernels: list[str], wanted: Sequence[torch.Tensor]) -> None:
     """Assert the same bits for programs in order and shuffled, and that exactly the outputs are written."""
     assert [step.name for step in one.steps] == kernels
     states = poison_states(one)
@@ -335,7 +335,7 @@ def guarded(like: torch.Tensor) -> torch.Tensor:
 def test_softmax_agrees_with_torch(operator: str, way: dict[str, Any], kernels: list[str]) -> None:
     x = numbers(ROWS, COLS) * 5
     one = softmax.launch(operator, x, output=guarded(x), **way)
-    assert_right(one, kernels, [getattr(torch, operator)(x, 1)])
+    assert_same_bits_in_any_order(one, kernels, [getattr(torch, operator)(x, 1)])
 
 
 @ways
@@ -347,7 +347,7 @@ def test_gradients_of_softmax_agree_with_autograd(
     y = getattr(torch, operator)(x, 1)
     (want,) = torch.autograd.grad(y, x, direction)
     one = softmax.launch(f"{operator}_backward", y.detach(), direction, output=guarded(x), **way)
-    assert_right(one, kernels, [want])
+    assert_same_bits_in_any_order(one, kernels, [want])
 
 
 @ways
@@ -382,7 +382,7 @@ def test_norms_agree_with_torch(norm: str, way: dict[str, Any], kernels: list[st
     one = normalization.launch(
         norm, x, 1, *columns, epsilon=1e-5, output=guarded(x), with_statistics=True, **way
     )
-    assert_right(one, kernels, [normalized(norm, x, columns), *statistics_of(norm, x, 1e-5)])
+    assert_same_bits_in_any_order(one, kernels, [normalized(norm, x, columns), *statistics_of(norm, x, 1e-5)])
 
 
 LAYOUTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
@@ -397,9 +397,11 @@ LAYOUTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 def test_rows_of_any_strides_agree_with_torch(layout: str, name: str) -> None:
     x = LAYOUTS[layout](numbers(ROWS, COLS) + 3)
     way, kernels = WAYS[name]
-    assert_right(softmax.launch("softmax", x, output=guarded(x), **way), kernels, [torch.softmax(x, 1)])
+    assert_same_bits_in_any_order(
+        softmax.launch("softmax", x, output=guarded(x), **way), kernels, [torch.softmax(x, 1)]
+    )
     one = normalization.launch("layer_norm", x, 1, epsilon=1e-5, output=guarded(x), **way)
-    assert_right(one, kernels, [normalized("layer_norm", x, [])])
+    assert_same_bits_in_any_order(one, kernels, [normalized("layer_norm", x, [])])
 
 
 @ways
@@ -419,7 +421,7 @@ def test_gradients_of_norms_agree_with_autograd(norm: str, way: dict[str, Any], 
         operator, (x, direction), guarded(x), frozenset((1,)), plan, columns=[weight],
         given=statistics_of(norm, x, 1e-5),
     )  # fmt: skip
-    assert_right(one, kernels, [want])
+    assert_same_bits_in_any_order(one, kernels, [want])
 
 
 @pytest.mark.parametrize("fused", [False, True])
