@@ -137,7 +137,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("attribute", "shape", "target", "published"), CASES)
-def test_mma_layouts_agree_with_the_published_tables(
+def test_layouts_of_matrix_instructions_agree_with_published_tables(
     attribute: str, shape: tuple[int, int], target: str, published: Published
 ) -> None:
     found = layout.of(attribute, shape, target=target)
