@@ -78,7 +78,7 @@ def on_the_cpu(norm: Norm) -> Norm:
     return lambda x: norm(x.cpu())
 
 
-def assert_as_near_as_torch(
+def assert_as_accurate_as_torch(
     ours: Norm, torchs: Sequence[Norm], inputs: Sequence[torch.Tensor], times: float = 1.0
 ) -> None:
     """Check the rule for all inputs together; each of `torchs` is a way in which torch computes the norm.

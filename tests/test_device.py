@@ -84,7 +84,7 @@ def test_an_unclear_setting_is_read_as_by_triton(value: str, monkeypatch: pytest
     assert device.unclear_wish().endswith("it compiles")
 
 
-def test_no_setting_is_clear(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unset_variable_gives_no_unclear_wish(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TRITON_INTERPRET")
     assert device.unclear_wish() == ""
 
@@ -153,7 +153,7 @@ INTERPRETER = device.Device(
         ("  odd -- name..\\:*?  ", "odd-name"),
     ],
 )
-def test_slug_is_a_file_name(name: str, slug: str) -> None:
+def test_slug_of_a_device_name_is_a_valid_file_name(name: str, slug: str) -> None:
     assert replace(INTERPRETER, name=name).slug == slug
 
 

@@ -64,7 +64,7 @@ KINDS = [type(example).__name__ for example, _ in EXAMPLES]
 
 
 @pytest.mark.parametrize(("error", "builtin"), EXAMPLES, ids=KINDS)
-def test_caught_as_what_torch_raises(error: WorkbenchError, builtin: type[Exception]) -> None:
+def test_errors_are_subclasses_of_what_torch_raises(error: WorkbenchError, builtin: type[Exception]) -> None:
     assert isinstance(error, builtin)
     assert isinstance(error, WorkbenchError)
 

@@ -304,17 +304,17 @@ def test_a_layer_imports_those_below_it() -> None:
     assert upwards == []
 
 
-def test_no_module_imports_itself_in_a_ring() -> None:
+def test_modules_have_no_import_cycle() -> None:
     assert cycles(modules(WORKBENCH)) == []
 
 
-def test_device_alone_asks_the_machine() -> None:
+def test_only_the_module_device_asks_the_machine() -> None:
     trees = modules(WORKBENCH)
     assert questions(trees) == []
     assert questions({"elsewhere": trees["device"]})  # it does ask
 
 
-def test_the_table_has_no_ring() -> None:
+def test_the_table_of_allowed_imports_has_no_cycle() -> None:
     TopologicalSorter(MAY_IMPORT).prepare()
     assert set().union(*MAY_IMPORT.values()) <= set(MAY_IMPORT)
 
@@ -396,7 +396,7 @@ def tree(texts: Mapping[str, str]) -> dict[str, ast.Module]:
         ("attic.old", "", "attic.old: has no place in the table"),
     ],
 )
-def test_wrong_direction_is_found(module: str, text: str, said: str) -> None:
+def test_imports_in_the_wrong_direction_are_found(module: str, text: str, said: str) -> None:
     (problem,) = wrong_directions(tree({module: text}))
     assert said in problem
 
@@ -418,11 +418,11 @@ def test_wrong_direction_is_found(module: str, text: str, said: str) -> None:
         ("lens.trace", "importlib.import_module('numpy')\n'numpy' in sys.modules"),
     ],
 )
-def test_right_direction_is_free(module: str, text: str) -> None:
+def test_imports_in_the_right_direction_are_allowed(module: str, text: str) -> None:
     assert wrong_directions(tree({module: text})) == []
 
 
-def test_ring_is_found() -> None:
+def test_an_import_cycle_is_found() -> None:
     one, other = "from workbench.lens.layout import x", "def f():\n    from workbench.lens import trace"
     ring = tree({"lens.trace": one, "lens.layout": other})
     assert wrong_directions(ring) == []
@@ -442,15 +442,15 @@ def test_ring_is_found() -> None:
         "subprocess.run(['nvidia-smi'])",
     ],
 )
-def test_question_is_found(text: str) -> None:
+def test_questions_to_the_machine_are_found(text: str) -> None:
     assert len(questions(tree({"lens.trace": text}))) == 1
 
 
-def test_what_a_worker_is_given_is_no_question() -> None:
+def test_environment_variables_set_for_a_worker_are_allowed() -> None:
     assert questions(tree({"runtime.worker": "environment = {'TRITON_INTERPRET': '1'}"})) == []
 
 
-def test_files_become_modules(tmp_path: Path) -> None:
+def test_file_paths_become_module_names(tmp_path: Path) -> None:
     for name in ("__init__.py", "launch.py", "bench/__init__.py", "bench/roofline.py"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("from . import errors")

@@ -833,7 +833,7 @@ def test_an_error_in_a_function_without_text_is_named(functors: dict[str, Any]) 
         gemm.launch(a, a, epilogue=own(functors["of_two"])).run()
 
 
-def test_where_no_function_is_the_readers_the_kernels_line_is_shown() -> None:
+def test_errors_outside_the_readers_functions_show_the_kernels_line() -> None:
     """The reader cannot repair errors inside the workbench's own functions."""
     a = torch.ones(16, 16)
     launch = gemm.launch(a, a, epilogue=relu())
@@ -892,7 +892,7 @@ def test_a_notebook_shows_the_readers_lines_only(cell_kernel: Any) -> None:
     assert shown.endswith(f"KernelError: {caught.value}")
 
 
-def test_an_error_keeps_nothing_of_the_interpreters() -> None:
+def test_an_error_keeps_no_exception_of_the_interpreter() -> None:
     """No chain of causes is printed in a script either; the message says everything."""
     with pytest.raises(KernelError) as caught:
         Launch.of(name_kernel, 1, torch.zeros(1), outputs=()).run()
@@ -960,7 +960,7 @@ def called_and_launched(kernel: Any, grid: Any, *args: Any, **meta: Any) -> tupl
     return error_of(lambda: kernel[grid](*args, **meta)), error_of(launch.run)
 
 
-def test_a_kernel_called_as_tritons_is_guarded_as_a_launch_is() -> None:
+def test_a_kernel_called_with_tritons_syntax_is_guarded() -> None:
     """The error names line, program and element, and nothing beyond the tensor is touched."""
     memory = torch.full((200,), 7.0)
     x, output = torch.arange(10.0), memory[50:60]

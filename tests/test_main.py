@@ -46,7 +46,7 @@ def test_doctor_exits_1_with_the_fix_when_kernels_cannot_run() -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_doctor_says_what_triton_makes_of_an_unclear_wish() -> None:
+def test_doctor_says_how_triton_reads_an_unclear_setting() -> None:
     done = run_without_gpu("doctor", TRITON_INTERPRET="garbage")
     assert done.returncode == 1
     assert "TRITON_INTERPRET is 'garbage', neither yes (1) nor no (0)" in done.stdout
@@ -72,7 +72,7 @@ def test_lab_names_the_nearest_lesson(capsys: pytest.CaptureFixture[str]) -> Non
     assert "Did you mean '02_roofline'" in capsys.readouterr().err
 
 
-def test_profile_verifies_where_no_gpu_is(capsys: pytest.CaptureFixture[str]) -> None:
+def test_profile_verifies_instances_without_a_gpu(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["profile", "softmax", "--rows", "2", "--cols", "33", "--init", "integer"]) == 0
     printed = capsys.readouterr().out
     assert printed.startswith("softmax: rows=2, cols=33, fp16, integer")
@@ -126,7 +126,7 @@ def test_every_mode_of_timing_can_be_asked_for(
         (["add", "--target", "sm_1"], "target: 'sm_1' is not known"),
     ],
 )
-def test_profile_says_what_is_asked_wrongly(
+def test_profile_names_the_wrong_argument(
     arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["profile", *arguments]) == 1
@@ -228,7 +228,7 @@ def test_tune_times_the_interpreter_when_asked(tmp_path: Path) -> None:
         (("16", "16", "16", "--target", "sm_9"), "sm_90"),
     ],
 )
-def test_tune_names_what_is_wrong(
+def test_tune_names_the_wrong_argument(
     arguments: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["tune", *arguments]) == 1
@@ -319,7 +319,7 @@ def test_access_prints_a_descriptor_of_a_file(tmp_path: Path, capsys: pytest.Cap
     assert "nowhere.py" in capsys.readouterr().err
 
 
-def test_access_refuses_what_is_no_convolution(capsys: pytest.CaptureFixture[str]) -> None:
+def test_access_refuses_arguments_that_make_no_convolution(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["access", "--weight", "64", "32", "3", "3"]) == 1
     assert "weight" in capsys.readouterr().err
     assert main(["access", "--input", "2", "64", "0", "56"]) == 1

@@ -43,7 +43,7 @@ def cut_off(log: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         "subprocess.run([sys.executable, '-c', 'import socket; socket.getaddrinfo(\"a.example\", 1)'])",
     ],
 )
-def test_attempts_are_refused_and_noted(tmp_path: Path, attempt: str) -> None:
+def test_network_attempts_are_refused_and_logged(tmp_path: Path, attempt: str) -> None:
     log = tmp_path / "log"
     run = cut_off(log, "-c", f"import socket, subprocess, sys, urllib.request\n{attempt}")
     assert "the network is cut off" in run.stderr
@@ -109,7 +109,7 @@ def test_addresses_that_a_file_loads_are_found(tmp_path: Path, name: str, text: 
     assert loads(tmp_path / name)
 
 
-def test_a_namespace_is_no_address(tmp_path: Path) -> None:
+def test_an_xml_namespace_is_no_address_to_load(tmp_path: Path) -> None:
     path = tmp_path / "widget.js"
     path.write_text('document.createElementNS("http://www.w3.org/2000/svg", "rect")')
     assert loads(path) == []

@@ -151,7 +151,7 @@ def test_the_suites_have_their_cases() -> None:
 
 
 def test_the_fused_suite_has_its_products() -> None:
-    """Composable Kernel's example comes first; each is beside the product alone, ours and the vendor's."""
+    """Composable Kernel's example comes first; each case also times the product alone, with cuBLAS too."""
     measured = suites.get("fused").cases
     sizes = [tuple(one.case[key] for key in "mnk") for one in measured]
     assert sizes[:4] == [(4096, 4096, 4096), (2048, 3072, 768), (8192, 16384, 4096), (256, 128, 64)]
@@ -162,7 +162,7 @@ def test_the_fused_suite_has_its_products() -> None:
     assert all(wanted <= {*one.providers} for one in measured)
 
 
-def test_a_product_beside_a_fused_one_is_checked_as_a_product() -> None:
+def test_partial_candidates_of_fused_products_are_checked_for_their_part() -> None:
     problem = {"m": 40, "n": 32, "k": 24, "layout": "nn"}
     fused = Case("fused_matmul", "fp16", problem, ("workbench",))
     inputs = OPERATORS["fused_matmul"].inputs("fp16", problem)
@@ -240,7 +240,7 @@ def test_the_attention_suite_has_its_problems() -> None:
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("op", [*problems.ATTENTION, *problems.VARLEN_ATTENTION])
 def test_attention_is_compared_with_all_its_scores(op: str, causal: bool) -> None:
-    """Ours and torch's agree with the reference, of shared heads too; a shifted result does not."""
+    """Results of torch and the workbench pass the check, with shared heads too; shifted results fail it."""
     keys = 40 if causal or op in problems.VARLEN_ATTENTION else 50
     described = {"b": 2, "h": 4, "h_kv": 2, "n_q": 40, "n_k": keys, "d": 16, "causal": causal}
     case = suites.Case(op, "fp32", described, ("workbench", "torch"))
@@ -258,7 +258,7 @@ def test_attention_is_compared_with_all_its_scores(op: str, causal: bool) -> Non
 
 @pytest.mark.parametrize("op", problems.FUSED)
 def test_fused_products_are_compared_with_float64(op: str) -> None:
-    """Ours and torch's agree with the reference, also with B contiguous along K; shifted results do not."""
+    """Results of torch and the workbench pass, also with B contiguous along K; shifted results fail."""
     described: dict[str, Any] = {"m": 20, "n": 40, "k": 24, "layout": "nt"}
     described |= {"l": 30} if op == "matmul_matmul" else {}
     case = suites.Case(op, "fp32", described, ("workbench", "torch"))
@@ -374,7 +374,7 @@ def test_the_products_suite_is_measured_within_minutes() -> None:
         ("int8", "nn", ""),
     ],
 )
-def test_layouts_are_told_apart(dtype: str, layout: str, said: str) -> None:
+def test_layouts_other_than_nn_are_named_in_the_text_of_a_case(dtype: str, layout: str, said: str) -> None:
     """The layout is not named if it is nn, for any dtype."""
     assert str(case("matmul", dtype, m=4, n=4, k=4, layout=layout)) == f"matmul {dtype} 4^3{said}"
 
@@ -427,7 +427,7 @@ def test_int8_inputs_fill_the_range() -> None:
         suites.plan(Suite("mine", "", (case("clone", "int8", shape=[8]),)))
 
 
-def test_all_is_every_case_once() -> None:
+def test_the_suite_all_has_every_case_once() -> None:
     everything = suites.get("all").cases
     assert len({str(one) for one in everything}) == len(everything)
     parts = [
@@ -458,7 +458,7 @@ def test_an_unknown_suite_gets_the_nearest() -> None:
         suites.record("matmull", interpreter=True)
 
 
-def test_an_h200_runs_everything() -> None:
+def test_an_h200_runs_every_case() -> None:
     kept, cut = suites.plan(suites.get("all"), gpu(), free_bytes=140 * 10**9)
     assert cut == []
     assert len(kept) == len(suites.get("all").cases)
@@ -481,7 +481,7 @@ def test_nothing_is_tuned_where_products_are_measured_live() -> None:
     assert {provider for one in quick for provider in one.providers} == {"workbench"}
 
 
-def test_a_4_gb_card_runs_what_fits_and_is_told_the_rest() -> None:
+def test_a_4_gb_card_runs_the_cases_that_fit_and_reports_the_rest() -> None:
     kept, cut = suites.plan(suites.get("all"), FOUR_GB_CARD, FREE_ON_IT)
     left_out = {str(one.case): one.reason for one in cut}
     assert left_out["add fp32 2^28"] == "needs 3.89 GB of memory, 3.40 GB are free"
@@ -506,7 +506,7 @@ def test_an_amd_gpu_is_measured_against_amds_libraries() -> None:
     assert {one.case.dtype for one in cut} == {"tf32"}
 
 
-def test_in_the_interpreter_small_cases_are_left() -> None:
+def test_only_small_cases_are_left_in_the_interpreter() -> None:
     kept, cut = suites.plan(suites.get("all"))
     assert {one.op for one in kept} == {"add", "clone", "matmul", "permute_copy"}
     reasons = {one.reason for one in cut}
@@ -615,7 +615,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> suites.Recorded:
         return suites.record(TINY, path, interpreter=True, progress=False)
 
 
-def test_recorded_lines_are_in_the_file_behind_those_before(recorded: suites.Recorded) -> None:
+def test_recorded_lines_are_appended_to_the_file(recorded: suites.Recorded) -> None:
     lines = recording.load(recorded.path)
     assert lines[len(lines) // 2 :] == recorded.lines
     assert recording.latest_run(lines) == recorded.lines
@@ -686,12 +686,14 @@ def test_work_is_counted_as_the_launch_counts_it(recorded: suites.Recorded) -> N
         ("matmul", 2 * 200 * 16 * 24, (200 * 24 + 24 * 16 + 200 * 16) * 2),
     ],
 )
-def test_work_of_baselines(recorded: suites.Recorded, op: str, flops: int, moved: int) -> None:
+def test_baselines_have_the_work_of_their_case(
+    recorded: suites.Recorded, op: str, flops: int, moved: int
+) -> None:
     (one,) = recording.select(recorded.lines, op=op)
     assert (one.flops, one.bytes) == (flops, moved)
 
 
-def test_progress_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_of_recording_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     one = Suite("mine", "", (case("clone", shape=[8]),))
     suites.record(one, tmp_path / "a.jsonl", interpreter=True)
     assert "clone fp32 2^3" in capsys.readouterr().err
@@ -748,7 +750,7 @@ def test_an_optional_library_that_fails_is_left_out_and_named(
     assert "\n" not in str(cut)
 
 
-def test_an_optional_library_that_is_right_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_optional_library_with_correct_results_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     add_library(monkeypatch, lambda x: x.sum(-1))
     lines, cut = suites.run(SUM, interpreter=True, progress=False)
     assert [one.provider for one in lines] == ["library", "torch", "workbench"]
@@ -772,8 +774,8 @@ def test_a_case_whose_only_candidate_is_left_out_has_no_lines(
     assert not (tmp_path / "a.jsonl").exists()
 
 
-def test_int8_products_of_an_optional_library_are_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The vendor's library is not used, which is called where torch would return int8."""
+def test_int8_products_of_an_optional_library_call_no_vendor_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other providers call the vendor's `_int_mm` instead, since torch.matmul would return int8."""
     add_library(monkeypatch, fails)
     product = case("matmul", "int8", ("torch", "library"), m=32, n=32, k=32, layout="nt")
     lines, (cut,) = suites.run(Suite("mine", "", (product,)), interpreter=True, progress=False)
@@ -855,7 +857,7 @@ def test_torchs_own_results_pass_the_check(dtype: str, m: int, n: int, k: int) -
 @pytest.mark.parametrize("dtype", ["fp64", "fp32", "fp16", "bf16"])
 @pytest.mark.parametrize("op", ["softmax", "layer_norm", "rms_norm"])
 def test_one_wrong_element_of_a_row_operator_fails_the_check(op: str, dtype: str) -> None:
-    """The results are torch's and ours, forward and backward; each of them is spoiled in turn."""
+    """Each result of torch and of the workbench, forward and backward, gets one wrong element in turn."""
     for name in (op, f"{op}_backward"):
         problem = case(name, dtype, rows=40, cols=24, dim=-1)
         operator = OPERATORS[name]
@@ -1020,7 +1022,9 @@ VECTORS = {"op": "add", "dtype": "fp32", "provider": "torch", "case": {"shape": 
 LATER, LAST = "2026-02-01T00:00:00+00:00", "2026-03-01T00:00:00+00:00"
 
 
-def test_recorded_is_a_run_with_roofs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_recorded_run_shown_is_the_latest_with_roofs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     shipped(
         monkeypatch,
         tmp_path,
@@ -1154,7 +1158,7 @@ def test_live_points_are_the_suites_own(monkeypatch: pytest.MonkeyPatch) -> None
     assert {"fp16", "bf16", "tf32", "fp32", "fp8_e4m3"} == set(roofs.matrix)
 
 
-def test_live_roofs_need_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_live_roofs_are_refused_if_memory_is_too_small(monkeypatch: pytest.MonkeyPatch) -> None:
     pretend_live(monkeypatch)
     monkeypatch.setattr("workbench.device.free_memory_bytes", lambda: 6 * 10**8)
     with pytest.raises(
@@ -1163,7 +1167,7 @@ def test_live_roofs_need_memory(monkeypatch: pytest.MonkeyPatch) -> None:
         suites.live_or_recorded("elementwise")
 
 
-def test_without_gpu_and_recording_the_way_out_is_said(
+def test_without_gpu_and_recording_the_error_gives_the_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shipped(monkeypatch, tmp_path, line())
@@ -1212,7 +1216,7 @@ def test_a_suite_of_a_wrong_type_is_refused(wrong: Any) -> None:
         suites.live_or_recorded(wrong)
 
 
-def test_arguments_of_a_plan_are_named() -> None:
+def test_wrong_arguments_of_plan_are_named() -> None:
     everything = suites.get("all")
     with pytest.raises(ArgumentTypeError, match="here: got 'NVIDIA H200'"):
         suites.plan(everything, "NVIDIA H200")  # type: ignore[arg-type] # its name instead

@@ -80,7 +80,7 @@ def test_an_unknown_name_is_answered_with_the_nearest(name: str, near: str) -> N
     "name",
     ["cuBLAS", "cuBLASLt", "rocBLAS", "hipBLASLt", "torch.compile", "Triton", "Triton autotuned", *PACKAGES],
 )
-def test_without_a_gpu_the_reason_is_said(name: str) -> None:
+def test_baselines_that_need_a_gpu_give_their_reason_without_one(name: str) -> None:
     one = baseline.get(name)
     assert not one.available()
     assert one.absence()
@@ -109,7 +109,7 @@ def test_without_a_gpu_the_reason_is_said(name: str) -> None:
         ("interpreter", "interpreter", {"torch"}),
     ],
 )  # fmt: skip
-def test_each_kind_of_device_has_its_own(
+def test_each_kind_of_device_has_its_own_baselines(
     kind: str, architecture: str, there: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     not_installed(monkeypatch)
@@ -122,7 +122,7 @@ def test_each_kind_of_device_has_its_own(
 
 
 @pytest.mark.parametrize("sizes", [(1, 1, 1), (64, 64, 64), (65, 17, 70)], ids=str)
-def test_handwritten_kernels_are_right(sizes: tuple[int, int, int]) -> None:
+def test_handwritten_kernels_agree_with_torch(sizes: tuple[int, int, int]) -> None:
     m, n, k = sizes
     x, y = torch.randn(m * n), torch.randn(m * n)
     assert torch.equal(plain_triton.JITTED["add"](x, y), x + y)
@@ -142,7 +142,7 @@ def test_handwritten_kernels_take_no_options(monkeypatch: pytest.MonkeyPatch) ->
         baseline.get("Triton").build("sum", x)
 
 
-def test_how_to_install_an_optional_library_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_absent_optional_libraries_say_how_to_install_them(monkeypatch: pytest.MonkeyPatch) -> None:
     not_installed(monkeypatch)
     said = {name: baseline.get(name).absence(gpu()) for name in PACKAGES}
     assert said == {
@@ -276,7 +276,7 @@ def test_a_librarys_kernels_give_torchs_results(name: str, op: str, monkeypatch:
 
 
 @pytest.mark.parametrize("op", ["sum", "amax", "argmax", "softmax"])
-def test_flag_gems_goes_along_columns_too(op: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_flag_gems_reduces_along_columns(op: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with_libraries(monkeypatch)
     x = torch.randn(6, 9)
     of_torch: Callable[..., torch.Tensor] = getattr(torch, op)
@@ -312,7 +312,7 @@ def test_a_library_has_its_own_operators_only(monkeypatch: pytest.MonkeyPatch) -
         baseline.get("FlagGems").build("rms_norm_backward", torch.ones(2, 2))
 
 
-def test_eager_torch_is_torch() -> None:
+def test_the_torch_baseline_calls_torchs_operators() -> None:
     x, y = torch.randn(3, 4), torch.randn(3, 4)
     eager = baseline.get("torch")
     assert torch.equal(eager.build("add", x, y, alpha=2)(), torch.add(x, y, alpha=2))
@@ -344,7 +344,7 @@ def test_the_classic_interface_has_no_fp8(monkeypatch: pytest.MonkeyPatch) -> No
     assert (baseline.product_layout("fp8_e4m3"), baseline.product_layout("fp16")) == ("nt", "nn")
 
 
-def test_the_library_is_restored() -> None:
+def test_blas_library_is_restored_after_its_context() -> None:
     before = preferred()
     with baseline.blas_library("ck"):  # the only other one that a CPU build takes
         assert preferred() != before
@@ -368,7 +368,7 @@ def test_torchs_message_about_the_library_is_hidden(capfd: pytest.CaptureFixture
     assert capfd.readouterr().err == ""
 
 
-def test_the_precision_is_restored() -> None:
+def test_precision_is_restored_after_its_context() -> None:
     settings = torch.backends.cuda.matmul
     before = settings.fp32_precision
     with baseline.precision("tf32"):
@@ -412,7 +412,7 @@ def test_an_unknown_option_is_named() -> None:
         baseline.get("torch").build("add", torch.ones(1), torch.ones(1), alhpa=2)
 
 
-def test_int8_does_not_pass_for_fp8() -> None:
+def test_int8_is_multiplied_as_int8_not_as_fp8() -> None:
     a = torch.ones(2, 2, dtype=torch.int8)
     assert torch.equal(baseline.get("torch").build("matmul", a, a)(), a @ a)
 

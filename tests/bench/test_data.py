@@ -85,7 +85,7 @@ def test_wrong_names_and_lengths_are_refused() -> None:
 
 
 @pytest.mark.parametrize("shape", [3, None, "4", "", 2.0, [2.0], [None], (True,), {4}])
-def test_a_wrong_shape_is_refused(shape: Any) -> None:
+def test_a_shape_of_a_wrong_type_is_refused(shape: Any) -> None:
     with pytest.raises(ArgumentTypeError, match="shape"):
         data.normal(shape, "fp32")
 

@@ -93,7 +93,7 @@ WRONG: dict[str, list[Any]] = {
 }  # fmt: skip
 
 
-def test_every_field_has_wrong_values() -> None:
+def test_every_field_has_examples_of_wrong_values() -> None:
     assert set(WRONG) == set(recording.FIELDS)
 
 
@@ -184,7 +184,7 @@ def test_a_missing_file_is_named(path: Path) -> None:
         recording.load(path)
 
 
-def test_nothing_is_added_behind_half_a_line(path: Path) -> None:
+def test_append_refuses_a_file_whose_last_line_is_cut_off(path: Path) -> None:
     path.write_text(f"{GOOD}\n{GOOD[:40]}")
     before = path.read_bytes()
     with pytest.raises(RecordingError, match="cut off") as caught:
@@ -579,7 +579,9 @@ def test_a_device_without_a_recording_is_named() -> None:
         ("config", {"launch_us": "5"}),
     ],
 )
-def test_values_that_no_table_could_show_are_refused(path: Path, name: str, value: object) -> None:
+def test_numbers_and_configs_that_no_table_could_show_are_refused(
+    path: Path, name: str, value: object
+) -> None:
     write(path, {**FIELDS, name: value, **({"p80_ms": value} if name == "median_ms" else {})})
     with pytest.raises(RecordingError, match=f"line 1, field '{name}'"):
         recording.load(path)

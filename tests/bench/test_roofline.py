@@ -85,7 +85,7 @@ def test_distance_is_the_fraction_of_the_roof(fraction: float) -> None:
         ) == pytest.approx(fraction)
 
 
-def test_a_point_is_what_was_measured() -> None:
+def test_a_points_intensity_and_rates_follow_from_work_and_time() -> None:
     measured = point(flops=1000, bytes=500, seconds=0.1)
     assert measured.intensity == 2
     assert measured.rate == pytest.approx(1e4)

@@ -110,7 +110,7 @@ def test_rates_and_spread_follow_from_times_and_work() -> None:
 
 
 @given(st.lists(st.floats(min_value=1e-4, max_value=1e4), min_size=1, max_size=50))
-def test_a_summary_is_median_and_fifths(times: list[float]) -> None:
+def test_a_summary_has_the_median_and_the_20th_and_80th_percentiles(times: list[float]) -> None:
     summary = timing.summarize(times, "events")
     assert summary.p20_ms <= summary.median_ms <= summary.p80_ms
     expected = np.quantile(times, [0.2, 0.5, 0.8])
@@ -170,7 +170,7 @@ def test_a_graph_is_captured_with_no_garbage_collection(monkeypatch: pytest.Monk
 
 
 @pytest.mark.usefixtures("pretended_streams")
-def test_a_burst_follows_a_rest_and_calls_that_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_burst_follows_a_rest_and_untimed_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     done: list[str] = []
 
     class Event:
@@ -241,12 +241,14 @@ def test_out_of_memory_is_not_reported_as_a_failed_capture(
         ({"rep_ms": float("nan")}, InvalidArgumentError, "rep_ms"),
     ],
 )
-def test_wrong_options_are_named(options: dict[str, Any], error: type[Exception], said: str) -> None:
+def test_wrong_options_of_measurements_are_named(
+    options: dict[str, Any], error: type[Exception], said: str
+) -> None:
     with pytest.raises(error, match=said):
         measure(nothing, interpreter=True, **options)
 
 
-def test_wrong_subjects_are_named() -> None:
+def test_wrong_arguments_of_measurements_are_named() -> None:
     with pytest.raises(ArgumentTypeError, match=r"subject: got a Tensor\. Give a Launch"):
         measure(torch.ones(1), interpreter=True)  # type: ignore[arg-type] # a result instead of the launch
     with pytest.raises(ArgumentTypeError, match="ours: got a int"):
@@ -320,7 +322,7 @@ def test_an_error_in_a_library_has_no_line_of_the_readers() -> None:
 
 
 @pytest.mark.usefixtures("pretended_gpu")
-def test_launches_of_several_are_timed_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_launch_overheads_of_candidates_are_timed_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     """The CPU slows down all the time: a function costs the same twice, and another half of it."""
     now = 0.0
     called: list[str] = []

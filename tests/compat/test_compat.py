@@ -92,7 +92,7 @@ def test_repair_is_still_needed(repair: str, unrepaired: dict[str, dict[str, str
     assert right == [], f"Triton {triton.__version__} gets {right} right: move them to UNAFFECTED"
 
 
-def test_repairing_again_changes_nothing() -> None:
+def test_repairing_the_interpreter_again_changes_nothing() -> None:
     before = dict(vars(interpreter.InterpreterBuilder)), interpreter._interpreter
     compat.repair_interpreter()
     assert (dict(vars(interpreter.InterpreterBuilder)), interpreter._interpreter) == before
@@ -197,7 +197,7 @@ def test_fills_that_the_compiler_sees_are_refused(kind: str) -> None:
     [(torch.int8, -1), (torch.uint8, 255), (torch.int8, 127), (torch.int32, -7), (torch.float16, -7.0)],
     ids=str,
 )
-def test_other_fills_are_taken(dtype: torch.dtype, fill: float) -> None:
+def test_fills_that_triton_packs_correctly_are_taken(dtype: torch.dtype, fill: float) -> None:
     x, output = torch.ones(8).to(dtype), torch.zeros(8).to(dtype)
     Launch.of(fill_kernel, 1, x, output, 0, 3, fill, True, outputs=output).run()
     assert output.tolist() == [1] * 3 + [fill] * 5
@@ -246,7 +246,7 @@ def described_kernel(x, KIND: tl.constexpr, rows, N: tl.constexpr):
         *((kind, torch.int32) for kind in ("and", "or", "xor")),
     ],
 )
-def test_atomics_through_descriptors_are_right(kind: str, dtype: torch.dtype) -> None:
+def test_atomics_through_descriptors_agree_with_python(kind: str, dtype: torch.dtype) -> None:
     """Rows beyond the last one are not touched."""
     operations: dict[str, Callable[[int, int], int]] = {
         "add": lambda a, b: a + b, "min": min, "max": max, "and": lambda a, b: a & b,
@@ -364,7 +364,7 @@ def reductions_kernel(x, largest, places, whole, columns, ROWS: tl.constexpr, CO
 
 @pytest.mark.parametrize(("rows", "cols"), [(1, 1), (1, 16), (8, 1), (8, 32)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int32])
-def test_reductions_by_a_users_function_are_right(rows: int, cols: int, dtype: torch.dtype) -> None:
+def test_reductions_by_a_users_function_agree_with_torch(rows: int, cols: int, dtype: torch.dtype) -> None:
     """Reductions go along either axis or all, may keep the axis, and give the first of equal elements."""
     x = torch.randint(-2, 3, (rows, cols)).to(dtype)
     x[x == 0] = 1
@@ -574,7 +574,7 @@ def test_arithmetic_of_fp8_is_refused(what: str, dtype: torch.dtype) -> None:
             compile_for(launch, "sm_90")
 
 
-def test_fp8_can_be_chosen() -> None:
+def test_fp8_values_can_be_selected_and_reduced_by_max() -> None:
     x, output = torch.tensor([-4.0, 1.0, 3.0, 2.0]).to(torch.float8_e5m2), torch.zeros(4)
     Launch.of(fp8_kernel, 1, x, output, "max", 4, outputs=output).run()
     assert output.tolist() == [3.0] * 4
@@ -678,7 +678,7 @@ def test_the_signature_and_definition_of_a_kernel_are_found() -> None:
     assert inspect.isfunction(compat.python_function(decorated_kernel))
 
 
-def test_launch_options_are_known() -> None:
+def test_launch_options_have_triton_options_and_no_launch_arguments() -> None:
     """`warmup` and `grid` are arguments of Triton's own launch, and would be given twice as options."""
     options = compat.launch_options()
     assert {"num_warps", "num_stages", "num_ctas", "waves_per_eu", "maxnreg"} <= options

@@ -33,7 +33,7 @@ STAGES = [
 ]
 
 
-def test_repairing_again_changes_nothing() -> None:
+def test_repairing_the_compilers_again_changes_nothing() -> None:
     before = [getattr(backends[vendor].compiler, stage) for vendor, stage in STAGES]
     assert all(hasattr(stage, "changes") for stage in before)
     compiler.repair_compilers()
@@ -85,7 +85,7 @@ def test_wide_elements_are_exchanged_without_repair() -> None:
 
 
 @pytest.mark.parametrize("kind", ["plain", "mask"])
-def test_exchanged_elements_are_right_in_the_interpreter(kind: str) -> None:
+def test_exchanged_elements_are_transposed_exactly_in_the_interpreter(kind: str) -> None:
     x = torch.arange(108, dtype=torch.uint8).reshape(3, 9, 4) % 5
     (output,) = of_pixels(x, kind).run()
     expected = x.transpose(1, 2)
@@ -254,7 +254,7 @@ def test_addresses_of_tiles_of_one_layout_are_not_changed() -> None:
     ],
 )
 def test_other_sums_are_not_changed(made: str, constant: int) -> None:
-    """Their places have tiles of two layouts."""
+    """Tiles of two layouts are addressed from %rd9, so these sums stay unchanged for other reasons."""
     added = f"\tadd.s64 \t%rd7, %rd9, {constant};"
     ptx = f"\t{made}\n\tcvt.u64.u32 \t%rd9, %r5;\n{OTHER}\n{THIRD}\n{added}"
     assert compiler.with_descriptors_of_halves(ptx).split("\n")[-1] == added

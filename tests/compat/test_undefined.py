@@ -48,7 +48,7 @@ def extreme_kernel(x, y, n, KIND: tl.constexpr, GUARDED: tl.constexpr, N: tl.con
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 @pytest.mark.parametrize("kind", ["min", "max", "minimum", "clamp", "argmin", "max with index", "sum"])
 def test_extremes_over_undefined_lanes_are_undefined(kind: str, dtype: torch.dtype) -> None:
-    """Kernels must replace the lanes: otherwise the smallest of five of eight lanes is not theirs."""
+    """A kernel must replace masked lanes, or the minimum of eight lanes is not that of the five loaded."""
     x, y = torch.ones(5).to(dtype), torch.zeros(1)
     launch = Launch.of(extreme_kernel, 1, x, y, 5, kind, False, 8, outputs=y)
     (result,) = interpret(launch, poison=True).outputs
@@ -238,7 +238,7 @@ def two_steps(n: int, parts: torch.Tensor, workspaces: tuple[torch.Tensor, ...] 
     return Launch((first, second), (y,), workspaces=workspaces)
 
 
-def test_scratch_is_poisoned() -> None:
+def test_declared_workspaces_are_filled_with_poison() -> None:
     """The memory holds large numbers, and elements that no step wrote show all the same."""
     parts = torch.full((4,), 9.0)
     for n, smallest in ((4, 1.0), (3, None)):
@@ -259,7 +259,7 @@ def through_scratch_kernel(x, scratch, y, shift, N: tl.constexpr):
     tl.store(y + i, tl.load(scratch + i + shift))
 
 
-def test_a_launch_of_one_kernel_has_scratch_too() -> None:
+def test_workspaces_of_a_launch_of_one_kernel_are_filled_with_poison() -> None:
     x, scratch, y = torch.arange(8.0), torch.zeros(16), torch.zeros(8)
     for shift in (0, 2):
         launch = Launch.of(
@@ -270,7 +270,7 @@ def test_a_launch_of_one_kernel_has_scratch_too() -> None:
         assert result.isnan().tolist() == [False] * (8 - shift) + [True] * shift
 
 
-def test_an_accumulator_that_is_scratch_starts_at_zero() -> None:
+def test_an_accumulator_that_is_a_workspace_starts_at_zero() -> None:
     x, total, y = torch.ones(4), torch.full((1,), 5.0), torch.zeros(1)
     launch = Launch.of(
         summing_kernel, 1, x, total, y, 4, outputs=y, accumulators=(total,), workspaces=(total,)

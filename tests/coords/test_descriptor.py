@@ -411,7 +411,7 @@ def test_errors_name_the_argument_of_a_wrong_type(made: object, words: str) -> N
         made()  # type: ignore[operator]
 
 
-def test_violations_name_the_padding() -> None:
+def test_violations_of_a_coordinate_name_the_padding() -> None:
     matrix = convolution_input(1, 4, 4, 2, 3, 1, 1)
     (stage, other) = matrix.coordinate((0, 0)).violations
     assert {stage.transform.name, other.transform.name} == {"pad"}

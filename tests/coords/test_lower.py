@@ -120,7 +120,7 @@ def check_hints(descriptor: Descriptor, checked: tuple[bool, bool]) -> None:
 
 @settings(max_examples=examples(60))
 @given(descriptors(smallest=1), st.booleans(), st.booleans())
-def test_hints_are_true(descriptor: Descriptor, check_rows: bool, check_cols: bool) -> None:
+def test_generated_hints_are_true(descriptor: Descriptor, check_rows: bool, check_cols: bool) -> None:
     check_hints(two_dimensions(descriptor), (check_rows, check_cols))
 
 
@@ -149,7 +149,9 @@ def ask_for_tiles(descriptor: Descriptor, tile: tuple[int, int]) -> str:
 
 @settings(max_examples=examples(60))
 @given(descriptors(smallest=1), *2 * [st.sampled_from((1, 2, 4, 8, 16, 32))])
-def test_hints_are_true_beyond_the_ends(descriptor: Descriptor, rows: int, cols: int) -> None:
+def test_generated_hints_are_true_in_tiles_that_hang_over_the_ends(
+    descriptor: Descriptor, rows: int, cols: int
+) -> None:
     """The interpreter refuses a false hint, in any lane of a tile that hangs over."""
     ask_for_tiles(two_dimensions(descriptor), (rows, cols))
 
@@ -182,7 +184,7 @@ def test_unbound_lengths_and_strides_are_arguments(batch: int) -> None:
     check_every_index(matrix, n=batch, c=2, pitch=4)
 
 
-def test_one_function_for_every_batch() -> None:
+def test_one_lowered_function_serves_every_batch() -> None:
     n = symbol("n", least=1)
     matrix = transform(packed((n, 4, 8)), [merge((n, 4)), pass_through(8)], [(0, 1), (2,)], [(0,), (1,)])
     assert lower(matrix) is lower(

@@ -59,7 +59,7 @@ def longest(descriptor: Descriptor, dim: int, most: int) -> int:
 
 @settings(max_examples=examples(300))
 @given(descriptors(most_stages=4))
-def test_claims_hold_for_every_run(descriptor: Descriptor) -> None:
+def test_claimed_vectors_are_true_for_every_run_of_elements(descriptor: Descriptor) -> None:
     for dim in range(len(descriptor.top)):
         for most in (1, 2, 4, 16):
             claim = vector_of(descriptor, dim, most)
@@ -91,7 +91,7 @@ def test_no_longer_run_holds_for_affine_descriptors(descriptor: Descriptor) -> N
         (16, 16, 0, 16),
     ],
 )
-def test_padding_cuts_runs(left: int, length: int, right: int, vector: int) -> None:
+def test_padding_cuts_runs_of_contiguous_elements(left: int, length: int, right: int, vector: int) -> None:
     row = transform(packed((length,)), [pad(length, left, right)], [(0,)], [(0,)])
     found = vector_of(row, 0)
     assert (found.length, found.stride) == (vector, int(vector > 1))

@@ -289,7 +289,7 @@ def test_a_convolution_alone_is_one_launch_in_both_plans() -> None:
 
 
 def test_both_plans_of_a_convolution_drop_the_same_elements() -> None:
-    """Both plans number elements by pixel and feature, which needs channels_last and one group."""
+    """Both plans number elements by pixel and feature. This needs channels_last and one group."""
     tensors, options, _ = images(*IMAGES[0], torch.channels_last)
     chain = epilogues.relu() | epilogues.dropout(0.5, 7)
     plans = explore.fusion.chained_conv2d(*tensors, **options, epilogue=chain)

@@ -53,7 +53,7 @@ def test_each_trial_becomes_an_instance() -> None:
     ]
 
 
-def test_the_limit_of_an_instance_is_the_compile_lenss() -> None:
+def test_an_instance_has_the_limiting_resource_that_the_compile_lens_finds() -> None:
     a, b = (torch.empty(256, 256, dtype=torch.float16) for _ in range(2))
     candidates = [
         {"tile": (64, 64, 32), "num_warps": 4, "num_stages": 3},

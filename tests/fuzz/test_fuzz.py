@@ -78,7 +78,7 @@ def test_cases_are_reproducible_and_within_limits(limits: Any) -> None:
             )
 
 
-def test_a_group_shares_what_is_compiled() -> None:
+def test_cases_of_a_group_share_compiled_kernels() -> None:
     """Cases of a group have the same dtypes, layouts, modes and options; their sizes differ."""
     for group in range(20):
         first, *others = (
@@ -386,7 +386,7 @@ def test_listed_differences_have_reasons() -> None:
 # Printing.
 
 
-def test_the_text_of_a_case_runs() -> None:
+def test_the_text_of_a_case_repeats_its_calls() -> None:
     """The text makes the calls that were judged, for many operators."""
     checked = 0
     for number in range(0, 400, 2):

@@ -103,7 +103,7 @@ def assert_call_by_rule(
 @pytest.mark.parametrize("window", [EVERYTHING, AT_END, Window(30, 20, from_end=True)], ids=str)
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("pairs", [PAIRS[first::4] for first in range(4)], ids=["1st", "2nd", "3rd", "4th"])
-def test_flash_attentions_rule_holds_over_its_own_grid(
+def test_flash_attentions_error_rule_holds_over_its_own_test_cases(
     pairs: list[tuple[int, int]], size: int, window: Window, dtype: torch.dtype
 ) -> None:
     for queries, keys in pairs:
@@ -128,9 +128,7 @@ WAYS = [
 @pytest.mark.gpu(architecture="sm_90")
 @pytest.mark.parametrize("dtype", HALVES, ids=str)
 @pytest.mark.parametrize(("size", "way"), WAYS, ids=str)
-def test_the_kernel_for_hopper_is_right_by_flash_attentions_rule(
-    size: int, way: Way, dtype: torch.dtype
-) -> None:
+def test_the_hopper_kernel_keeps_flash_attentions_error_rule(size: int, way: Way, dtype: torch.dtype) -> None:
     """Heads are interleaved in memory; some rows of some windows see nothing; tiles are ragged."""
     for window in (EVERYTHING, CAUSAL, AT_END, Window(right=0, shift=-70)):
         for queries, keys in ((1000, 1000), (300, 777), (777, 300), (1024, 2048)):
@@ -146,7 +144,7 @@ def test_the_kernel_for_hopper_is_right_by_flash_attentions_rule(
 
 
 @pytest.mark.gpu(architecture="sm_90")
-def test_the_kernel_for_hopper_gives_the_same_on_every_run() -> None:
+def test_the_hopper_kernel_gives_the_same_bits_on_every_run() -> None:
     query, key, value = tensors(4, 16, 16, 4096, 4096, 128, torch.float16)
     first = sdpa(query, key, value, is_causal=True)
     assert all(torch.equal(first, sdpa(query, key, value, is_causal=True)) for _ in range(20))
@@ -231,7 +229,7 @@ def test_values_may_be_narrower_than_keys_at_an_odd_pitch(sizes: tuple[int, int]
     ids=str,
 )
 @pytest.mark.parametrize("size", [64, 96, 128])
-def test_every_tiling_of_the_backward_is_right(
+def test_every_tiling_of_the_backward_keeps_flash_attentions_error_rule(
     size: int, tilings: tuple[Tiling, Tiling], one_pass: bool
 ) -> None:
     given = tensors(1, 4, 2, 500, 600, size, torch.float16)
@@ -239,7 +237,7 @@ def test_every_tiling_of_the_backward_is_right(
 
 
 @pytest.mark.parametrize("descriptors", [False, True])
-def test_the_backward_is_right_where_heads_are_interleaved(descriptors: bool) -> None:
+def test_the_backward_keeps_the_error_rule_where_heads_are_interleaved(descriptors: bool) -> None:
     """Models store the rows of all heads together."""
     query, key, value = (
         t.transpose(1, 2).contiguous().transpose(1, 2) for t in tensors(2, 4, 2, 500, 600, 256, torch.float16)
@@ -294,7 +292,9 @@ def by_descriptors(*_: object) -> attention_backward.Configuration:
     "tile", [(128, 128, 8, 2), (128, 64, 8, 3), (64, 64, 4, 3), (64, 128, 4, 2)], ids=str
 )
 @pytest.mark.parametrize("size", [64, 128])
-def test_every_tile_of_the_forward_is_right(size: int, tile: tuple[int, ...], descriptors: bool) -> None:
+def test_every_tile_of_the_forward_keeps_flash_attentions_error_rule(
+    size: int, tile: tuple[int, ...], descriptors: bool
+) -> None:
     given = tensors(2, 4, 2, 500, 600, size, torch.float16)
     for window in (EVERYTHING, CAUSAL, AT_END):
         found, _ = forward(
@@ -329,7 +329,7 @@ def test_masks_and_biases_are_applied(size: int, dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 40, 128])
-def test_float64_with_a_bool_mask_is_as_torchs(size: int) -> None:
+def test_float64_with_a_bool_mask_agrees_with_torch(size: int) -> None:
     given = [t.requires_grad_() for t in tensors(2, 4, 4, 70, 133, size, torch.float64)]
     mask = torch.rand(70, 133, generator=torch.Generator("cuda").manual_seed(2), device="cuda") > 0.3
     found, wanted = sdpa(*given, mask), torchs_own(*given, mask)
@@ -340,7 +340,7 @@ def test_float64_with_a_bool_mask_is_as_torchs(size: int) -> None:
 
 @pytest.mark.parametrize("dtype", HALVES, ids=str)
 @pytest.mark.parametrize("size", [40, 64, 160, 256])
-def test_decoding_is_right_at_any_head_size(size: int, dtype: torch.dtype) -> None:
+def test_decoding_keeps_the_error_rule_at_any_head_size(size: int, dtype: torch.dtype) -> None:
     given = tensors(2, 8, 1, 1, 5000, size, dtype)
     exact, _ = scores_of(given, torch.float64, EVERYTHING)
     assert_by_rule(attend(*given, Scoring()), exact, scores_of(given, dtype, EVERYTHING)[0])
@@ -349,7 +349,9 @@ def test_decoding_is_right_at_any_head_size(size: int, dtype: torch.dtype) -> No
 @pytest.mark.parametrize("dtype", HALVES, ids=str)
 @pytest.mark.parametrize("keys", [100, 4096, 70001])
 @pytest.mark.parametrize("queries", [1, 4])
-def test_decoding_is_right_in_any_number_of_splits(queries: int, keys: int, dtype: torch.dtype) -> None:
+def test_decoding_keeps_the_error_rule_in_any_number_of_splits(
+    queries: int, keys: int, dtype: torch.dtype
+) -> None:
     given = tensors(2, 32, 8, queries, keys, 128, dtype)
     for window in (EVERYTHING, AT_END, Window(1000, 0, from_end=True)):
         exact, _ = scores_of(given, torch.float64, window)
@@ -419,7 +421,7 @@ def test_hooks_masks_and_a_bias_are_applied(dtype: torch.dtype) -> None:
         assert float((ours_ - exact_).abs().max()) < 0.03 * float(exact_.abs().max())
 
 
-def test_packed_sequences_are_as_each_sequence_alone() -> None:
+def test_packed_sequences_match_separate_ones() -> None:
     lengths = [1, 0, 700, 33, 128, 1000]
     starts = torch.tensor([0, *lengths]).cumsum(0).int().cuda()
     given = tensors(1, 8, 2, sum(lengths), sum(lengths), 128, torch.float16)
@@ -500,7 +502,7 @@ def test_deterministic_gradients_have_the_same_bits_on_every_run() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2], ids=str)
-def test_fp8_is_right_within_a_rounding(dtype: torch.dtype) -> None:
+def test_fp8_results_are_within_a_rounding_of_float64(dtype: torch.dtype) -> None:
     given = tensors(2, 4, 2, 500, 600, 128, dtype)
     found, _ = forward(*given).run()
     exact, weights = scores_of(given, torch.float64, EVERYTHING)
@@ -523,7 +525,7 @@ def test_memory_is_linear_in_the_length() -> None:
     assert used[2] < 16384 * 16384  # a byte for each score of one head
 
 
-def test_more_than_two_to_the_31_elements(many: int) -> None:
+def test_rows_beyond_two_to_the_31_elements_agree_with_float64(many: int) -> None:
     queries = many // 128 + 64
     query = torch.randn(1, 2, queries, 64, device="cuda", dtype=torch.float16)
     key, value = torch.randn(2, 1, 2, 128, 64, device="cuda", dtype=torch.float16).unbind()

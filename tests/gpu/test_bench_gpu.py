@@ -69,7 +69,7 @@ def test_our_kernel_is_timed_in_a_graph(mode: timing.Mode) -> None:
     assert 0 < measure(lambda: ops.add(x, x), mode=mode).median_ms < 1
 
 
-def test_in_bursts_a_product_takes_the_same_time_again() -> None:
+def test_bursts_of_a_product_take_the_same_time_in_each_measurement() -> None:
     a, b = (data.normal((2048, 2048), "fp16") for _ in range(2))
     times = [measure(lambda: torch.matmul(a, b), mode="burst").median_ms for _ in range(3)]
     assert max(times) < 1.05 * min(times)
@@ -221,7 +221,7 @@ def test_recorded_ceilings_are_those_of_an_h200() -> None:
     assert roofs.bandwidth == pytest.approx(4.25e12, rel=0.05)
 
 
-def test_add_is_as_fast_as_torchs() -> None:
+def test_add_is_as_fast_as_torch() -> None:
     """Memory is the limit at 2^26 elements; 1.1 leaves room for the noise of one measurement."""
     x, y = numbers((2**26,), torch.float32), numbers((2**26,), torch.float32, 1)
     times = measure_together({"torch": lambda: torch.add(x, y), "ops": lambda: ops.add(x, y)})
@@ -238,7 +238,7 @@ def test_add_is_as_fast_as_torchs() -> None:
     ],
     ids=str,
 )
-def test_copies_as_fast_as_torchs(shape: tuple[int, ...], dims: tuple[int, ...]) -> None:
+def test_copies_are_as_fast_as_in_torch(shape: tuple[int, ...], dims: tuple[int, ...]) -> None:
     """1.1 leaves room for the noise of one measurement. Ours runs by kept launches, as operators run it."""
     for dtype in (torch.float16, torch.float32):
         view = numbers(shape, dtype).permute(dims)

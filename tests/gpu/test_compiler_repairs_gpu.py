@@ -18,7 +18,7 @@ DEVICE = "cuda"
 
 @pytest.mark.parametrize("kind", ["plain", "mask"])
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int16])
-def test_transposed_narrow_elements_are_right(kind: str, dtype: torch.dtype) -> None:
+def test_transposed_narrow_elements_are_exact(kind: str, dtype: torch.dtype) -> None:
     for images, pixels in itertools.product((1, 3, 4), (1, 2, 9, 15, 16)):
         x = torch.randint(0, 2 if kind == "mask" else 100, (images, pixels, 4), device=DEVICE).to(dtype)
         (output,) = of_pixels(x, kind).run()

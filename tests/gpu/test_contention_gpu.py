@@ -16,7 +16,7 @@ pytestmark = pytest.mark.gpu(architecture="sm_90")
 ROOT = Path(__file__).parents[2]
 
 
-def test_products_alone_reach_their_roof() -> None:
+def test_products_without_other_work_reach_95_percent_of_the_peak() -> None:
     for columns in contention.PRODUCTS[1:]:
         alone = contention.measure(columns, 0)
         assert 0.95 < alone.products <= 1.01

@@ -52,13 +52,13 @@ RAGGED: list[tuple[tuple[int, ...], int, tuple[int, ...], int, int, int, int]] =
 ]
 
 
-def assert_close_as_torchs(ours: torch.Tensor, torchs: torch.Tensor, exact: torch.Tensor) -> None:
+def assert_as_accurate_as_torch(ours: torch.Tensor, torchs: torch.Tensor, exact: torch.Tensor) -> None:
     """Check the accuracy rule: at most twice torch's error, plus a rounding of the largest value."""
     rounding = torch.finfo(ours.dtype).eps * exact.abs().max()
     assert (ours - exact).abs().max() <= 2 * (torchs - exact).abs().max() + rounding
 
 
-def assert_call_close_as_torchs(ours: Any, torchs: Any, *operands: torch.Tensor) -> None:
+def assert_call_as_accurate_as_torch(ours: Any, torchs: Any, *operands: torch.Tensor) -> None:
     """Check result and gradients by the accuracy rule."""
     found: list[tuple[torch.Tensor, ...]] = []
     with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
@@ -69,13 +69,13 @@ def assert_call_close_as_torchs(ours: Any, torchs: Any, *operands: torch.Tensor)
                 gradient = torch.randn_like(result)
             found.append((result, *torch.autograd.grad(result, given, gradient.to(result.dtype))))
     for mine, theirs, exact in zip(*found, strict=True):
-        assert_close_as_torchs(mine, theirs, exact)
+        assert_as_accurate_as_torch(mine, theirs, exact)
 
 
 @pytest.mark.filterwarnings("ignore:Using padding='same'")
 @pytest.mark.parametrize("op", on_cpu.OPERATORS, ids=lambda op: op.name)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
-def test_torchs_samples_are_right(op: Any, dtype: torch.dtype) -> None:
+def test_opinfo_samples_agree_with_float64(op: Any, dtype: torch.dtype) -> None:
     torch.manual_seed(0)
     mine = getattr(ops, op.name.split(".")[-1])
     with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
@@ -90,7 +90,7 @@ def test_torchs_samples_are_right(op: Any, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("last", [True, False], ids=["channels_last", "contiguous"])
 @pytest.mark.parametrize("layer", LAYERS, ids=str)
-def test_layers_of_networks_are_right_and_repeatable(
+def test_layers_of_networks_are_as_accurate_as_torch_and_deterministic(
     layer: tuple[int, ...], last: bool, dtype: torch.dtype
 ) -> None:
     n, c, size, k, taps, stride, dilation, groups = layer
@@ -104,13 +104,13 @@ def test_layers_of_networks_are_right_and_repeatable(
     torchs = F.conv2d(x, w, groups=groups, **options)
     exact = F.conv2d(x.double(), w.double(), groups=groups, **options)
     assert ours.is_contiguous(memory_format=format)
-    assert_close_as_torchs(ours, torchs, exact)
+    assert_as_accurate_as_torch(ours, torchs, exact)
     grad = torch.randn_like(ours)
     all_three = [
         torch.autograd.grad(result, (x, w), grad.to(result.dtype)) for result in (ours, torchs, exact)
     ]
     for mine, theirs, right in zip(*all_three, strict=True):
-        assert_close_as_torchs(mine, theirs, right)
+        assert_as_accurate_as_torch(mine, theirs, right)
     again = ops.conv2d(x, w, groups=groups, **options)
     assert torch.equal(ours, again)
     for mine, repeated in zip(all_three[0], torch.autograd.grad(again, (x, w), grad), strict=True):
@@ -120,7 +120,9 @@ def test_layers_of_networks_are_right_and_repeatable(
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
 @pytest.mark.parametrize("last", [True, False], ids=["channels_last", "contiguous"])
 @pytest.mark.parametrize("layer", RAGGED, ids=str)
-def test_sizes_that_no_tile_divides_are_right(layer: Any, last: bool, dtype: torch.dtype) -> None:
+def test_sizes_that_no_tile_divides_are_as_accurate_as_torch(
+    layer: Any, last: bool, dtype: torch.dtype
+) -> None:
     """The gradient of the weight shows it if programs without work add anything."""
     shape, k, taps, stride, padding, dilation, groups = layer
     torch.manual_seed(0)
@@ -131,14 +133,14 @@ def test_sizes_that_no_tile_divides_are_right(layer: Any, last: bool, dtype: tor
     w = torch.randn(k, shape[1] // groups, *taps, device=DEVICE).to(dtype)
     options = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
     ours, torchs = (partial(getattr(module, name), **options) for module in (ops, F))
-    assert_call_close_as_torchs(ours, torchs, x, w)
+    assert_call_as_accurate_as_torch(ours, torchs, x, w)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)
-def test_a_transposed_convolution_of_ragged_size_is_right(dtype: torch.dtype) -> None:
+def test_a_transposed_convolution_of_ragged_size_is_as_accurate_as_torch(dtype: torch.dtype) -> None:
     torch.manual_seed(0)
     x, w = torch.randn(2, 8, 39, 35, device=DEVICE), torch.randn(8, 4, 3, 3, device=DEVICE)
-    assert_call_close_as_torchs(ops.conv_transpose2d, F.conv_transpose2d, x.to(dtype), w.to(dtype))
+    assert_call_as_accurate_as_torch(ops.conv_transpose2d, F.conv_transpose2d, x.to(dtype), w.to(dtype))
 
 
 def test_tf32_follows_torchs_switch() -> None:
@@ -178,7 +180,7 @@ def test_another_batch_compiles_nothing(groups: int) -> None:
     assert compiled() == before
 
 
-def test_more_than_two_to_the_31_elements() -> None:
+def test_images_of_more_than_two_to_the_31_elements_agree_with_float64() -> None:
     x = torch.zeros(1, 16384, 16500, 8, device=DEVICE, dtype=torch.float16).permute(0, 3, 1, 2)
     x[..., -40:, -40:].normal_()
     w = torch.randn(8, 8, 3, 3, device=DEVICE, dtype=torch.float16).to(memory_format=torch.channels_last)

@@ -61,6 +61,6 @@ def test_negated_views_give_the_results_of_their_values(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_vmaps_are_as_torchs(name: str) -> None:
+def test_vmap_agrees_with_single_calls(name: str) -> None:
     """Unlike on the CPU, autograd computes gradients in another thread."""
-    on_cpu.test_vmaps_are_as_torchs(name)
+    on_cpu.test_vmap_agrees_with_single_calls(name)

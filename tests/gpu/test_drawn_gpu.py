@@ -31,14 +31,14 @@ def _exact_fp32() -> Iterator[None]:
         yield
 
 
-def test_every_family_is_drawn() -> None:
+def test_every_family_has_random_problems() -> None:
     assert TESTS.keys() == FAMILIES.keys()
 
 
 @pytest.mark.parametrize(
     ("family", "number"), [(family, number) for family, count in TESTS.items() for number in range(count)]
 )
-def test_random_problems_are_as_torchs(family: str, number: int) -> None:
+def test_random_problems_agree_with_torch(family: str, number: int) -> None:
     wrong = []
     for seed in random.SystemRandom().sample(range(2**31), DRAWS):
         try:

@@ -43,7 +43,7 @@ def test_rung_plan_operator_and_separate_kernels_agree_on_a_chain(m: int, n: int
 
 
 @pytest.mark.parametrize(("m", "n", "k"), [(512, 256, 256), (777, 131, 99)])
-def test_rms_norm_of_a_product_is_right(m: int, n: int, k: int) -> None:
+def test_rms_norm_of_a_product_agrees_with_float64(m: int, n: int, k: int) -> None:
     a, b, weight = half(m, k), half(k, n, seed=1), half(n, seed=2)
     (got,) = gemm_ladder.product_rms_norm(a, b, weight, torch.empty(m, n, device="cuda").half()).run()
     exact = functional.rms_norm(a.double() @ b.double(), (n,), weight.double(), 1e-5)

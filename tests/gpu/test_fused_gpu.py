@@ -38,7 +38,9 @@ def numbers(*shape: int, dtype: torch.dtype = torch.float16, seed: int = 0) -> t
     return torch.randn(shape, generator=generator, device="cuda").to(dtype)
 
 
-def assert_near(got: torch.Tensor, torchs: torch.Tensor, exact: torch.Tensor, roundings: int = 1) -> None:
+def assert_as_accurate_as_torch(
+    got: torch.Tensor, torchs: torch.Tensor, exact: torch.Tensor, roundings: int = 1
+) -> None:
     """Check that the error from float64 is at most twice torch's plus roundings of the largest value."""
     assert (got.shape, got.dtype) == (torchs.shape, torchs.dtype)
     off, theirs = ((t.double() - exact).abs().max().item() for t in (got, torchs))
@@ -46,7 +48,7 @@ def assert_near(got: torch.Tensor, torchs: torch.Tensor, exact: torch.Tensor, ro
 
 
 @pytest.mark.parametrize("case", suites.get("fused").cases, ids=str)
-def test_the_products_of_the_suite_are_right(case: suites.Case) -> None:
+def test_the_products_of_the_suite_are_as_accurate_as_torch(case: suites.Case) -> None:
     """Every template and tile that the suite's sizes choose, with addends of fp16 and of fp32."""
     m, n, k = (case.case[key] for key in "mnk")
     a, b, v = numbers(m, k), numbers(k, n, seed=1), numbers(n, seed=4)
@@ -59,7 +61,7 @@ def test_the_products_of_the_suite_are_right(case: suites.Case) -> None:
         torchs = functional.gelu(
             (a[rows] @ b).to(dtype) + first[rows] + second[rows] + v, approximate="tanh"
         ).half()
-        assert_near(got[rows], torchs, exact)
+        assert_as_accurate_as_torch(got[rows], torchs, exact)
 
 
 CHAINS: dict[str, tuple[Callable[..., Epilogue], Callable[..., torch.Tensor]]] = {
@@ -75,7 +77,7 @@ CHAINS: dict[str, tuple[Callable[..., Epilogue], Callable[..., torch.Tensor]]] =
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("chain", CHAINS.values(), ids=CHAINS)
-def test_chains_are_right_at_first_and_when_kept(
+def test_chains_are_accurate_and_kept_launches_give_the_same_bits(
     chain: tuple[Callable[..., Epilogue], Callable[..., torch.Tensor]], dtype: torch.dtype
 ) -> None:
     make, meaning = chain
@@ -84,7 +86,9 @@ def test_chains_are_right_at_first_and_when_kept(
     exact = meaning(a.double() @ b.double(), d.double(), v.double())
     got = ops.fused_matmul(a, b, epilogue=make(d, v))
     # fp64's reference has rounding steps too.
-    assert_near(got, meaning(a @ b, d, v), exact, roundings=64 if dtype == torch.float64 else 1)
+    assert_as_accurate_as_torch(
+        got, meaning(a @ b, d, v), exact, roundings=64 if dtype == torch.float64 else 1
+    )
     again = ops.fused_matmul(a.clone(), b.clone(), epilogue=make(d.clone(), v.clone()))  # kept
     assert torch.equal(got, again)
 
@@ -100,7 +104,7 @@ def test_a_batch_is_stored_permuted(dims: tuple[int, ...], dtype: torch.dtype) -
             for one, other in ((a.double(), second.double()), (a, second))
         )
         assert got.is_contiguous()
-        assert_near(got, torchs, exact)
+        assert_as_accurate_as_torch(got, torchs, exact)
 
 
 EXPONENTIALS: dict[str, tuple[Callable[[], Epilogue], Callable[..., torch.Tensor]]] = {
@@ -112,7 +116,7 @@ EXPONENTIALS: dict[str, tuple[Callable[[], Epilogue], Callable[..., torch.Tensor
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("name", EXPONENTIALS)
-def test_activations_are_right_around_many_values(name: str, dtype: torch.dtype) -> None:
+def test_activations_are_as_accurate_as_torch_at_every_magnitude(name: str, dtype: torch.dtype) -> None:
     """Values of one magnitude each: the rounding of the exponent grows with it, and larger values hide it."""
     make, torchs = EXPONENTIALS[name]
     wide = torch.promote_types(dtype, torch.float32)
@@ -126,7 +130,7 @@ def test_activations_are_right_around_many_values(name: str, dtype: torch.dtype)
             exact = x * torch.sigmoid(2 * math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))
         if around == -88.5 and wide == torch.float32:  # torch's exponential is infinite below -88.7
             got, theirs, exact = (each[a > -88.7] for each in (got, theirs, exact))
-        assert_near(got, theirs, exact, roundings=8 if wide == torch.float64 else 1)
+        assert_as_accurate_as_torch(got, theirs, exact, roundings=8 if wide == torch.float64 else 1)
 
 
 LINKS: list[tuple[Callable[[torch.Tensor], Epilogue], Callable[..., torch.Tensor]]] = [
@@ -143,14 +147,14 @@ LINKS: list[tuple[Callable[[torch.Tensor], Epilogue], Callable[..., torch.Tensor
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
 @pytest.mark.parametrize("seed", range(8))
-def test_any_chain_is_as_torchs_functions_in_turn(seed: int, dtype: torch.dtype) -> None:
+def test_any_chain_is_as_accurate_as_torchs_functions_in_turn(seed: int, dtype: torch.dtype) -> None:
     drawn = random.Random(seed)
     a, b, d = numbers(200, 40, dtype=dtype), numbers(40, 160, dtype=dtype), numbers(200, 160, dtype=dtype)
     chain, exact, theirs = Epilogue(), a.double() @ b.double(), a.float() @ b.float()
     for make, meaning in drawn.choices(LINKS, k=4):
         chain |= make(d)
         exact, theirs = meaning(exact, d.double()), meaning(theirs, d.float())
-    assert_near(ops.fused_matmul(a, b, epilogue=chain), theirs.to(dtype), exact)
+    assert_as_accurate_as_torch(ops.fused_matmul(a, b, epilogue=chain), theirs.to(dtype), exact)
 
 
 def test_int8_and_fp8_are_scaled_and_stored_narrow() -> None:
@@ -186,22 +190,22 @@ def test_dropout_in_a_graph_follows_the_seed() -> None:
     assert not torch.equal(*dropped)
 
 
-def test_fused_grouped_products_and_convolutions_are_right() -> None:
+def test_fused_grouped_products_and_convolutions_agree_with_float64() -> None:
     a, w, v = numbers(300, 128), numbers(4, 128, 256, seed=1), numbers(4, 256, seed=2)
     offs = torch.tensor([100, 100, 230, 300], dtype=torch.int32, device="cuda")
     group = torch.searchsorted(offs, torch.arange(300, device="cuda"), right=True)
     got = ops.fused_grouped_mm(a, w, offs=offs, epilogue=bias(v) | silu())
     exact = functional.silu(torch.bmm(a[:, None].double(), w[group].double())[:, 0] + v[group])
-    assert_near(got, exact.half(), exact)
+    assert_as_accurate_as_torch(got, exact.half(), exact)
     x, taps, d = numbers(8, 64, 28, 28), numbers(64, 64, 3, 3, seed=1), numbers(8, 64, 28, 28, seed=2)
     x, taps, d = (t.contiguous(memory_format=torch.channels_last) for t in (x, taps, d))
     got = ops.fused_conv2d(x, taps, v[0, :64], padding=1, epilogue=add(d) | relu())
     plain = functional.conv2d(x.double(), taps.double(), v[0, :64].double(), padding=1)
     exact = (plain + d).relu()
-    assert_near(got, (functional.conv2d(x, taps, v[0, :64], padding=1) + d).relu(), exact)
+    assert_as_accurate_as_torch(got, (functional.conv2d(x, taps, v[0, :64], padding=1) + d).relu(), exact)
 
 
-def test_gradients_are_as_torchs() -> None:
+def test_gradients_are_as_accurate_as_torch() -> None:
     a, b, v = numbers(300, 200), numbers(200, 120, seed=1), numbers(120, seed=2)
     found = []
     for make, dtype in (
@@ -213,4 +217,4 @@ def test_gradients_are_as_torchs() -> None:
         result = make(*leaves)
         found.append(torch.autograd.grad(result, leaves, numbers(300, 120, seed=3).to(dtype)))
     for got, torchs, exact in zip(*found, strict=True):
-        assert_near(got, torchs, exact)
+        assert_as_accurate_as_torch(got, torchs, exact)

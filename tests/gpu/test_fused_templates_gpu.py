@@ -47,7 +47,9 @@ def given(
     return tensors
 
 
-def assert_near(got: torch.Tensor, name: str, tensors: list[torch.Tensor], *options: Any) -> None:
+def assert_as_accurate_as_torch(
+    got: torch.Tensor, name: str, tensors: list[torch.Tensor], *options: Any
+) -> None:
     """Check the error: at most twice torch's composition's, plus a few roundings of the largest value."""
     exact = getattr(reference, name)(*[t.double() for t in tensors], *options)
     torchs = getattr(reference, name)(*tensors, *options)
@@ -60,12 +62,12 @@ def assert_near(got: torch.Tensor, name: str, tensors: list[torch.Tensor], *opti
 @names
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
-def test_results_are_as_near_as_torchs_composition(
+def test_results_are_as_accurate_as_torchs_composition(
     name: str, sizes: tuple[int, int, int, int], dtype: torch.dtype
 ) -> None:
     for layout in ("nn", "nt", "tn"):
         tensors = given(name, sizes, dtype, layout)
-        assert_near(getattr(ops, name)(*tensors), name, tensors)
+        assert_as_accurate_as_torch(getattr(ops, name)(*tensors), name, tensors)
 
 
 @pytest.mark.parametrize("layout", ["ntn", "nnt"])
@@ -77,7 +79,7 @@ def test_weights_of_two_layouts_share_a_place_in_shared_memory(
     """The first weight is contiguous along K and the other along N, or conversely, at odd pitches."""
     for dtype in (torch.float16, torch.bfloat16):
         tensors = given(name, sizes, dtype, layout)
-        assert_near(getattr(ops, name)(*tensors), name, tensors)
+        assert_as_accurate_as_torch(getattr(ops, name)(*tensors), name, tensors)
 
 
 @names
@@ -102,11 +104,11 @@ def test_one_input_serves_a_batch_of_weights(name: str, batch: tuple[int, ...]) 
         first.expand(*batch, *first.shape),
         *(t.repeat(3, 1, 1) if t.dim() == 2 else t for t in others),
     ]
-    assert_near(getattr(ops, name)(*tensors), name, tensors)
+    assert_as_accurate_as_torch(getattr(ops, name)(*tensors), name, tensors)
 
 
 @names
-def test_gradients_of_batches_are_as_torchs(name: str) -> None:
+def test_gradients_of_batches_agree_with_torch(name: str) -> None:
     tensors = given(name, (96, 70, 40, 24), torch.float32)
     tensors[0] = tensors[0].view(2, 48, 40)
     leaves = [t.clone().requires_grad_() for t in tensors]
@@ -148,7 +150,7 @@ def test_descriptors_give_the_results_of_pointers(depth: int, is_turned: bool) -
         assert torch.equal(plain.run()[0], described.run()[0]), plain
 
 
-def test_the_same_bits_in_every_run() -> None:
+def test_every_run_gives_the_same_bits() -> None:
     a, b, c = (torch.randn(shape, device="cuda").half() for shape in ((500, 300), (300, 192), (192, 64)))
     for one in every_template(a, b, c):
         first = bits(one.run()[0].clone())
@@ -164,7 +166,7 @@ def test_kept_launches_take_other_tensors_and_addresses(name: str) -> None:
         for t in tensors:
             memory = torch.empty(t.numel() + shift, dtype=t.dtype, device="cuda")
             moved.append(memory[shift:].view(t.shape).copy_(t.flip(0)))
-        assert_near(function(*moved), name, moved)
+        assert_as_accurate_as_torch(function(*moved), name, moved)
 
 
 @names
@@ -184,7 +186,7 @@ def test_a_cuda_graph_follows_new_values(name: str) -> None:
 
 
 @pytest.mark.parametrize("activation", gemm_gated.ACTIVATIONS)
-def test_every_activation_is_right(activation: str) -> None:
+def test_every_activation_agrees_with_float64(activation: str) -> None:
     a, b, c = (torch.randn(shape, device="cuda") for shape in ((100, 64), (64, 80), (80, 64)))
     got = gemm_pair.launch(a, b, c, activation=activation).run()[0]
     want = reference.matmul_matmul(a.double(), b.double(), c.double(), activation)
@@ -197,7 +199,7 @@ def test_every_activation_is_right(activation: str) -> None:
 
 
 @pytest.mark.usefixtures("much_memory")
-def test_more_than_two_to_the_31_elements() -> None:
+def test_rows_beyond_two_to_the_31_elements_are_exact() -> None:
     """The last rows of the output begin beyond 2^31 elements."""
     m, n = 2**24 + 40, 128
     a, b = torch.ones(1, 16, device="cuda").half().expand(m, 16), torch.ones(16, n, device="cuda").half()

@@ -102,7 +102,7 @@ def test_int8_and_fp8_are_multiplied_exactly(dtype: torch.dtype, way: str) -> No
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_the_error_is_at_most_twice_torchs(shape: Sequence[int], dtype: torch.dtype) -> None:
+def test_the_error_is_at_most_twice_that_of_torch(shape: Sequence[int], dtype: torch.dtype) -> None:
     """The reference is float64, and one rounding of the largest value is added.
 
     For float64 itself there is no better reference: two orders of summing differ by about sqrt(k) roundings.
@@ -130,11 +130,11 @@ def test_tf32_follows_torchs_switch() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
 @pytest.mark.parametrize("op", OPERATORS, ids=lambda op: op.formatted_name)
-def test_torchs_samples_are_as_torchs(op: Any, dtype: torch.dtype) -> None:
+def test_opinfo_samples_agree_with_torch(op: Any, dtype: torch.dtype) -> None:
     assert_samples_as_torch(op, "cuda", dtype)
 
 
-def test_the_same_bits_in_every_run() -> None:
+def test_every_run_gives_the_same_bits() -> None:
     for shape in ((1000, 1000, 1000), (16, 4096, 4096)):
         a, b = matrices(shape, "nn", torch.float16)
         first = ops.mm(a, b)
@@ -143,7 +143,7 @@ def test_the_same_bits_in_every_run() -> None:
 
 
 @pytest.mark.usefixtures("much_memory")
-def test_more_than_two_to_the_31_elements() -> None:
+def test_products_of_more_than_two_to_the_31_elements_are_exact() -> None:
     """The last rows of A and, in the second product, the end of the output lie beyond 2^31 elements."""
     a = torch.zeros(70000, 32768, dtype=torch.float16, device="cuda")
     a[-1] = 1
@@ -170,7 +170,7 @@ def test_kept_launches_run_on_each_calls_own_tensors() -> None:
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("name", ["addmm", "baddbmm"])
 def test_an_alpha_of_zero_drops_the_product(name: str, dtype: torch.dtype) -> None:
-    """As cuBLAS: NaN and inf of either operand stay out of the result, for small and large matrices."""
+    """As in cuBLAS, NaN and inf of either operand stay out of the result, for small and large matrices."""
     batch = (3,) if name == "baddbmm" else ()
     for m, n, k in ((3, 4, 5), (256, 192, 128)):
         addend = numbers((*batch, m, n), dtype, 2)

@@ -150,7 +150,7 @@ def test_tiles_that_end_by_halves_are_exact(stages: int, layout: str, programs: 
 
 
 @pytest.mark.parametrize("k", [1024, 1088, 2048])
-def test_long_epilogues_of_short_products_are_right(k: int) -> None:
+def test_long_epilogues_of_short_products_agree_with_float64(k: int) -> None:
     """Two halves are handed over before the first tile is finished; the other group finds them later."""
     a, b, first = half(2048, k), half(k, 2048, seed=1), half(2048, 2048, seed=2)
     chain, wanted = add(first), a.double() @ b.double() + first
@@ -370,7 +370,7 @@ def test_addends_of_any_shape_are_exact(tile: tuple[int, int, int], dtype: torch
 
 
 @pytest.mark.parametrize(("m", "n"), [(512, 384), (777, 136)])
-def test_every_epilogue_is_right(m: int, n: int) -> None:
+def test_every_epilogue_agrees_with_float64(m: int, n: int) -> None:
     a, b = half(m, 256) / 16, half(256, n, seed=1)
     exact = a.double() @ b.double()
     first, row, column = half(m, n, seed=2), half(n, seed=3), half(m, 1, seed=4)
@@ -403,7 +403,7 @@ def test_permuted_cast_and_transposed_outputs_are_exact() -> None:
     assert torch.equal(output, exact)
 
 
-def test_dropout_is_the_portable_kernels() -> None:
+def test_dropout_drops_the_same_elements_as_the_portable_kernel() -> None:
     a, b = whole(256, 64), whole(64, 512, seed=1)
     chain = dropout(0.3, seed=5)
     (wanted,) = gemm.launch(a, b, epilogue=chain, tile=(64, 64, 64)).run()
@@ -417,7 +417,7 @@ def test_dropout_is_the_portable_kernels() -> None:
     ("programs", "cols", "kernel"),
     [(None, 128, "ping"), (8, 128, "ping"), (4, 128, "pairs"), (None, 192, "wide"), (6, 192, "wide")],
 )
-def test_without_products_all_other_work_is_done(programs: int | None, cols: int, kernel: str) -> None:
+def test_launches_without_products_do_all_other_work(programs: int | None, cols: int, kernel: str) -> None:
     """The epilogue of zeros is stored, however the kernel adds the addends."""
     a, b = whole(512, 2048), whole(2048, 512, seed=1)
     first, second = whole(512, 512, seed=2), whole(512, 512, seed=3)

@@ -71,7 +71,7 @@ def test_integers_are_multiplied_exactly(
 
 @divisions
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
-def test_the_error_is_at_most_twice_torchs(dtype: torch.dtype, lengths: Sequence[int]) -> None:
+def test_the_error_is_at_most_twice_that_of_torch(dtype: torch.dtype, lengths: Sequence[int]) -> None:
     """The reference is float64, and one rounding of the largest value is added, 8 for float64 itself."""
     offs = ends_of(lengths)
     for of_a, of_b in shapes(len(lengths), sum(lengths), (200, 136)):
@@ -124,7 +124,7 @@ def test_a_captured_product_follows_its_offsets() -> None:
         assert torch.equal(one.outputs[0], want)
 
 
-def test_results_and_strides_are_torchs() -> None:
+def test_results_and_strides_agree_with_torch() -> None:
     """Groups cover all rows, since torch writes nothing behind the last group.
 
     Their lengths are multiples of 16 bytes, which torch's kernel asserts for groups along K.
@@ -155,7 +155,7 @@ def test_tf32_follows_torchs_switch() -> None:
     assert errors[0] * 50 < errors[1] < 0.1
 
 
-def test_the_same_bits_in_every_run() -> None:
+def test_every_run_gives_the_same_bits() -> None:
     offs = ends_of(DIVISIONS["uneven"])
     for of_a, of_b in shapes(7, 512, (256, 384)):
         a, b = (numbers(shape, torch.bfloat16, i) for i, shape in enumerate((of_a, of_b)))
@@ -165,7 +165,7 @@ def test_the_same_bits_in_every_run() -> None:
 
 
 @pytest.mark.usefixtures("much_memory")
-def test_more_than_two_to_the_31_elements() -> None:
+def test_products_of_more_than_two_to_the_31_elements_are_exact() -> None:
     """The last matrix of B lies beyond 2^31 elements, and so do the last rows of A."""
     b = torch.zeros(3, 32768, 32768, dtype=torch.float16, device="cuda")
     b[2] = 1

@@ -40,7 +40,7 @@ def overrun_kernel(x, output, BLOCK_SIZE: tl.constexpr):
     tl.store(output + i, tl.load(x + i))
 
 
-def test_the_device_is_described() -> None:
+def test_properties_of_the_current_gpu_are_plausible() -> None:
     here = device.current()
     assert here.is_gpu
     assert here.torch_device == "cuda"
@@ -53,7 +53,7 @@ def test_the_device_is_described() -> None:
     assert device.gpu_absence() == ""
 
 
-def test_a_learners_kernel_runs_again_and_again() -> None:
+def test_a_learners_kernel_can_be_run_repeatedly() -> None:
     x, output = torch.arange(1000.0, device="cuda"), torch.full((1000,), float("nan"), device="cuda")
     launch = Launch.of(
         scale_kernel,

@@ -37,7 +37,7 @@ def test_sums_of_every_size_need_no_new_kernel(dtype: torch.dtype, monkeypatch: 
         assert torch.equal(ops.add(x, y), x + y), length
 
 
-def test_sums_of_unusual_tensors_are_right() -> None:
+def test_sums_of_unusual_tensors_agree_with_torch() -> None:
     x, y = torch.randn(48, device="cuda"), torch.randn(48, device="cuda")
     x[3], y[7] = float("nan"), float("inf")
     special: list[tuple[torch.Tensor, Any]] = [
@@ -55,7 +55,7 @@ def test_sums_of_unusual_tensors_are_right() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # forward mode compiles with it
-def test_products_of_unusual_tensors_are_right() -> None:
+def test_products_of_unusual_tensors_agree_with_torch() -> None:
     """A plain product of the same layout is kept first; each product is computed twice."""
     a, b = numbers(64, 96), numbers(96, 32)
     unaligned = torch.empty(64 * 96 + 1, device="cuda")[1:].view(64, 96).copy_(a)
@@ -85,7 +85,7 @@ def test_products_of_unusual_tensors_are_right() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # forward mode compiles with it
-def test_fused_products_of_unusual_tensors_are_right() -> None:
+def test_fused_products_of_unusual_tensors_agree_with_torch() -> None:
     """A plain product of the same layout is kept first; each product is computed twice."""
     a, b, d, v = numbers(64, 96), numbers(96, 32), numbers(64, 32), numbers(32)
     unaligned = torch.empty(64 * 96 + 1, device="cuda")[1:].view(64, 96).copy_(a)
@@ -145,7 +145,7 @@ def test_a_graph_of_warm_fused_calls_follows_new_values_and_seeds() -> None:
             assert torch.equal(result, wanted)
 
 
-def test_descriptors_follow_addresses() -> None:
+def test_kept_descriptors_follow_the_addresses_of_each_call() -> None:
     """A tensor map describes one address, and torch gives an address to one tensor after another."""
     for _ in range(50):
         a, b = numbers(256, 512, dtype=torch.float16), numbers(512, 256, dtype=torch.float16)

@@ -23,7 +23,7 @@ CASES = [(op, dtype) for op in OPERATORS for dtype in SUPPORTED if dtype in op.s
 @pytest.mark.parametrize(
     ("op", "dtype"), CASES, ids=[f"{op.formatted_name}-{str(dtype)[6:]}" for op, dtype in CASES]
 )
-def test_torchs_samples_are_as_torchs(op: Any, dtype: torch.dtype) -> None:
+def test_opinfo_samples_agree_with_torch(op: Any, dtype: torch.dtype) -> None:
     torch.manual_seed(0)
     rows.assert_samples_as_torch(op, "cuda", dtype)
 
@@ -31,5 +31,5 @@ def test_torchs_samples_are_as_torchs(op: Any, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize(
     "op", [op for op in OPERATORS if op.error_inputs_func is not None], ids=lambda op: op.formatted_name
 )
-def test_what_torch_refuses_is_refused(op: Any) -> None:
+def test_opinfo_error_inputs_are_refused_as_in_torch(op: Any) -> None:
     rows.assert_refused_as_torch(op, "cuda")

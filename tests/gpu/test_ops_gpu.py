@@ -42,7 +42,7 @@ def wide(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.to(torch.complex128) if tensor.is_complex() else tensor.double()
 
 
-def assert_right(input: torch.Tensor, other: torch.Tensor, alpha: float = 1) -> None:
+def assert_sum_as_accurate_as_torch(input: torch.Tensor, other: torch.Tensor, alpha: float = 1) -> None:
     """Check that integers are exact and other errors at most twice torch's plus one rounding."""
     got, want = ops.add(input, other, alpha=alpha), torch.add(input, other, alpha=alpha)
     assert (got.dtype, got.shape, got.device) == (want.dtype, want.shape, want.device)
@@ -71,23 +71,23 @@ SHAPES = [
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_sums_of_every_dtype_and_shape_are_right(dtype: torch.dtype) -> None:
+def test_sums_of_every_dtype_and_shape_agree_with_torch(dtype: torch.dtype) -> None:
     for shape in SHAPES:
         x, y = numbers(shape, dtype), numbers(shape, dtype, 1)
-        assert_right(x, y)
+        assert_sum_as_accurate_as_torch(x, y)
         if dtype != torch.bool:
-            assert_right(x, y, alpha=-2)
+            assert_sum_as_accurate_as_torch(x, y, alpha=-2)
 
 
 @pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental")  # torch says so once in a process
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_pairs_of_dtypes_are_promoted_as_torchs(dtype: torch.dtype) -> None:
+def test_pairs_of_dtypes_are_promoted_as_in_torch(dtype: torch.dtype) -> None:
     for i, other in enumerate(DTYPES):
-        assert_right(numbers((33, 7), dtype), numbers((33, 7), other, i))
-        assert_right(numbers((33, 7), dtype), numbers((), other, i))
+        assert_sum_as_accurate_as_torch(numbers((33, 7), dtype), numbers((33, 7), other, i))
+        assert_sum_as_accurate_as_torch(numbers((33, 7), dtype), numbers((), other, i))
 
 
-def test_sums_of_any_layout_are_right() -> None:
+def test_sums_of_any_layout_agree_with_torch() -> None:
     x, y = numbers((60, 70, 9), torch.float32), numbers((60, 70, 9), torch.float32, 1)
     for a, b in (
         (x.transpose(0, 2), y.transpose(0, 2)),
@@ -97,7 +97,7 @@ def test_sums_of_any_layout_are_right() -> None:
         (x[..., 0].t(), y[:1, :1, 0]),
         (x.permute(2, 0, 1), y.permute(2, 0, 1).contiguous()),
     ):
-        assert_right(a, b)
+        assert_sum_as_accurate_as_torch(a, b)
         assert ops.add(a, b).stride() == torch.add(a, b).stride()
 
 
@@ -116,14 +116,14 @@ def test_sums_write_every_element_and_none_beside(length: int, dtype: torch.dtyp
         assert (memory.isnan() if dtype.is_floating_point else memory == poison).all()
 
 
-def test_sums_of_special_values_are_torchs() -> None:
+def test_sums_of_special_values_agree_with_torch() -> None:
     values = torch.tensor([0.0, -0.0, 1.0, math.inf, -math.inf, math.nan, 6e-8, 6e4, 1e-40], device="cuda")
     for dtype in FLOATS:
         x, y = torch.meshgrid(values.to(dtype), values.to(dtype), indexing="ij")
         torch.testing.assert_close(ops.add(x, y), torch.add(x, y), rtol=0, atol=0, equal_nan=True)
 
 
-def test_numbers_and_alphas_are_as_exact_as_torchs() -> None:
+def test_numbers_and_alphas_are_as_exact_as_torch() -> None:
     """alpha reaches the kernel as a double, and a number rounds as in torch."""
     x, y = numbers((1000,), torch.float64), numbers((1000,), torch.float64, 1)
     torch.testing.assert_close(ops.add(x, y, alpha=0.1), x + 0.1 * y, rtol=4e-16, atol=4e-16)
@@ -135,7 +135,7 @@ def test_numbers_and_alphas_are_as_exact_as_torchs() -> None:
         (torch.uint8, -1),
         (torch.int8, -128),
     ):
-        assert_right(numbers((1000,), dtype), numbers((1000,), dtype, 1), alpha=alpha)
+        assert_sum_as_accurate_as_torch(numbers((1000,), dtype), numbers((1000,), dtype, 1), alpha=alpha)
     for dtype in FLOATS + INTEGERS:
         z = numbers((1000,), dtype)
         assert torch.equal(ops.add(z, 3), torch.add(z, 3))
@@ -150,7 +150,7 @@ def test_out_is_written_even_in_place() -> None:
     assert torch.equal(ops.add(x, y, out=x), expected)
 
 
-def test_gradients_of_add_are_right() -> None:
+def test_gradients_of_add_agree_with_finite_differences() -> None:
     x = numbers((3, 4), torch.float64).requires_grad_()
     y = numbers((4,), torch.float64, 1).requires_grad_()
     assert torch.autograd.gradcheck(lambda a, b: ops.add(a, b, alpha=-2.5), (x, y))
@@ -201,7 +201,7 @@ def assert_sum(result: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.float16], ids=str)
-def test_more_than_two_to_the_31_elements(dtype: torch.dtype, many: int) -> None:
+def test_sums_of_more_than_two_to_the_31_elements_are_exact(dtype: torch.dtype, many: int) -> None:
     """Lengths just below 2^31 and beyond it."""
     for length in (many - 1, many + 12345):
         x = (torch.arange(2**20, device="cuda") % 251).to(dtype).repeat(-(-length // 2**20))[:length]
@@ -211,7 +211,7 @@ def test_more_than_two_to_the_31_elements(dtype: torch.dtype, many: int) -> None
         torch.cuda.empty_cache()
 
 
-def test_sums_of_few_elements_far_apart(many: int) -> None:
+def test_sums_of_few_elements_far_apart_are_exact(many: int) -> None:
     """The rows of the view begin more than 2^31 elements apart."""
     memory = torch.zeros(2 * many + 1000, dtype=torch.uint8, device="cuda")
     view = memory.as_strided((3, 1000), (many, 1))
@@ -316,7 +316,7 @@ def test_a_copy_between_devices_is_refused() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.float16], ids=str)
-def test_copies_of_more_than_two_to_the_31_elements(dtype: torch.dtype, many: int) -> None:
+def test_copies_of_more_than_two_to_the_31_elements_are_exact(dtype: torch.dtype, many: int) -> None:
     """Copies are flat, transposed, or of rows with gaps; both kernels need 64-bit offsets."""
     rows, columns = 2**12 + 3, many // 2**12
     period = (torch.arange(2**20 - 3, device="cuda") % 251).to(dtype)
@@ -329,7 +329,7 @@ def test_copies_of_more_than_two_to_the_31_elements(dtype: torch.dtype, many: in
     assert all(torch.equal(a.t(), b) for a, b in zip(transposed.split(256, 1), x.split(256), strict=True))
 
 
-def test_copies_of_few_elements_far_apart(many: int) -> None:
+def test_copies_of_few_elements_far_apart_are_exact(many: int) -> None:
     memory = torch.zeros(2 * many + 1000, dtype=torch.uint8, device="cuda")
     view = memory.as_strided((3, 1000), (many, 1))
     x = numbers((1000, 3), torch.uint8)
@@ -375,7 +375,7 @@ ROW_OPERATORS: dict[str, tuple[Callable[..., torch.Tensor], Callable[..., torch.
 
 
 @pytest.mark.parametrize("name", ROW_OPERATORS)
-def test_kept_row_operators_at_any_address_in_a_graph(name: str) -> None:
+def test_kept_row_operators_take_any_address_and_run_in_a_graph(name: str) -> None:
     """A kept launch starts the kernel compiled for the alignment of its addresses, on the current stream."""
     ours, torchs = ROW_OPERATORS[name]
     torch.manual_seed(0)

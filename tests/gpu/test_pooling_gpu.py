@@ -23,7 +23,7 @@ DTYPES = [torch.float16, torch.bfloat16, torch.float32]
 FORMATS = [torch.contiguous_format, torch.channels_last]
 
 
-def assert_close_as_torchs(
+def assert_as_accurate_as_torch(
     ours: torch.Tensor, torchs: torch.Tensor, exact: torch.Tensor, terms: int = 1
 ) -> None:
     """Check the accuracy rule: at most twice torch's error, plus a rounding of the largest value.
@@ -37,7 +37,7 @@ def assert_close_as_torchs(
 
 @pytest.mark.parametrize("op", pools.OPERATORS, ids=lambda op: op.name)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_torchs_samples_of_pools_are_right(op: Any, dtype: torch.dtype) -> None:
+def test_opinfo_samples_of_pools_agree_with_float64(op: Any, dtype: torch.dtype) -> None:
     torch.manual_seed(0)
     mine = getattr(ops, op.name.split(".")[-1])
     for sample in pools.samples_of(op, DEVICE, dtype):
@@ -50,7 +50,7 @@ def test_torchs_samples_of_pools_are_right(op: Any, dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("op", norms.OPERATORS, ids=lambda op: op.name)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_torchs_samples_of_norms_are_right(op: Any, dtype: torch.dtype) -> None:
+def test_opinfo_samples_of_norms_agree_with_torch(op: Any, dtype: torch.dtype) -> None:
     """The running statistics are compared too."""
     torch.manual_seed(0)
     mine = getattr(ops, op.name.split(".")[-1])
@@ -86,7 +86,7 @@ def images(shape: tuple[int, ...], dtype: torch.dtype, format: torch.memory_form
     ],
     ids=str,
 )
-def test_group_norms_of_networks_are_right_and_repeatable(
+def test_group_norms_of_networks_are_as_accurate_as_torch_and_deterministic(
     shape: tuple[int, ...], groups: int, format: torch.memory_format, dtype: torch.dtype
 ) -> None:
     torch.manual_seed(0)
@@ -97,13 +97,13 @@ def test_group_norms_of_networks_are_right_and_repeatable(
     ours, torchs = (function(x, groups, weight, bias) for function in (ops.group_norm, F.group_norm))
     exact = F.group_norm(exact_leaves[0], groups, exact_leaves[1], exact_leaves[2])
     assert ours.is_contiguous(memory_format=format)
-    assert_close_as_torchs(ours, torchs, exact)
+    assert_as_accurate_as_torch(ours, torchs, exact)
     grad = torch.randn_like(ours)
     found = torch.autograd.grad(ours, leaves, grad)
     others = torch.autograd.grad(torchs, leaves, grad)
     wanted = torch.autograd.grad(exact, exact_leaves, grad.double())
     for each in zip(found, others, wanted, strict=True):
-        assert_close_as_torchs(*each, terms=x.numel() // shape[1])
+        assert_as_accurate_as_torch(*each, terms=x.numel() // shape[1])
     again = ops.group_norm(x, groups, weight, bias)
     assert torch.equal(ours, again)
     for mine, repeated in zip(found, torch.autograd.grad(again, leaves, grad), strict=True):
@@ -114,7 +114,7 @@ def test_group_norms_of_networks_are_right_and_repeatable(
 @pytest.mark.parametrize("format", FORMATS, ids=str)
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("shape", [(32, 64, 56, 56), (16, 2048, 7, 7), (3, 5, 1000, 999)], ids=str)
-def test_batch_norms_of_networks_are_right(
+def test_batch_norms_of_networks_are_as_accurate_as_torch(
     shape: tuple[int, ...], training: bool, format: torch.memory_format, dtype: torch.dtype
 ) -> None:
     """Weights and running statistics are fp32, as in mixed precision."""
@@ -131,7 +131,7 @@ def test_batch_norms_of_networks_are_right(
     y, *vectors = exact_leaves
     exact = F.batch_norm(y, of_exact[0], of_exact[1], vectors[0], vectors[1], **options)
     assert ours.is_contiguous(memory_format=format)
-    assert_close_as_torchs(ours, torchs, exact)
+    assert_as_accurate_as_torch(ours, torchs, exact)
     for mine, right in zip((mean, variance), of_exact, strict=True):
         torch.testing.assert_close(mine.double(), right, rtol=1e-5, atol=1e-6)
     grad = torch.randn_like(ours)
@@ -139,12 +139,12 @@ def test_batch_norms_of_networks_are_right(
     others = torch.autograd.grad(torchs, leaves, grad)
     wanted = torch.autograd.grad(exact, exact_leaves, grad.double())
     for each in zip(found, others, wanted, strict=True):
-        assert_close_as_torchs(*each, terms=x.numel() // shape[1])
+        assert_as_accurate_as_torch(*each, terms=x.numel() // shape[1])
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("format", FORMATS, ids=str)
-def test_pools_of_networks_are_right(format: torch.memory_format, dtype: torch.dtype) -> None:
+def test_pools_of_networks_agree_with_torch(format: torch.memory_format, dtype: torch.dtype) -> None:
     """Windows of 3 x 3 with stride 2, as in ResNet-50, of 2 x 2, and of a whole plane."""
     torch.manual_seed(0)
     x = images((32, 64, 112, 112), dtype, format)
@@ -155,11 +155,11 @@ def test_pools_of_networks_are_right(format: torch.memory_format, dtype: torch.d
     assert torch.equal(ops.max_pool2d(x, 3, 2, 1), got[0])
     for arguments in ((3, 2, 1), (3, 2, 1, False, False), (2,), (112,)):
         exact = F.avg_pool2d(x.double(), *arguments)
-        assert_close_as_torchs(ops.avg_pool2d(x, *arguments), F.avg_pool2d(x, *arguments), exact)
+        assert_as_accurate_as_torch(ops.avg_pool2d(x, *arguments), F.avg_pool2d(x, *arguments), exact)
 
 
 @pytest.mark.parametrize("format", FORMATS, ids=str)
-def test_gradients_of_pools_are_torchs(format: torch.memory_format) -> None:
+def test_gradients_of_pools_agree_with_torch(format: torch.memory_format) -> None:
     torch.manual_seed(0)
     x = images((4, 16, 33, 30), torch.float32, format).requires_grad_()
     calls: list[tuple[Callable[[torch.Tensor], torch.Tensor], Callable[[torch.Tensor], torch.Tensor]]] = [
@@ -201,7 +201,7 @@ def test_another_number_of_images_compiles_nothing(format: torch.memory_format) 
 
 
 @pytest.mark.usefixtures("much_memory")
-def test_more_than_two_to_the_31_elements() -> None:
+def test_pools_and_norms_of_more_than_two_to_the_31_elements_agree_with_torch() -> None:
     # The tensors and their references take 50 GB; a GPU with less free memory gets a smaller image.
     height = 16384 if device.free_memory_bytes() >= 50 * 10**9 else 128
     x = torch.zeros(1, 8, height, 16500, device=DEVICE, dtype=torch.float16)

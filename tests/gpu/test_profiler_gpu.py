@@ -53,7 +53,9 @@ def test_the_best_product_is_timed_kept_and_found_again() -> None:
 
 
 @pytest.mark.parametrize(("name", "sizes", "how"), FAMILIES)
-def test_every_instance_is_right_or_refused(name: str, sizes: dict[str, int], how: dict[str, Any]) -> None:
+def test_every_instance_passes_verification_or_is_refused(
+    name: str, sizes: dict[str, int], how: dict[str, Any]
+) -> None:
     small = {size: least for size, (least, _) in operations()[name].sizes.items()}
     found = profiler.profile(name, profiler.arguments_of(name, small | sizes, **how), progress=False)
     assert [trial for trial in found.trials if trial.fate in ("wrong", "failed")] == []

@@ -35,7 +35,7 @@ SHAPES = [(4, 256, 1024), (3, 61, 1000), (7, 33, 35), (2, 3, 4096)]
 @pytest.mark.parametrize(
     ("op", "dtype"), [case for case in on_cpu.CASES if case.values[1] in case.values[0].dtypesIfCUDA]
 )
-def test_torchs_samples_are_exact(op: Any, dtype: torch.dtype) -> None:
+def test_opinfo_samples_are_exact(op: Any, dtype: torch.dtype) -> None:
     """Gradients in bf16 may differ by roundings, as in the test on the CPU."""
     mine: Callable[..., Any] = getattr(ops, op.name.split(".")[-1])
     is_followed = dtype.is_floating_point or dtype.is_complex
@@ -105,7 +105,7 @@ def test_another_batch_and_fill_compile_nothing() -> None:
     assert compiled() == before
 
 
-def test_more_than_two_to_the_31_elements(many: int) -> None:
+def test_rearrangements_of_more_than_two_to_the_31_elements_are_exact(many: int) -> None:
     """int8, so that the source, the result and torch's result fit into memory."""
     rows = many // 2**14 + 3
     x = torch.empty(rows, 2**14, dtype=torch.int8, device=DEVICE).random_(-128, 128)

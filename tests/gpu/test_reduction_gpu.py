@@ -62,19 +62,19 @@ def sample(name: str, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tenso
 
 @pytest.mark.parametrize("dtype", HALVES_AND_SINGLES, ids=str)
 @pytest.mark.parametrize("name", NAMES)
-def test_results_are_as_near_as_torchs(name: str, dtype: torch.dtype) -> None:
+def test_results_are_as_accurate_as_torch(name: str, dtype: torch.dtype) -> None:
     x = sample(name, RAGGED, dtype)
     assert_as_torch(name, x, dim=1)
     assert_as_torch(name, x, dim=1, keepdim=True)
 
 
 @pytest.mark.parametrize("p", [1, 3, math.inf])
-def test_norms_of_any_order_are_as_near_as_torchs(p: float) -> None:
+def test_norms_of_any_order_are_as_accurate_as_torch(p: float) -> None:
     assert_as_torch("norm", numbers(RAGGED, torch.float32), p, dim=1)
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_every_way_to_share_the_work_is_right(way: str) -> None:
+def test_every_division_of_the_work_agrees_with_torch(way: str) -> None:
     """Sums of whole numbers are exact, so that a missing element shows."""
     shape, dim, layout = WAYS[way]
     options: dict[str, Any] = {} if dim is None else {"dim": dim}
@@ -93,7 +93,7 @@ def first_extreme(x: torch.Tensor, dim: int | None, sign: int) -> torch.Tensor:
 
 @pytest.mark.parametrize("way", WAYS_OF_INDICES)
 @pytest.mark.parametrize("has_nan", [False, True])
-def test_the_first_of_equal_extremes_is_found(way: str, has_nan: bool) -> None:
+def test_argmax_and_argmin_find_the_first_of_equal_elements(way: str, has_nan: bool) -> None:
     """Many elements are the largest, and a row has none, one or several NaN."""
     shape, dim, layout = WAYS[way]
     assert dim is None or isinstance(dim, int)
@@ -161,7 +161,7 @@ def assert_repeatable(name: str, x: torch.Tensor, dim: int) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_same_bits_in_every_run(name: str) -> None:
+def test_every_run_gives_the_same_bits(name: str) -> None:
     assert_repeatable(name, sample(name, RAGGED, torch.float32), 1)
 
 
@@ -172,13 +172,13 @@ def test_the_same_bits_in_every_run(name: str) -> None:
         ("sum", "rows are neighbors, split"),
     ],
 )
-def test_the_same_bits_in_every_run_of_split_rows(name: str, way: str) -> None:
+def test_every_run_of_split_rows_gives_the_same_bits(name: str, way: str) -> None:
     shape, dim, _ = WAYS[way]
     assert isinstance(dim, int)
     assert_repeatable(name, sample(name, shape, torch.float32), dim)
 
 
-def test_the_same_bits_of_split_rows_with_indices() -> None:
+def test_every_run_of_split_rows_gives_the_same_indices() -> None:
     for name in ("argmax", "max"):
         assert_repeatable(name, whole_numbers(WAYS["rows split"][0], torch.float16), 1)
 
@@ -196,7 +196,7 @@ def test_every_result_is_written_and_none_beside(name: str, shape: tuple[int, ..
 
 @pytest.mark.parametrize("dtype", HALVES_AND_SINGLES, ids=str)
 @pytest.mark.parametrize("name", ["sum", "mean"])
-def test_gradients_of_sums_are_as_near_as_torchs(name: str, dtype: torch.dtype) -> None:
+def test_gradients_of_sums_are_as_accurate_as_torch(name: str, dtype: torch.dtype) -> None:
     x = numbers(RAGGED, dtype).requires_grad_()
     direction = numbers(RAGGED[:1], dtype, 1)
     ours, torchs, exact = (
@@ -213,7 +213,7 @@ def test_gradients_of_sums_are_as_near_as_torchs(name: str, dtype: torch.dtype) 
 
 
 @pytest.mark.parametrize("name", WITH_GRADIENTS)
-def test_gradients_that_follow_elements_are_torchs(name: str) -> None:
+def test_gradients_that_follow_elements_agree_with_torch(name: str) -> None:
     leaf = sample(name, RAGGED, torch.float32).requires_grad_()
     direction = numbers(RAGGED[:1], torch.float32, 1)
     results = (getattr(module, name)(leaf, dim=1) for module in (ops, torch))
@@ -266,20 +266,20 @@ def assert_all_counted(length: int) -> None:
     assert ops.argmax(x).item() == length - 5
 
 
-def test_more_than_two_to_the_31_elements(many: int) -> None:
+def test_sums_and_maxima_of_more_than_two_to_the_31_elements_are_exact(many: int) -> None:
     assert_all_counted(many + 1025)
     x = small_numbers(many + 1025)
     x[many + 9] = 100
     assert ops.amax(x).item() == 100
 
 
-def test_an_index_beyond_two_to_the_31_in_halves(many: int) -> None:
+def test_argmax_of_fp16_finds_an_index_beyond_two_to_the_31(many: int) -> None:
     x = torch.zeros(many + 1025, dtype=torch.float16, device="cuda")
     x[many + 7], x[many + 900] = math.nan, math.nan
     assert ops.argmax(x).item() == many + 7
 
 
-def test_more_than_two_to_the_31_rows(many: int) -> None:
+def test_reductions_of_more_than_two_to_the_31_rows_are_exact(many: int) -> None:
     rows = many + 1025
     x = small_numbers(2 * rows).view(rows, 2)
     result = ops.amax(x, 1)
@@ -287,20 +287,20 @@ def test_more_than_two_to_the_31_rows(many: int) -> None:
         assert torch.equal(ours, torch.maximum(part[:, 0], part[:, 1]))
 
 
-def test_more_than_two_to_the_31_elements_across(many: int) -> None:
+def test_column_sums_of_more_than_two_to_the_31_elements_are_exact(many: int) -> None:
     rows = many // 1024 + 3
     x = small_numbers(rows * 1025).view(rows, 1025)
     assert torch.equal(ops.sum(x, 0), torch.stack([part.sum(0) for part in x.split(2**17)]).sum(0))
 
 
-def test_one_element_fewer_than_two_to_the_31(many: int) -> None:
+def test_one_element_fewer_than_two_to_the_31_are_all_counted(many: int) -> None:
     """Rounded up to tiles, the number of elements does not fit 32 bits."""
     assert_all_counted(many - 1)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
 @pytest.mark.parametrize("name", ["sum", "mean", "prod", "norm", "amax"])
-def test_autocast_is_as_torchs(name: str, dtype: torch.dtype) -> None:
+def test_autocast_results_agree_with_torch(name: str, dtype: torch.dtype) -> None:
     x = numbers((50, 70), dtype)
     with torch.autocast("cuda", dtype=torch.bfloat16):
         got, want = getattr(ops, name)(x, dim=1), getattr(torch, name)(x, dim=1)

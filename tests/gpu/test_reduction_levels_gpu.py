@@ -41,7 +41,7 @@ def laid(x: torch.Tensor, layout: str) -> torch.Tensor:
     return x.t().contiguous().t() if layout == "transposed" else x
 
 
-def assert_right(result: torch.Tensor, x: torch.Tensor, reduction: str) -> None:
+def assert_within_roundings(result: torch.Tensor, x: torch.Tensor, reduction: str) -> None:
     """Check that a maximum is exact, and a sum within a rounding of the result and of the sum of terms."""
     assert result.dtype == x.dtype
     if reduction == "amax":
@@ -54,29 +54,29 @@ def assert_right(result: torch.Tensor, x: torch.Tensor, reduction: str) -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("level", LEVELS)
-def test_rows_of_any_length_are_right(level: str, dtype: torch.dtype) -> None:
+def test_rows_of_any_length_are_within_roundings_of_float64(level: str, dtype: torch.dtype) -> None:
     for shape in SHAPES:
         x = numbers(shape, torch.float32).to(dtype)
         for reduction in ("sum", "amax"):
             output = torch.full(shape[:1], float("nan"), dtype=dtype, device="cuda")
             launch = reduction_levels.launch(x, output, level=level, reduction=reduction)
-            assert_right(launch.run()[0], x, reduction)
+            assert_within_roundings(launch.run()[0], x, reduction)
 
 
 @pytest.mark.parametrize("layout", ["strided rows", "misaligned", "transposed"])
 @pytest.mark.parametrize("level", LEVELS)
-def test_rows_in_any_layout_are_right_and_nothing_else_is_written(level: str, layout: str) -> None:
+def test_rows_in_any_layout_are_accurate_and_nothing_else_is_written(level: str, layout: str) -> None:
     for dtype in (torch.float16, torch.float32):
         for shape in ((1000, 17), (129, 1000)):
             x = laid(numbers(shape, torch.float32).to(dtype), layout)
             everywhere = torch.full((shape[0], 2), 7.0, dtype=dtype, device="cuda")
             launch = reduction_levels.launch(x, everywhere[:, 0], level=level)
-            assert_right(launch.run()[0], x, "sum")
+            assert_within_roundings(launch.run()[0], x, "sum")
             assert (everywhere[:, 1] == 7).all()
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_nan_is_the_largest(level: str) -> None:
+def test_nan_is_the_maximum_of_its_row(level: str) -> None:
     x = numbers((300, 700), torch.float32)
     x[3, 650], x[4, 1], x[5], x[299, 699] = float("nan"), float("inf"), float("-inf"), float("nan")
     result = reduction_levels.launch(x, level=level, reduction="amax").run()[0]
@@ -84,7 +84,7 @@ def test_nan_is_the_largest(level: str) -> None:
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_more_than_two_to_the_31_elements(level: str, many: int) -> None:
+def test_sums_of_rows_beyond_two_to_the_31_elements_are_exact(level: str, many: int) -> None:
     x = torch.ones((many // 2**20 + 3, 2**20), dtype=torch.float16, device="cuda")[:, : 2**15]
     assert (ladder.RUNGS["sum"][level](x, dim=-1)() == 2**15).all()
 

@@ -94,7 +94,9 @@ def in_float64(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     return [t.double() if t.is_floating_point() else t for t in tensors]
 
 
-def assert_right(ours: torch.Tensor, torchs: torch.Tensor, exact: torch.Tensor, least: float = 0.0) -> None:
+def assert_as_accurate_as_torch(
+    ours: torch.Tensor, torchs: torch.Tensor, exact: torch.Tensor, least: float = 0.0
+) -> None:
     """Check that the error is at most twice torch's plus one rounding of the largest value, or of `least`."""
     assert (ours.dtype, ours.shape) == (torchs.dtype, torchs.shape)
     off, theirs = ((t.double() - exact).abs().max().item() for t in (ours, torchs))
@@ -102,7 +104,7 @@ def assert_right(ours: torch.Tensor, torchs: torch.Tensor, exact: torch.Tensor, 
     assert off <= 2 * theirs + rounding, f"{off} off, torch {theirs}, one rounding {rounding}"
 
 
-def assert_as_exact(name: str, x: torch.Tensor, dim: int) -> None:
+def assert_operator_as_accurate_as_torch(name: str, x: torch.Tensor, dim: int) -> None:
     tensors = given(name, x)
     ours, torchs, exact = (
         result_and_gradients(function, name, each, dim, x.dtype)
@@ -113,15 +115,15 @@ def assert_as_exact(name: str, x: torch.Tensor, dim: int) -> None:
         )
     )
     # The rounding of a sum is an absolute error of its logarithm, however small that is.
-    assert_right(ours[0], torchs[0], exact[0], least=float(name in LOGARITHMS))
+    assert_as_accurate_as_torch(ours[0], torchs[0], exact[0], least=float(name in LOGARITHMS))
     for gradients in zip(ours[1:], torchs[1:], exact[1:], strict=True):
-        assert_right(*gradients)
+        assert_as_accurate_as_torch(*gradients)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("name", TORCHS)
-def test_results_and_gradients_are_as_near_as_torchs(name: str, dtype: torch.dtype) -> None:
-    assert_as_exact(name, laid(RAGGED, "dense").to(dtype), 1)
+def test_results_and_gradients_are_as_accurate_as_torch(name: str, dtype: torch.dtype) -> None:
+    assert_operator_as_accurate_as_torch(name, laid(RAGGED, "dense").to(dtype), 1)
 
 
 @pytest.mark.parametrize(
@@ -137,21 +139,21 @@ def test_results_and_gradients_are_as_near_as_torchs(name: str, dtype: torch.dty
         ("cross_entropy", "a vocabulary"),
     ],
 )
-def test_every_way_to_share_rows_is_right(name: str, way: str) -> None:
+def test_every_division_of_rows_is_as_accurate_as_torch(name: str, way: str) -> None:
     """fp32 shows one missing element in a row of 300001."""
     shape, dim, layout = WAYS[way]
-    assert_as_exact(name, laid(shape, layout), dim)
+    assert_operator_as_accurate_as_torch(name, laid(shape, layout), dim)
 
 
 @pytest.mark.parametrize("name", ["softmax", "layer_norm"])
-def test_halves_in_one_tile_are_right(name: str) -> None:
+def test_fp16_rows_in_one_tile_are_as_accurate_as_torch(name: str) -> None:
     shape, dim, layout = WAYS["tiles that fit"]
-    assert_as_exact(name, laid(shape, layout).half(), dim)
+    assert_operator_as_accurate_as_torch(name, laid(shape, layout).half(), dim)
 
 
 @pytest.mark.parametrize("way", ["rows in one tile", "rows split"])
 @pytest.mark.parametrize("name", TORCHS)
-def test_the_same_bits_in_every_run(name: str, way: str) -> None:
+def test_every_run_gives_the_same_bits(name: str, way: str) -> None:
     """Five runs, the last one in memory that is filled with NaN."""
     shape, dim, layout = WAYS[way]
     tensors = given(name, laid(shape, layout))
@@ -193,7 +195,7 @@ def test_nan_and_infinities_give_torchs_results(name: str) -> None:
     torch.testing.assert_close(ours, torchs, rtol=1e-5, atol=1e-5, equal_nan=True)
 
 
-def test_the_gradient_of_an_infinite_logsumexp_is_torchs() -> None:
+def test_the_gradient_of_an_infinite_logsumexp_agrees_with_torch() -> None:
     """exp(x - result), as in torch 2.13; the values are written out, since other versions may differ."""
     inf, nan = math.inf, math.nan
     rows = [[inf, 1, 2], [-inf] * 3, [inf, -inf, 1], [nan, 1, 2], [-inf, 0, 0]]
@@ -214,14 +216,14 @@ def test_autocast_computes_in_float32(name: str, dtype: torch.dtype) -> None:
     torchs, exact = (
         result_and_gradients(TORCHS[name], name, each, 1, dtype) for each in (widened, in_float64(widened))
     )
-    assert_right(ours[0], torchs[0], exact[0], least=float(name in LOGARITHMS))
+    assert_as_accurate_as_torch(ours[0], torchs[0], exact[0], least=float(name in LOGARITHMS))
     followed = [t for t in tensors if t.is_floating_point()]
     for got, wide, right, leaf in zip(ours[1:], torchs[1:], exact[1:], followed, strict=True):
-        assert_right(got, wide.to(leaf.dtype), right)
+        assert_as_accurate_as_torch(got, wide.to(leaf.dtype), right)
 
 
 @pytest.mark.parametrize("name", TORCHS)
-def test_autocast_leaves_float64(name: str) -> None:
+def test_autocast_does_not_change_float64(name: str) -> None:
     tensors = given(name, laid(RAGGED, "dense").double())
     plain = result_and_gradients(getattr(ops, name), name, tensors, 1, torch.float64)
     with torch.autocast("cuda", dtype=torch.bfloat16):
@@ -230,7 +232,7 @@ def test_autocast_leaves_float64(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ALONG_A_DIMENSION)
-def test_autocast_ignores_out(name: str) -> None:
+def test_autocast_does_not_convert_out(name: str) -> None:
     x = laid(RAGGED, "dense").half()
     out = torch.empty(0, dtype=torch.float16, device="cuda")
     with torch.autocast("cuda", dtype=torch.bfloat16):
@@ -293,7 +295,7 @@ def test_tensors_on_different_devices_are_refused(name: str, which: int) -> None
 
 
 @pytest.mark.parametrize("name", ["softmax", "cross_entropy", "layer_norm"])
-def test_more_than_two_to_the_31_elements(name: str, many: int) -> None:
+def test_rows_beyond_two_to_the_31_elements_are_as_accurate_as_torch(name: str, many: int) -> None:
     """Results and gradients of the first and last rows are compared; the last begin beyond 2^31."""
     generator = torch.Generator("cuda").manual_seed(0)
     shape = (many // 1024 + 5, 1024)
@@ -314,10 +316,10 @@ def test_more_than_two_to_the_31_elements(name: str, many: int) -> None:
     torchs = outcome(TORCHS[name], ends(x).requires_grad_(), few)
     exact = outcome(TORCHS[name], ends(x).double().requires_grad_(), in_float64(few))
     for parts in zip(ours, torchs, exact, strict=True):
-        assert_right(*parts, least=float(name in LOGARITHMS))
+        assert_as_accurate_as_torch(*parts, least=float(name in LOGARITHMS))
 
 
-def test_rows_of_two_to_the_30_elements(many: int) -> None:
+def test_softmax_of_rows_of_two_to_the_30_elements_agrees_with_float64(many: int) -> None:
     """The last of three rows begins at 2^31. A few elements have as much weight as all others together."""
     cols = many // 2
     period = -20 + (torch.arange(2**20 - 3, device="cuda") % 251).half() / 512

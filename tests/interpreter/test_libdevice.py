@@ -83,7 +83,7 @@ def ran(path: Path, name: str, operands: list[torch.Tensor], result: torch.dtype
     return y
 
 
-def test_every_function_is_known() -> None:
+def test_every_function_of_cuda_and_rocm_is_implemented() -> None:
     """CUDA's and ROCm's functions are listed by the symbols that the compilers link."""
     symbols = {symbol for each in (OF_CUDA, OF_HIP) for entries in each.values() for _, symbol, _ in entries}
     assert len(symbols) > 400
@@ -128,7 +128,9 @@ REAL: dict[str, Callable[[Any], Any]] = {
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("name", sorted(REAL))
-def test_real_functions_are_right_to_their_rounding(name: str, dtype: torch.dtype, tmp_path: Path) -> None:
+def test_real_functions_agree_with_mpmath_within_roundings(
+    name: str, dtype: torch.dtype, tmp_path: Path
+) -> None:
     """Results are within a rounding of fp32, which is rounded once from fp64, and some ulp of fp64."""
     x = torch.tensor([0.0625, 0.3, 0.5, 0.75, 0.99, 1.0, 1.5, 3.0], dtype=dtype)
     if name in ("acos", "asin", "atanh", "erfinv"):
@@ -148,7 +150,7 @@ def test_real_functions_are_right_to_their_rounding(name: str, dtype: torch.dtyp
     torch.testing.assert_close(y.double(), expected, rtol=relative, atol=relative / 4)
 
 
-def test_bessel_functions_are_right_at_any_argument() -> None:
+def test_bessel_functions_agree_with_mpmath_at_any_argument() -> None:
     """Arguments are small and large, of both signs, and where one expansion takes over from another."""
     x = np.array([1e-6, 0.1, 1.0, 4.9, 5.1, 7.0, 12.5, 24.9, 25.1, 26.0, 40.0, 1000.0, 123456.0])
     for order in (0, 1, 2, 3, 7, 30, -1, -4):
@@ -170,7 +172,7 @@ def test_bessel_functions_are_right_at_any_argument() -> None:
                     assert (np.abs(got - expected) <= 2e-13 * scale).all(), (name, order, sign)
 
 
-def test_functions_of_0_infinities_and_nan_are_cudas(tmp_path: Path) -> None:
+def test_functions_of_0_infinities_and_nan_give_the_results_that_cuda_defines(tmp_path: Path) -> None:
     """The CUDA math API defines the results for 0, infinities and NaN."""
     inf, nan = math.inf, math.nan
     cases: dict[str, tuple[list[float], list[float]]] = {
@@ -228,7 +230,7 @@ SEVERAL: dict[str, Callable[..., Any]] = {
 
 
 @pytest.mark.parametrize("name", sorted(SEVERAL))
-def test_functions_of_several_numbers_are_right(name: str, tmp_path: Path) -> None:
+def test_functions_of_several_numbers_are_within_a_rounding(name: str, tmp_path: Path) -> None:
     for number, (types, _, result) in enumerate(OF_CUDA[name]):
         dtype = DTYPES[result]
         generator = torch.Generator().manual_seed(number)
@@ -245,7 +247,7 @@ def test_functions_of_several_numbers_are_right(name: str, tmp_path: Path) -> No
         torch.testing.assert_close(y, expected, rtol=relative, atol=0)
 
 
-def test_functions_with_an_integer_are_right(tmp_path: Path) -> None:
+def test_functions_with_an_integer_argument_agree_with_their_definitions(tmp_path: Path) -> None:
     n = torch.tensor([0, 1, 2, 3, 5, 8, -1, -2], dtype=torch.int32)
     x = torch.tensor([0.5, 1.0, 2.5, 7.0, 12.5, 40.0, 3.0, 2.0], dtype=torch.float64)
     expected = {
@@ -277,7 +279,7 @@ OPERATIONS: dict[str, Callable[..., Fraction]] = {
     data=st.data(),
 )
 def test_operations_round_as_their_names_say(name: str, width: int, data: st.DataObject) -> None:
-    """No float is between the exact result and the one that is given."""
+    """No float lies between the exact result and the returned one."""
     dtype: Any = np.float32 if width == 32 else np.float64
     floats = st.floats(width=32 if width == 32 else 64, allow_nan=False, allow_infinity=False)
     count = 3 if name == "fma" else 1 if name in ("rcp", "sqrt") else 2
@@ -442,7 +444,7 @@ def test_halves_are_refused_as_by_the_compiler() -> None:
             run()
 
 
-def test_calls_are_counted_as_functions() -> None:
+def test_each_call_counts_as_one_operation_per_element() -> None:
     """A call is one operation an element, like `tl.exp`."""
     x, y = torch.ones(4), torch.zeros(4)
     seen: list[Computation] = []

@@ -190,7 +190,7 @@ def tuple_kernel(y, pair, named):
     tl.store(y, pair[0] + pair[1][0] + named.by * named.times * named.one)
 
 
-def test_numbers_in_tuples_are_typed_too() -> None:
+def test_numbers_in_tuples_have_the_types_of_arguments() -> None:
     y = torch.zeros(1)
     launch = Launch.of(tuple_kernel, 1, y, (0.5, (2**33, 1)), Scale(1.5, 3, 1), outputs=y)
     launch.run()
@@ -665,7 +665,7 @@ def logic_kernel(y, a, b, NONE: tl.constexpr):
 @pytest.mark.parametrize("a", [2, 3])
 @pytest.mark.parametrize("b", [2, 3])
 @pytest.mark.parametrize("none", [None, 3])
-def test_logic_of_scalars_is_of_one_bit(a: int, b: int, none: int | None) -> None:
+def test_logical_operators_of_scalars_give_one_bit(a: int, b: int, none: int | None) -> None:
     y = torch.zeros(7, dtype=torch.int32)
     launch = Launch.of(logic_kernel, 1, y, a, b, none, outputs=y)
     launch.run()
@@ -807,8 +807,8 @@ def bits_kernel(x, y, z, N: tl.constexpr):
     tl.store(z + 6 * N + i, (a >> b).to(tl.int32))
 
 
-def test_bits_add_without_a_carry() -> None:
-    """There is no second bit to shift to."""
+def test_adding_booleans_wraps_within_one_bit() -> None:
+    """A boolean has no second bit for the carry."""
     x, y = torch.tensor([False, False, True, True]), torch.tensor([False, True, False, True])
     z = torch.zeros(7, 4, dtype=torch.int32)
     launch = Launch.of(bits_kernel, 1, x, y, z, 4, outputs=z)
@@ -825,7 +825,7 @@ def high_kernel(x, y, z, N: tl.constexpr):
 
 
 @pytest.mark.parametrize("name", ["int32", "uint32", "int64", "uint64"])
-def test_the_high_half_of_a_product_is_of_unsigned_numbers(name: str) -> None:
+def test_the_high_half_of_a_product_treats_operands_as_unsigned(name: str) -> None:
     dtype, stored = DTYPES[name]
     limits, bits = np.iinfo(stored), 8 * stored.itemsize
     numbers = [int(limits.min), int(limits.max), 1 if name.startswith("u") else -1, 12345]
@@ -864,8 +864,8 @@ def test_floats_that_no_integer_holds_are_saturated(source: torch.dtype, name: s
 
 @pytest.mark.parametrize("source", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 @pytest.mark.parametrize("name", ["int8", "uint8"])
-def test_floats_become_8_bits_by_way_of_16(source: torch.dtype, name: str) -> None:
-    """There is no conversion to 8 bits: -1 as an unsigned one is 0, and 300 is 44."""
+def test_floats_are_converted_to_8_bits_through_16_bits(source: torch.dtype, name: str) -> None:
+    """Without a conversion to 8 bits, -1 becomes 0 as an unsigned number, and 300 becomes 44."""
     values = [
         -1,
         300,
@@ -992,7 +992,7 @@ def test_a_fused_product_and_sum_is_rounded_once(dtype: torch.dtype) -> None:
         assert compiles(launch)
 
 
-def test_integers_are_not_fused() -> None:
+def test_fma_of_integers_is_refused() -> None:
     x = torch.ones(8, dtype=torch.int32)
     launch = Launch.of(fused_kernel, 1, x, x, x, x.clone(), 8, outputs=())
     with pytest.raises(KernelError, match=r"tl\.fma takes floats, not int32"):
@@ -1001,7 +1001,7 @@ def test_integers_are_not_fused() -> None:
         compiles(launch)
 
 
-def test_fma_of_nan_infinity_and_empty_tiles_is_right() -> None:
+def test_fma_of_nan_infinity_and_zeros_follows_ieee_754() -> None:
     inf, nan = torch.inf, torch.nan
     x, y = (
         torch.tensor([inf, inf, nan, 0.0, 3e38, 2.0, 0.0, -0.0]),
@@ -1017,7 +1017,7 @@ def test_fma_of_nan_infinity_and_empty_tiles_is_right() -> None:
 # Costs
 
 
-def test_integers_are_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_integer_arithmetic_is_not_repeated_in_64_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Overflows are not found by computing twice, in 64 bits and in their own."""
     seen: list[str] = []
     builder: Any = triton.runtime.interpreter.InterpreterBuilder

@@ -137,7 +137,7 @@ def test_each_access_is_seen_with_argument_elements_and_line() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int8], ids=str)
-def test_what_a_store_writes_is_seen(dtype: torch.dtype) -> None:
+def test_the_bits_that_a_store_writes_are_seen(dtype: torch.dtype) -> None:
     """The bits of all lanes are seen; loads and atomics have none."""
     x, y = torch.arange(8).to(dtype), torch.zeros(12, dtype=dtype)
     launch = Launch.of(pair_kernel, 1, x, y, 4, 8, outputs=y)
@@ -432,7 +432,7 @@ def test_block_pointers_are_watched() -> None:
         Launch.of(block_kernel, 2, x, output, 6, (), 4, outputs=output).run()
 
 
-def test_arithmetic_is_silent_as_on_a_gpu() -> None:
+def test_division_by_zero_does_not_warn() -> None:
     """numpy would warn of each, with a line in Triton."""
     x, y, output = torch.tensor([1.0, 0.0, -1.0, 1.0]), torch.tensor([0.0, 0.0, 0.0, 1.0]), torch.empty(4)
     with warnings.catch_warnings():
@@ -512,7 +512,7 @@ def doubling_kernel(x, output, n, N: tl.constexpr):
     ],
 )
 def test_a_jit_function_that_python_calls_is_refused_as_on_a_gpu(call: Callable[[], Any], name: str) -> None:
-    """The same holds after a kernel has run, for which Triton's interpreter replaces the language."""
+    """The call is also refused after a launch, for which Triton's interpreter replaces the language."""
     for _ in range(2):
         with pytest.raises(KernelError, match=rf"^kernel {name}: a jit function, called from Python"):
             call()
@@ -538,7 +538,7 @@ def test_tritons_own_launch_is_not_refused() -> None:
 
 
 @pytest.mark.parametrize("order", [None, [1, 0]])
-def test_everything_is_restored_after_an_error(order: list[int] | None) -> None:
+def test_tritons_interpreter_is_restored_after_an_error(order: list[int] | None) -> None:
     plain, memory = vars(triton_interpreter.interpreter_builder).copy(), triton_interpreter._interpreter
     x = torch.zeros(2)
     for failing in (Step(failing_kernel, (2,), (x,)), Step(scalar_kernel, (2,), (x, 9))):
@@ -711,7 +711,7 @@ def test_launches_of_several_threads_do_not_mix() -> None:
         )
 
 
-def test_lines_of_kernels_are_in_this_file() -> None:
+def test_line_of_finds_the_line_of_a_kernel_in_this_file() -> None:
     assert (
         Path(__file__)
         .read_text()

@@ -24,7 +24,7 @@ def assert_untouched(memory: torch.Tensor, output: torch.Tensor, nothing: float 
     torch.testing.assert_close(memory, torch.full_like(memory, nothing), rtol=0, atol=0, equal_nan=True)
 
 
-def assert_near(
+def assert_as_accurate_as_torch(
     got: torch.Tensor, torchs: torch.Tensor, exact: torch.Tensor, largest: float | None = None
 ) -> None:
     """Assert an error of at most twice torch's, plus one rounding of the largest value.

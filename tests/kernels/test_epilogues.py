@@ -17,7 +17,7 @@ from torch.nn import functional
 from tests.everything import examples
 from tests.kernels.compiled_for import kernels_for
 from tests.kernels.inputs import laid, numbers, whole
-from tests.kernels.results import assert_near, assert_untouched, guarded
+from tests.kernels.results import assert_as_accurate_as_torch, assert_untouched, guarded
 from workbench import lens, ops
 from workbench.errors import (
     ArgumentTypeError,
@@ -114,8 +114,8 @@ def test_each_functor_agrees_with_torch(name: str, dtype: torch.dtype) -> None:
     exact = torchs(product, *(each.double() for each in tensors))
     chain = make(*tensors)
     largest = product.abs().max().item()
-    assert_near(fused(a, b, chain), torchs(a @ b, *tensors).to(dtype), exact, largest)
-    assert_near(chain.meaning(product), exact, exact, largest)
+    assert_as_accurate_as_torch(fused(a, b, chain), torchs(a @ b, *tensors).to(dtype), exact, largest)
+    assert_as_accurate_as_torch(chain.meaning(product), exact, exact, largest)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
@@ -132,12 +132,12 @@ def test_activations_are_accurate_on_narrow_ranges(name: str, around: float, dty
     if around == -88.5 and dtype == torch.float32:  # torch's exponential is infinite below -88.7
         kept = a > -88.7
         got, theirs, exact = got[kept], theirs[kept], exact[kept]
-    assert_near(got, theirs, exact)
+    assert_as_accurate_as_torch(got, theirs, exact)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("name", ["gelu", "fast_gelu", "silu", "sigmoid"])
-def test_errors_of_activations_left_by_cancellation_are_no_larger_than_torchs(
+def test_errors_of_activations_left_by_cancellation_are_no_larger_than_in_torch(
     name: str, dtype: torch.dtype
 ) -> None:
     """A result in 16 bits hides a few roundings of fp32, except where a sum cancels everything else."""
@@ -146,7 +146,7 @@ def test_errors_of_activations_left_by_cancellation_are_no_larger_than_torchs(
     addend = (1e-4 * numbers(16, 16, seed=1) - torchs(a.double())).float()
     got = torch.empty(16, 16, dtype=dtype)
     fused(a, torch.eye(16), make() | epilogues.add(addend), output=got)
-    assert_near(got, (torchs(a) + addend).to(dtype), torchs(a.double()) + addend)
+    assert_as_accurate_as_torch(got, (torchs(a) + addend).to(dtype), torchs(a.double()) + addend)
 
 
 def test_sigmoid_of_zero_is_exactly_one_half() -> None:
@@ -206,7 +206,7 @@ def test_user_defined_functors_follow_shipped_ones() -> None:
     a, b, gate = numbers(M, K), numbers(K, N, seed=1), numbers(M, N, seed=2)
     got = fused(a, b, epilogues.relu() | epilogues.own(gated, gate))
     exact = (a.double() @ b.double()).relu() * torch.sigmoid(gate.double())
-    assert_near(got, (a @ b).relu() * torch.sigmoid(gate), exact)
+    assert_as_accurate_as_torch(got, (a @ b).relu() * torch.sigmoid(gate), exact)
 
 
 def scaled(doubles: bool) -> Any:
@@ -301,7 +301,7 @@ def test_any_chain_agrees_with_torch(data: st.DataObject) -> None:
     fused(a, b, chain, output=output, tile=(16, 32, 16), **way)
     wide = torch.float64 if dtype == torch.float64 else torch.float32
     exact = of_torch(a.double() @ b.double())
-    assert_near(output, of_torch(a.to(wide) @ b.to(wide)).to(dtype), exact, largest)
+    assert_as_accurate_as_torch(output, of_torch(a.to(wide) @ b.to(wide)).to(dtype), exact, largest)
     assert_untouched(memory, output, math.nan)
 
 
@@ -323,7 +323,7 @@ def test_scaled_int8_products_are_exact_until_made_floats(out: torch.dtype) -> N
     output = torch.full((M, N), math.nan, dtype=out)
     got = fused(a, b, chain, output=output)
     exact = (a.double() @ b.double() + 7) * COLUMN[:, None].double() * VECTOR.double()
-    assert_near(got, exact.float().to(out), exact)
+    assert_as_accurate_as_torch(got, exact.float().to(out), exact)
     assert chain.result_dtype(torch.int32) == torch.float32
     assert (epilogues.relu() | epilogues.clamp(0, 9)).result_dtype(torch.int32) == torch.int32
     whole_chain = epilogues.add(whole(M, N, dtype=torch.int32)) | epilogues.relu() | epilogues.clamp(1, 9)

@@ -484,7 +484,7 @@ def test_a_launch_without_steps_compiles_nothing() -> None:
     assert str(compare(empty, ["sm_90"])).startswith("compiled for")
 
 
-def test_a_launch_is_checked() -> None:
+def test_a_launch_of_meta_tensors_is_refused() -> None:
     x = torch.empty(4, device="meta")
     with pytest.raises(TensorMismatchError, match="meta device"):
         compile(Launch((Step(add_kernel, (1,), (x, x, x, 4), {"BLOCK_SIZE": 4}),), (x,)), "sm_90")
@@ -663,7 +663,7 @@ def test_an_error_of_amds_assembler_names_no_line() -> None:
 
 
 def test_too_much_shared_memory_is_a_problem_of_the_result() -> None:
-    """No driver refuses it here; the result says so, and has all other figures."""
+    """No driver refuses the kernel here; the result names the problem and has all other figures."""
     launch = dot_launch(512, ROWS=256, COLUMNS=128, DEPTH=64, num_warps=8, num_stages=4)
     turned_down = compiled(launch, "sm_86")
     assert turned_down.problem.startswith(
@@ -841,7 +841,7 @@ def test_layouts_of_operands_are_listed() -> None:
     assert [(each.dtype, each.shape) for each in loaded] == [("f32", (1024,))] * 2  # elided in the IR
 
 
-def test_results_are_plain_data() -> None:
+def test_compiled_steps_can_be_pickled() -> None:
     step = compiled(dot_launch(), "sm_90")
     again: CompiledStep = pickle.loads(pickle.dumps(step))
     assert again == step
@@ -852,7 +852,7 @@ def test_results_are_plain_data() -> None:
         step.count("matrices")  # type: ignore[arg-type]
 
 
-def test_the_same_is_compiled_once(machine: Machine) -> None:
+def test_equal_launches_are_compiled_once(machine: Machine) -> None:
     launch = dot_launch()
     again = partial(compiled, launch, "sm_90")
     assert again() is again()

@@ -44,7 +44,7 @@ def failing(**changed: Any) -> WorkbenchError:
     return caught.value
 
 
-def test_each_launch_gets_what_it_would_get_alone() -> None:
+def test_each_launch_gets_the_result_of_compiling_it_alone() -> None:
     launches = [launch(256), launch(48), launch(512), Launch((), ())]
     done: list[None] = []
     found = compile_all(launches, "sm_90", progress=lambda: done.append(None))
@@ -58,7 +58,7 @@ def test_each_launch_gets_what_it_would_get_alone() -> None:
     assert found[3] == ()
 
 
-def test_what_is_the_same_for_the_compiler_is_compiled_once() -> None:
+def test_launches_that_are_equal_to_the_compiler_are_compiled_once() -> None:
     few, many = compile_all([launch(128, programs=1), launch(128, programs=2)], "sm_90")
     assert isinstance(few, tuple)
     assert isinstance(many, tuple)
@@ -75,7 +75,7 @@ def test_a_launch_that_cannot_travel_is_reported_in_its_place() -> None:
     assert fine == compile(launch(256), "sm_90")
 
 
-def test_arguments_are_checked() -> None:
+def test_compile_all_refuses_wrong_arguments() -> None:
     with pytest.raises(UnknownNameError, match="sm_90"):
         compile_all([launch(256)], "sm_9")
     with pytest.raises(ArgumentTypeError, match="launches"):
@@ -85,7 +85,7 @@ def test_arguments_are_checked() -> None:
     assert compile_all([], "sm_90") == []
 
 
-def test_an_interruption_stops_the_rest() -> None:
+def test_an_interruption_stops_the_remaining_compilations() -> None:
     def interrupt() -> None:
         raise KeyboardInterrupt
 

@@ -137,7 +137,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("attribute", "shape", "target", "published"), CASES)
-def test_instruction_is_as_published(
+def test_layouts_of_matrix_instructions_agree_with_published_tables(
     attribute: str, shape: tuple[int, int], target: str, published: Published
 ) -> None:
     found = layout.of(attribute, shape, target=target)
@@ -161,7 +161,7 @@ def places(found: Layout) -> Iterator[Place]:
         (mma(2, (2, 2), (16, 8)), (32, 32), "sm_80"),
     ],
 )
-def test_holders_and_elements_agree(attribute: str, shape: tuple[int, ...], target: str) -> None:
+def test_holders_and_elements_are_inverse(attribute: str, shape: tuple[int, ...], target: str) -> None:
     found = layout.of(attribute, shape, target=target)
     holders: dict[tuple[int, ...], list[Place]] = {index: [] for index in np.ndindex(shape)}
     for place in places(found):
@@ -209,7 +209,7 @@ def blocked_layouts(draw: st.DrawFn) -> tuple[Any, ...]:
 
 
 @given(blocked_layouts())
-def test_blocked_is_as_defined(drawn: tuple[Any, ...]) -> None:
+def test_blocked_layouts_agree_with_their_definition(drawn: tuple[Any, ...]) -> None:
     # The definition (Triton, TritonGPUAttrDefs.td, BlockedEncodingAttr): a thread holds a block of
     # sizePerThread elements; threads, then warps are laid side by side in the order given; what they cover is
     # repeated over a larger tile, and a smaller one is repeated over them.
@@ -245,7 +245,7 @@ def test_linear_has_the_bases_of_its_text() -> None:
     assert found.warp_bases == ((16, 0), (32, 0))
 
 
-def test_tables_of_a_large_tile_are_quick(machine: Machine) -> None:
+def test_tables_of_a_large_tile_take_less_than_20_ms(machine: Machine) -> None:
     def tables(found: Layout) -> None:
         assert found.warp.shape == found.lane.shape == found.register.shape == (128, 128)
 
@@ -253,7 +253,7 @@ def test_tables_of_a_large_tile_are_quick(machine: Machine) -> None:
     assert machine.least_seconds([partial(tables, pickle.loads(packed)) for _ in range(5)]) < 0.02
 
 
-def test_tables_of_a_long_column_are_right() -> None:
+def test_tables_of_a_long_column_agree_with_the_definition() -> None:
     """numpy's unravel_index returns other arrays for (16384, 1)."""
     text = "#ttg.blocked<{sizePerThread=[1,1],threadsPerWarp=[32,1],warpsPerCTA=[4,1],order=[0,1]}>"
     found, row = layout.of(text, (16384, 1), target="sm_90"), np.arange(16384)[:, None]
@@ -273,7 +273,7 @@ def test_tables_cannot_be_changed() -> None:
             table[0, 0] = 1
 
 
-def test_layouts_travel_and_are_short_to_print() -> None:
+def test_layouts_can_be_pickled_and_have_a_short_repr() -> None:
     found = layout.of(BLOCKED, (16, 64), target="sm_90")
     assert pickle.loads(pickle.dumps(found)) == found
     assert repr(found) == f"Layout({BLOCKED}, 16 × 64: 4 warps × 32 lanes × 8 registers)"
@@ -286,7 +286,7 @@ power = st.sampled_from([1, 2, 4, 8])
 
 
 @given(power, power, power, st.booleans(), st.sampled_from([8, 16, 32]), st.booleans())
-def test_swizzled_is_as_defined(
+def test_swizzled_layouts_agree_with_their_definition(
     vec: int, per_phase: int, max_phase: int, column_major: bool, bits: int, rotating: bool
 ) -> None:
     # The definitions (Triton, TritonGPUAttrDefs.td): in row r the vector v lies at v ^ phase, where the phase
@@ -313,7 +313,9 @@ def test_swizzled_is_as_defined(
 @pytest.mark.parametrize("bits", [8, 16, 32])
 @pytest.mark.parametrize("shape", [(8, 128), (64, 128), (512, 256)])
 @pytest.mark.parametrize("transposed", [False, True])
-def test_nvmma_is_as_defined(swizzle: int, bits: int, shape: tuple[int, int], transposed: bool) -> None:
+def test_nvmma_layouts_agree_with_the_ptx_swizzling_modes(
+    swizzle: int, bits: int, shape: tuple[int, int], transposed: bool
+) -> None:
     # PTX ISA, "Swizzling Modes": rows of 128, 64 or 32 bytes; of a byte's address, bits 7 to 9 (7 to 8, 7)
     # are added by exclusive or to bits 4 to 6 (4 to 5, 4). In CuTe Swizzle<3,4,3>, <2,4,3> and <1,4,3>.
     attribute = (
@@ -347,7 +349,7 @@ def test_nvmma_is_as_defined(swizzle: int, bits: int, shape: tuple[int, int], tr
         (0, 16, (1024,), False),
     ],
 )
-def test_definition_of_nvmma_is_the_compilers(
+def test_stand_in_for_nvmma_agrees_with_the_compiler(
     swizzle: int, bits: int, shape: tuple[int, ...], transposed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The stand-in for the compiler of Triton 3.6 agrees with the compiler of this version where that answers.
@@ -364,7 +366,7 @@ def test_definition_of_nvmma_is_the_compilers(
     assert layout._nvmma(None, parameters, shape) == told
 
 
-def test_definition_of_swizzled_is_the_compilers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stand_in_for_swizzled_agrees_with_the_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     attribute = "#ttg.swizzled_shared<{vec = 4, perPhase = 2, maxPhase = 8, order = [2, 0, 1]}>"
     told = layout.shared(attribute, (16, 2, 64), target="sm_80", dtype_bits=16).offset_bases
     parameters = SimpleNamespace(vec=4, per_phase=2, max_phase=8, order=[2, 0, 1])
@@ -378,7 +380,7 @@ def test_nvmma_without_swizzle_is_row_major() -> None:
     np.testing.assert_array_equal(found.offsets, 2 * np.arange(16 * 64).reshape(16, 64))
 
 
-def test_padded_is_as_in_its_example() -> None:
+def test_a_padded_layout_agrees_with_the_example_of_gluon() -> None:
     # Triton, gluon's PaddedSharedLayout: rows 0, 2, then 4, 6, then 1, 3, then 5, 7; an element free between.
     attribute = "#ttg.padded_shared<[8:+1] {offset = [[0, 1], [0, 2], [2, 0], [4, 0], [1, 0]], block = []}>"
     found = layout.shared(attribute, (8, 4), target="gfx942", dtype_bits=32)
@@ -400,7 +402,7 @@ def test_padding_moves_a_column_over_the_banks() -> None:
     assert found.banks(64).max() == 63
 
 
-def test_shared_linear_layouts_and_buffers_are_right() -> None:
+def test_shared_linear_layouts_and_buffers_have_the_sizes_and_elements_of_their_text() -> None:
     attribute = "#ttg.shared_linear<{offset = [[0, 1], [1, 0], [2, 0], [0, 2]]}, alignment = 16>"
     found = layout.shared(attribute, (3, 4, 4), target="sm_90", dtype_bits=8)
     assert found.shape == (4, 4)
@@ -496,7 +498,7 @@ def test_a_tile_beyond_tritons_limit_is_refused() -> None:
         layout.of(BLOCKED, (1024, 2048), target="sm_90")
 
 
-def test_size_of_an_element_is_that_of_the_attribute() -> None:
+def test_an_element_size_other_than_the_attributes_is_refused() -> None:
     attribute = "#ttg.nvmma_shared<{swizzlingByteWidth = 128, transposed = false, elementBitWidth = 16}>"
     with pytest.raises(InvalidArgumentError, match=r"got 32\. The attribute is for elements of 16 bits"):
         layout.shared(attribute, (64, 64), target="sm_90", dtype_bits=32)
@@ -535,12 +537,12 @@ def test_equivalent_refuses_objects_of_other_types() -> None:
 @pytest.mark.parametrize(
     ("attribute", "shape"), [(5, (16, 64)), (BLOCKED, 16), (BLOCKED, ()), (BLOCKED, (16, 6.4))]
 )
-def test_wrong_types_are_refused(attribute: Any, shape: Any) -> None:
+def test_attributes_and_shapes_of_wrong_types_are_refused(attribute: Any, shape: Any) -> None:
     with pytest.raises(ArgumentTypeError):
         layout.of(attribute, shape, target="sm_90")
 
 
-def test_target_must_be_known_and_fit() -> None:
+def test_unknown_targets_and_targets_of_another_warp_size_are_refused() -> None:
     with pytest.raises(UnknownNameError, match=r"'sm_91' is not known. Did you mean 'sm_90'"):
         layout.of(BLOCKED, (16, 64), target="sm_91")
     with pytest.raises(InvalidArgumentError, match=r"gfx942 has warps of 64 lanes .* has 32"):
@@ -563,7 +565,7 @@ def test_a_row_and_a_column_are_spread_over_lanes_and_warps(
     assert (found.spread(0), found.spread(1)) == (down, along)
 
 
-def test_there_is_no_line_along_other_dimensions() -> None:
+def test_spread_refuses_dimensions_that_the_layout_lacks() -> None:
     found = layout.of(BLOCKED, (16, 64), target="sm_90")
     for dimension in (2, -1):
         with pytest.raises(InvalidArgumentError, match=rf"dimension: got {dimension}\. Give 0 to 1"):
@@ -572,7 +574,7 @@ def test_there_is_no_line_along_other_dimensions() -> None:
         found.spread(1.0)  # type: ignore[arg-type]
 
 
-def test_index_and_place_must_exist() -> None:
+def test_indices_and_lanes_that_do_not_exist_are_refused() -> None:
     found = layout.of(BLOCKED, (16, 64), target="sm_90")
     with pytest.raises(InvalidArgumentError, match=r"index: got \(16, 0\)"):
         found.holders(16, 0)
@@ -582,7 +584,7 @@ def test_index_and_place_must_exist() -> None:
         found.element(0, 32, 0)
 
 
-def test_a_crash_of_the_compiler_is_told(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_crash_of_the_compiler_raises_an_error_with_its_reason(capfd: pytest.CaptureFixture[str]) -> None:
     # No instruction has 7 columns; Triton aborts on it.
     crashes = mma(3, (4, 1), (16, 7, 16))
     shape = (32, 1024)  # not used elsewhere
@@ -624,7 +626,9 @@ BLOCKED_ENCODING = TileDistributionEncoding(
         (CK_RDNA4_ACCUMULATOR, wmma(2), "gfx1201"),
     ],
 )
-def test_encoding_is_equivalent(encoding: TileDistributionEncoding, attribute: str, target: str) -> None:
+def test_equivalent_encodings_and_layouts_are_recognized(
+    encoding: TileDistributionEncoding, attribute: str, target: str
+) -> None:
     answer = layout.equivalent(encoding, layout.of(attribute, encoding.lengths, target=target))
     assert answer, answer.reason
     assert answer.element is None
@@ -643,7 +647,7 @@ def test_the_first_different_element_is_named() -> None:
     )
 
 
-def test_order_of_registers_counts() -> None:
+def test_encodings_with_another_order_of_registers_differ() -> None:
     # The same lanes with Y exchanged: the encoding numbers its registers in another order.
     exchanged = TileDistributionEncoding((), ((4, 2, 4), (32,)), ((1, 2),), ((1, 0),), (1, 1), (2, 0))
     answer = layout.equivalent(exchanged, layout.of(mfma((32, 32, 8)), (32, 32), target="gfx942"))
@@ -654,7 +658,7 @@ def test_order_of_registers_counts() -> None:
     )
 
 
-def test_one_wrong_place_is_found() -> None:
+def test_an_element_in_a_wrong_lane_is_reported_with_both_places() -> None:
     # Copies in other lanes: the encoding repeats A in odd and even lanes, RDNA 3 in the halves of the wave.
     wrong = TileDistributionEncoding((2,), ((16,), (1, 1, 16)), ((2, 1, 0),), ((1, 0, 0),), (2, 2), (0, 2))
     answer = layout.equivalent(wrong, layout.of(operand(0, wmma(1), 16), (16, 16), target="gfx1100"))

@@ -168,7 +168,7 @@ def test_the_widest_access_that_fits_is_found(offsets: Any, mask: Any, bits: int
     assert memory.coalescing(access(offsets, mask=mask), line_layout(each=4), target="sm_90").bits == bits
 
 
-def test_width_of_the_compiled_kernel_counts() -> None:
+def test_a_given_access_width_is_taken_or_refused() -> None:
     tile, layout = access(np.arange(128)), line_layout(each=4)
     found = memory.coalescing(tile, layout, target="sm_90", bits=32)
     # Each of the four requests touches all 16 sectors, for a quarter of their bytes.
@@ -184,7 +184,7 @@ def test_width_of_the_compiled_kernel_counts() -> None:
             memory.coalescing(tile, layout, target="sm_90", bits=bits)
 
 
-def test_copies_are_loaded_by_all_and_stored_by_one() -> None:
+def test_all_lanes_load_copies_and_one_lane_stores_them() -> None:
     layout = line_layout(copies=2)
     assert layout.shape == (8,)
     loaded = memory.coalescing(access(np.arange(8)), layout, target="sm_90")
@@ -234,7 +234,7 @@ def test_wrong_arguments_of_coalescing_are_named() -> None:
         memory.coalescing(tile, "#ttg.blocked<{}>", target="sm_90")  # type: ignore[arg-type]
 
 
-def test_results_are_plain_data() -> None:
+def test_coalescing_results_can_be_pickled() -> None:
     found = memory.coalescing(access(LANES * 2), line_layout(), target="sm_90")
     assert pickle.loads(pickle.dumps(found)) == found
     assert repr(found) == (
@@ -315,7 +315,7 @@ def naive_requests(event: Event, layout: Layout, bits: int) -> list[dict[int, li
 
 @settings(max_examples=examples(150), deadline=None)
 @given(st.data())
-def test_coalescing_is_that_of_single_lanes(data: st.DataObject) -> None:
+def test_coalescing_agrees_with_counting_lane_by_lane(data: st.DataObject) -> None:
     lanes, target = data.draw(st.sampled_from([(32, "sm_90"), (64, "gfx90a"), (64, "gfx942")]))
     layout = data.draw(layouts(lanes))
     event = data.draw(accesses(layout))
@@ -382,7 +382,7 @@ def load_site(argument: str, length: int = 1, *, kind: Any = "load", itemsize: i
     return Site(kind, argument, (), (length,), itemsize, 0)
 
 
-def test_site_sums_over_programs() -> None:
+def test_coalescing_of_a_site_is_summed_over_programs() -> None:
     load, store = load_site("x", 128), load_site("y", 128, kind="store")
     whole = Pattern((128,), (1,), None, None)
     ragged = Pattern((128,), (1,), np.arange(128) < 100, None)
@@ -397,7 +397,7 @@ def test_site_sums_over_programs() -> None:
     assert stored.efficiency == 0.25 * 4 * 16 / (4 * 17 - 3)
 
 
-def test_site_must_be_of_the_trace() -> None:
+def test_sites_that_the_trace_lacks_are_refused() -> None:
     load, dot = load_site("x", 32), Site("dot", "", (), (16, 16, 16), 0, 8192)
     trace = trace_of(1, [(0, load, Pattern((32,), (1,), None, None), 0), (0, dot, None, 0)])
     for site in (dot, load_site("y", 32)):
@@ -413,7 +413,7 @@ def test_site_must_be_of_the_trace() -> None:
 
 @settings(max_examples=examples(60), deadline=None)
 @given(st.data())
-def test_site_is_the_sum_of_its_events(data: st.DataObject) -> None:
+def test_coalescing_of_a_site_is_the_sum_of_its_events(data: st.DataObject) -> None:
     layout = data.draw(layouts())
     model = data.draw(accesses(layout))
     assert model.offsets is not None
@@ -584,7 +584,9 @@ MI350_WRITE_64 = ["0:15", "16:31", "32:47", "48:63"]
         ("sm_90", "load", 4, IN_ORDER[:4], 32),
     ],
 )
-def test_phases_are_as_published(target: str, kind: Any, each: int, phases: list[str], banks: int) -> None:
+def test_phases_agree_with_published_ones(
+    target: str, kind: Any, each: int, phases: list[str], banks: int
+) -> None:
     lanes = targets.target(target).warp_size
     tile = SharedLayout("#s", (each * lanes,), 32, tuple(doublings(1, (each * lanes).bit_length() - 1)), ())
     found = memory.bank_conflicts(line_layout(lanes, each=each), tile, target=target, kind=kind)
@@ -596,7 +598,7 @@ def test_phases_are_as_published(target: str, kind: Any, each: int, phases: list
 
 
 # tingqli/pyhip, tests/bank-conflict: microseconds of a kernel on MI300 that reads words at a stride.
-def test_conflicts_are_the_times_measured_on_mi300() -> None:
+def test_conflicts_agree_with_times_measured_on_mi300() -> None:
     measured = {4: 907.2, 8: 1805.6, 16: 3600.6, 32: 7196.0, 64: 7196.2, 128: 7199.9}
     for stride, microseconds in measured.items():
         passes = memory.bank_conflicts(*strided(64, stride), target="gfx942").passes
@@ -612,7 +614,7 @@ def test_the_greatest_conflict_rate_on_amd_is_as_published() -> None:
     assert 1 - found.ideal / found.passes == 0.96875
 
 
-def test_any_order_of_registers_is_read() -> None:
+def test_contiguous_elements_are_found_in_any_order_of_registers() -> None:
     # The contiguous elements of a lane are registers 0 and 2, 1 and 3.
     layout = Layout("#t", (2, 64), ((1, 0), (0, 1)), tuple((0, 2 << i) for i in range(5)), ())
     found = memory.bank_conflicts(layout, shared_tile(2, 64, 32), target="sm_90")
@@ -635,7 +637,7 @@ def test_wrong_arguments_of_bank_conflicts_are_named() -> None:
         memory.bank_conflicts(layout, layout, target="sm_90")  # type: ignore[arg-type]
 
 
-def test_bank_conflicts_are_plain_data() -> None:
+def test_bank_conflicts_can_be_pickled() -> None:
     found = memory.bank_conflicts(*strided(32, 2), target="sm_90")
     assert pickle.loads(pickle.dumps(found)) == found
     assert repr(found) == (
@@ -646,7 +648,7 @@ def test_bank_conflicts_are_plain_data() -> None:
 
 @settings(max_examples=examples(150), deadline=None)
 @given(st.data())
-def test_bank_conflicts_are_those_of_single_lanes(data: st.DataObject) -> None:
+def test_bank_conflicts_agree_with_counting_lane_by_lane(data: st.DataObject) -> None:
     lanes, target = data.draw(
         st.sampled_from([(32, "sm_90"), (64, "gfx942"), (64, "gfx950"), (32, "gfx1100")])
     )
@@ -700,7 +702,7 @@ def matrix_product(tiles: int, outputs: Sequence[tuple[int, int]]) -> StepTrace:
 
 # Triton, tutorial "Matrix Multiplication", L2 Cache Optimizations: of 9 x 9 blocks, the first 9 outputs need
 # 90 blocks in row-major order and 54 in groups of three rows.
-def test_the_launch_order_of_the_tutorial_needs_its_blocks() -> None:
+def test_launch_orders_read_as_many_blocks_as_in_tritons_tutorial() -> None:
     row_major = memory.l2_reuse(matrix_product(9, [(0, n) for n in range(9)]), "sm_80")
     assert row_major.bytes_from_memory == row_major.least_bytes == 90 * 128
     grouped = memory.l2_reuse(matrix_product(9, [(m, n) for n in range(3) for m in range(3)]), "sm_80")
@@ -727,7 +729,7 @@ def test_the_launch_order_decides_the_hits() -> None:
     assert launched.bytes_from_memory == 272 * MB
 
 
-def test_programs_of_a_wave_go_in_step() -> None:
+def test_programs_of_a_wave_take_turns_access_by_access() -> None:
     # Each program reads 8 lines twice. Alone it would hit 5 of them; in step with 67 others, none.
     site, element = load_site("x"), Pattern((1,), (0,), None, None)
     events = [(p, site, element, (p * 3 + i) * MB // 4) for p in range(68) for i in (0, 1, 2, 0, 1, 2)]
@@ -796,7 +798,7 @@ def test_a_step_without_accesses_has_no_hits() -> None:
 
 @settings(max_examples=examples(100), deadline=None)
 @given(st.data())
-def test_model_is_the_cache_line_by_line(data: st.DataObject) -> None:
+def test_the_cache_model_agrees_with_a_simulation_line_by_line(data: st.DataObject) -> None:
     target = data.draw(st.sampled_from(["sm_75", "gfx90a", "gfx942"]))
     on, line_bytes = targets.target(target), MB
     sites = [
@@ -871,7 +873,7 @@ def test_a_million_touches_take_seconds(machine: Machine) -> None:
     assert seconds < 3
 
 
-def test_tiles_are_quick_enough_for_a_widget(machine: Machine) -> None:
+def test_coalescing_of_a_large_tile_takes_less_than_100_ms(machine: Machine) -> None:
     rows, columns = np.mgrid[:128, :128]
     layout = Layout(
         "#b",

@@ -89,7 +89,7 @@ def test_every_order_is_its_plain_loop_in_the_dtypes_own_arithmetic(
 
 @pytest.mark.parametrize("dtype", NUMPY)
 @pytest.mark.parametrize("name", numerics.ROW_NAMES)
-def test_long_rows_one_by_one_are_as_numpy_accumulates_them(name: str, dtype: str) -> None:
+def test_long_sums_one_by_one_agree_with_numpys_accumulate(name: str, dtype: str) -> None:
     row = numerics.named_row(name, 5000)
     want = np.add.accumulate(row.astype(NUMPY[dtype]))
     errors = numerics.errors_of_sum(row, [dtype], ["one by one"])
@@ -109,7 +109,7 @@ def test_numbers_are_rounded_to_bf16_as_torch_rounds_them(values: list[float]) -
     np.testing.assert_array_equal(numerics.rounded(values, "bf16"), want)
 
 
-def test_numbers_are_rounded_once() -> None:
+def test_numbers_are_rounded_to_bf16_without_an_fp32_step() -> None:
     # By way of fp32 the last bit would be lost, and the remaining half ULP rounds to the even neighbor.
     above_half = 1 + 2.0**-8 + 2.0**-40
     assert numerics.rounded([above_half], "bf16").tolist() == [1 + 2.0**-7]
@@ -117,7 +117,7 @@ def test_numbers_are_rounded_once() -> None:
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False), st.sampled_from(tuple(NUMPY)))
-def test_ulp_is_numpys_spacing(value: float, dtype: str) -> None:
+def test_ulp_agrees_with_numpys_spacing(value: float, dtype: str) -> None:
     with np.errstate(all="ignore"):
         number = NUMPY[dtype](value)
     if abs(number) < np.finfo(NUMPY[dtype]).max:  # numpy has no spacing for the largest number
@@ -136,7 +136,9 @@ def test_ulp_is_numpys_spacing(value: float, dtype: str) -> None:
         (math.inf, "fp32", math.inf),
     ],
 )
-def test_ulp_of_known_numbers(value: Fraction | float, dtype: str, want: float) -> None:
+def test_ulp_of_known_numbers_is_the_spacing_of_the_dtype(
+    value: Fraction | float, dtype: str, want: float
+) -> None:
     assert numerics.ulp(value, dtype) == want
 
 
@@ -146,7 +148,7 @@ def test_ulp_of_nan_is_nan() -> None:
     assert math.isnan(numerics.relative_error(1.0, math.nan))
 
 
-def test_errors_of_known_results() -> None:
+def test_relative_and_ulp_errors_of_known_results_are_exact() -> None:
     assert numerics.error_in_ulp(2048, 2049, "fp16") == 0.5
     assert numerics.error_in_ulp(1.0, Fraction(4, 3), "fp32") == pytest.approx(2**23 / 3)
     assert numerics.relative_error(1.0, Fraction(4, 3)) == 0.25
@@ -175,7 +177,7 @@ def test_ones_stop_where_the_spacing_becomes_2(dtype: str, stop: int) -> None:
     assert numerics.errors_of_sum(ones, [dtype]).curve(dtype, "pairwise").stagnation is None
 
 
-def test_stagnation_is_where_an_addition_changes_nothing() -> None:
+def test_stagnation_finds_the_first_addition_that_changes_nothing() -> None:
     assert numerics.stagnation([1.0, 0.0, 0.0], "fp16") is None
     assert numerics.stagnation([2048.0, 1.0, 1.0], "fp16") == 1
     assert numerics.stagnation([2048.0, 1.0, 2.0], "fp16") is None
@@ -190,7 +192,7 @@ def test_sums_of_small_integers_are_exact(values: list[int], dtype: str, order: 
 
 
 @given(rows, dtypes)
-def test_the_exact_sum_is_that_of_fractions(values: list[float], dtype: str) -> None:
+def test_the_exact_sum_agrees_with_a_sum_of_fractions(values: list[float], dtype: str) -> None:
     row = torch.tensor(values, dtype=TORCH[dtype]).tolist()
     assert numerics.exact_sum(values, dtype) == sum(map(Fraction, row))
     assert float(numerics.exact_sum(values, dtype)) == math.fsum(row)
@@ -239,7 +241,7 @@ def test_long_compensated_and_pairwise_sums_hardly_err_where_one_by_one_does() -
 
 @pytest.mark.parametrize("order", numerics.ORDERS)
 @pytest.mark.parametrize("dtype", numerics.DTYPES)
-def test_sums_of_no_one_and_infinite_elements_are_right(order: str, dtype: str) -> None:
+def test_sums_of_zero_one_and_infinite_elements_follow_ieee_754(order: str, dtype: str) -> None:
     assert numerics.summation([], dtype, order) == 0
     assert numerics.summation([0.1], dtype, order) == numerics.rounded([0.1], dtype)[0]
     assert math.isnan(numerics.summation([1.0, math.nan, 1.0], dtype, order))
@@ -308,7 +310,7 @@ def test_named_rows_are_the_same_at_every_call(name: str) -> None:
     assert numerics.errors_of_named_row(name, "fp16", 64) is numerics.errors_of_named_row(name, "fp16", 64)
 
 
-def test_alternating_rows_cancel() -> None:
+def test_the_alternating_row_cancels_to_a_small_sum() -> None:
     row = numerics.named_row("alternating", 1000)
     assert float(numerics.exact_sum(row, "fp64")) == pytest.approx(np.abs(row).sum() / 127)
 
@@ -333,7 +335,7 @@ def test_welford_with_one_lane_is_its_plain_loop(values: list[float], dtype: str
 
 
 @given(st.lists(moderate, min_size=1, max_size=30), st.sampled_from([1, 4, 16]))
-def test_variances_are_those_of_fractions(values: list[float], lanes: int) -> None:
+def test_variances_agree_with_exact_fractions(values: list[float], lanes: int) -> None:
     row = list(map(Fraction, values))
     mean = sum(row) / len(row)
     exact = sum((x - mean) ** 2 for x in row) / len(row)
@@ -395,7 +397,7 @@ def test_a_mean_too_large_for_the_dtype_leaves_no_variance() -> None:
     assert math.isnan(errors.curve("fp16", "welford").exact[0])  # infinity
 
 
-def test_variances_of_one_and_infinite_numbers_are_right() -> None:
+def test_variances_of_one_number_are_0_and_of_infinite_ones_nan() -> None:
     for method in numerics.METHODS:
         assert numerics.variance([3.0], "fp16", method) == 0
         assert math.isnan(numerics.variance([1.0, math.inf], "fp32", method))
@@ -463,12 +465,12 @@ def test_variances_of_one_and_infinite_numbers_are_right() -> None:
         (lambda: numerics.named_row("ones", 0), InvalidArgumentError, "count: got 0"),
     ],
 )
-def test_bad_input_is_named(call: Callable[[], object], kind: type[Exception], said: str) -> None:
+def test_invalid_arguments_are_named(call: Callable[[], object], kind: type[Exception], said: str) -> None:
     with pytest.raises(kind, match=said):
         call()
 
 
-def test_a_block_longer_than_the_row_is_one_by_one() -> None:
+def test_a_block_longer_than_the_row_is_summed_one_by_one() -> None:
     row = numerics.named_row("normal", 100)
     one_by_one = numerics.summation(row, "fp16", "one by one")
     for block in (100, 101, 10**30):
@@ -476,7 +478,7 @@ def test_a_block_longer_than_the_row_is_one_by_one() -> None:
     assert numerics.summation([], "fp16", "blocks", block=10**30) == 0
 
 
-def test_whole_numbers_beyond_fp64_are_taken() -> None:
+def test_integers_beyond_fp64_are_taken() -> None:
     assert numerics.summation([10**400, 1], "fp64", "pairwise") == math.inf
     assert numerics.ulp(-(10**400), "fp32") == math.inf
     assert numerics.error_in_ulp(1.0, 10**400, "fp32") == math.inf

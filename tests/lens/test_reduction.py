@@ -95,7 +95,9 @@ KERNELS = [
 
 
 @pytest.mark.parametrize(("rows", "columns", "axis", "warps"), KERNELS)
-def test_counts_are_those_of_the_compiled_kernel(rows: int, columns: int, axis: int, warps: int) -> None:
+def test_stages_and_shuffles_agree_with_the_compiled_kernel(
+    rows: int, columns: int, axis: int, warps: int
+) -> None:
     x, sums = torch.zeros(rows, columns), torch.zeros(max(rows, columns))
     launch = Launch.of(
         sum_kernel, 1, x, sums, outputs=sums, ROWS=rows, COLUMNS=columns, AXIS=axis, num_warps=warps
@@ -103,7 +105,7 @@ def test_counts_are_those_of_the_compiled_kernel(rows: int, columns: int, axis: 
     check_counts(*compiled(launch, axis))
 
 
-def test_counts_of_a_line_are_those_of_the_compiled_kernel() -> None:
+def test_stages_and_shuffles_of_a_line_agree_with_the_compiled_kernel() -> None:
     x, sums = torch.zeros(2048), torch.zeros(1)
     check_counts(*compiled(Launch.of(line_kernel, 1, x, sums, outputs=sums, LENGTH=2048, num_warps=4), 0))
 
@@ -229,7 +231,7 @@ def test_a_row_of_one_element_needs_no_stage() -> None:
     assert (tree.combines_per_lane, tree.shuffles_per_warp, tree.barriers) == (0, 0, 0)
 
 
-def test_representations_say_what_they_are() -> None:
+def test_repr_gives_counts_and_distances() -> None:
     tree = reduction.tree(COPIES)
     said = "ReductionTree(4 × 64 along axis 1: 11 combines a lane, 9 shuffles a warp, 2 barriers)"
     assert repr(tree) == said
@@ -264,7 +266,7 @@ def test_a_wrong_axis_is_refused(axis: Any, message: str) -> None:
         reduction.tree(ACCUMULATOR, axis)
 
 
-def test_the_default_axis_of_a_line_is_refused_with_what_to_give() -> None:
+def test_the_default_axis_is_refused_for_one_dimension_with_advice() -> None:
     with pytest.raises(InvalidArgumentError, match=r"axis: got 1 for a tile of 256\. Give 0\."):
         reduction.tree(LINE)
 
@@ -281,7 +283,7 @@ def test_an_object_that_is_no_layout_is_refused(wrong: Any) -> None:
         reduction.tree(wrong)
 
 
-def test_layouts_whose_bits_do_two_things_are_refused() -> None:
+def test_layouts_whose_bits_go_along_and_across_the_axis_are_refused() -> None:
     mixed = Layout("#ttg.linear<{mixed}>", (2, 2), ((1, 1),), ((0, 1),), ())
     with pytest.raises(InvalidArgumentError, match=r"layout: .*mixed.* along axis 1 and across it"):
         reduction.tree(mixed)
@@ -290,7 +292,7 @@ def test_layouts_whose_bits_do_two_things_are_refused() -> None:
         reduction.tree(copied)
 
 
-def test_a_row_is_plain_data() -> None:
+def test_rows_can_be_compared_and_hashed() -> None:
     row = reduction.tree(ACCUMULATOR).of_row(1)
     assert row == reduction.tree(ACCUMULATOR).of_row(1)
     assert isinstance(hash(row), int)

@@ -45,7 +45,7 @@ def test_every_figure_has_its_source(on: Target) -> None:
 
 
 @pytest.mark.parametrize("on", TARGETS.values(), ids=str)
-def test_figures_fit_one_another(on: Target) -> None:
+def test_figures_of_a_target_are_consistent(on: Target) -> None:
     assert on.warp_size in (32, 64)
     assert on.most_shared_per_block + on.reserved_shared_per_block <= on.shared_per_sm
     assert on.registers_per_sm % (4 * on.warp_size * on.register_granularity) == 0
@@ -110,7 +110,7 @@ def test_occupancy_agrees_with_llvm_calc_occupancy() -> None:
     assert (fit.warps, fit.most_warps) == (32, 32)
 
 
-def test_occupancy_by_registers_of_amd_is_llvms() -> None:
+def test_occupancy_by_registers_of_amd_agrees_with_llvm() -> None:
     """The expected waves a SIMD, by VGPRs, are those that LLVM prints for kernels of these sizes."""
     for name, registers, waves in (
         ("gfx942", 99, 4), ("gfx942", 255, 2), ("gfx942", 345, 1), ("gfx942", 512, 1),

@@ -130,7 +130,7 @@ def tiles(n: int, block: int, programs: int) -> Launch:
     return Launch.of(tiles_kernel, programs, x, y, n, outputs=y, BLOCK=block)
 
 
-def test_every_access_of_every_program() -> None:
+def test_every_access_of_every_program_is_recorded() -> None:
     launch = tiles(10, 4, 3)
     (step,) = lens.trace(launch)
     assert not launch.outputs[0].any()  # it ran on copies
@@ -302,7 +302,7 @@ def test_a_sample_says_that_it_is_one(programs: int | list[int], ran: tuple[int,
     assert ("of them traced" in repr(step)) == step.is_sample
 
 
-def test_samples_of_the_largest_grids_are_quick() -> None:
+def test_samples_of_the_largest_grids_make_no_list_of_programs() -> None:
     grid = (2**20, 2**12, 2**3)
     (step,) = lens.trace(Launch.of(grid_kernel, grid, torch.zeros(2**21), outputs=()), programs=[2**34 + 5])
     assert step.program.tolist() == [2**34 + 5]

@@ -47,7 +47,7 @@ SIZES = st.integers(1, 3000)
 @given(
     SIZES, SIZES, st.tuples(st.integers(1, 300), st.integers(1, 300)), st.integers(1, 200), st.integers(1, 4)
 )
-def test_the_counts_hold_together(
+def test_counts_of_tiles_and_waves_are_consistent(
     m: int, n: int, tile: tuple[int, int], compute_units: int, resident: int
 ) -> None:
     waves = Waves(m, n, tile, compute_units, resident)
@@ -72,11 +72,13 @@ def test_the_counts_hold_together(
         ((8, 8, (16, 16), 132, -1), InvalidArgumentError, "resident: got -1"),
     ],
 )
-def test_bad_arguments_are_named(arguments: tuple[Any, ...], error: type[Exception], message: str) -> None:
+def test_invalid_arguments_are_named(
+    arguments: tuple[Any, ...], error: type[Exception], message: str
+) -> None:
     with pytest.raises(error, match=message):
         Waves(*arguments)
 
 
-def test_a_list_is_a_tile_too() -> None:
+def test_a_tile_may_be_a_list() -> None:
     tile: Any = [128, 192]
     assert Waves(8, 8, tile) == Waves(8, 8, (128, 192))

@@ -27,7 +27,7 @@ from tools.lessons import Lesson
 TITLE, IMPORTS, NUMBER, FACT, TIME, PLOT, CAPTION, WIDGET = range(8)
 
 
-def test_lessons_are_found() -> None:
+def test_find_lists_the_first_lessons() -> None:
     assert {"00_start_here", "02_roofline"} <= {lesson.name for lesson in lessons.find()}
 
 
@@ -271,7 +271,7 @@ def test_the_command_line_lists_builds_and_checks(lesson: Lesson, capsys: pytest
     assert lessons.main(["--folder", str(lesson.folder / "source"), "check"]) == 1
 
 
-def test_a_false_claim_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_claim_that_fails_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     claims = tmp_path / "test_claims.py"
     monkeypatch.setattr(lessons, "CLAIMS", claims)
     claims.write_text("def test_lesson_05_is_faster():\n    assert 2 < 1\n")

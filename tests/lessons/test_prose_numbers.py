@@ -88,7 +88,7 @@ def test_a_placeholder_that_cannot_be_filled_raises(query: str, error: type[Exce
         fill(f"{{{{recording {query}}}}}")
 
 
-def test_a_ratio_is_of_the_latest_run_with_both_providers(recordings: Path) -> None:
+def test_a_ratio_comes_from_the_latest_run_with_both_providers(recordings: Path) -> None:
     newer = dataclasses.replace(
         LINE, run="third", when="2026-03-03T12:00:00+00:00", median_ms=0.4, p20_ms=0.4
     )

@@ -18,5 +18,5 @@ def without_network(environment: Mapping[str, str], log: Path) -> dict[str, str]
 
 
 def attempts(log: Path) -> list[str]:
-    """What was tried and refused."""
+    """Return the lines of the log, one for each refused attempt."""
     return log.read_text().splitlines() if log.exists() else []

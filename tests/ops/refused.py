@@ -10,7 +10,7 @@ import pytest
 from workbench.errors import WorkbenchError
 
 
-def assert_refused_alike(
+def assert_refused_as_in_torch(
     ours: Callable[..., Any], theirs: Callable[..., Any], *arguments: Any, **options: Any
 ) -> WorkbenchError:
     """Check that both functions raise, and ours an error of the kind that torch raises; return it."""

@@ -97,7 +97,7 @@ def test_a_bias_gradient_is_complete_if_only_the_value_requires_grad() -> None:
 
 @pytest.mark.daily(cases=1)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
-def test_torchs_samples_and_gradients_are_torchs(dtype: torch.dtype) -> None:
+def test_opinfo_samples_and_gradients_agree_with_torch(dtype: torch.dtype) -> None:
     (op,) = OPERATORS
     torch.manual_seed(0)
     samples = [s for s in op.sample_inputs("cpu", dtype, requires_grad=True) if not s.kwargs.get("dropout_p")]
@@ -112,7 +112,7 @@ def test_torchs_samples_and_gradients_are_torchs(dtype: torch.dtype) -> None:
             torch.testing.assert_close(ours, torchs, rtol=0, atol=atol)
 
 
-def test_torchs_samples_with_dropout_are_finite() -> None:
+def test_opinfo_samples_with_dropout_give_finite_results() -> None:
     (op,) = OPERATORS
     samples = [s for s in op.sample_inputs("cpu", torch.float32) if s.kwargs.get("dropout_p")]
     assert samples
@@ -146,7 +146,7 @@ def in_double(options: dict[str, Any]) -> dict[str, Any]:
     return options if mask is None or mask.dtype == torch.bool else {**options, "attn_mask": mask.double()}
 
 
-def test_gradients_of_a_broadcast_mask_are_torchs() -> None:
+def test_gradients_of_a_broadcast_mask_agree_with_torch() -> None:
     query, key, value = (t.requires_grad_() for t in tensors(2, 4, 2, 20, 35, 16, torch.float64))
     mask = torch.randn(4, 1, 35, dtype=torch.float64, requires_grad=True)
     inputs: Any = (query, key, value, mask)
@@ -270,7 +270,7 @@ def test_the_error_is_at_most_twice_that_of_torchs_kernel(
         assert_gradients_by_rule(found, exact, of_torch)
 
 
-def test_empty_tensors_give_zeros_and_meta_tensors_shapes() -> None:
+def test_empty_tensors_give_zeros_and_meta_tensors_give_shapes() -> None:
     for shape in ((0, 2, 2, 4, 5, 16), (1, 2, 2, 0, 5, 16), (1, 2, 2, 4, 0, 16)):
         query, key, value = tensors(*shape)
         got = sdpa(query, key, value)
@@ -291,7 +291,7 @@ def test_autocast_computes_in_the_lower_precision() -> None:
     assert torch.equal(masked, got)
 
 
-def test_arguments_that_do_not_fit_are_refused() -> None:
+def test_invalid_arguments_are_refused() -> None:
     query, key, value = tensors(2, 4, 4, 5, 6, 16)
     call = sdpa
     with pytest.raises(ArgumentTypeError, match="query"):

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from torch.testing._internal.common_methods_invocations import op_db
 
 from tests.everything import examples, some_of
-from tests.ops.refused import assert_refused_alike
+from tests.ops.refused import assert_refused_as_in_torch
 from tests.ops.test_opinfo_rows import outcome
 from workbench import ops
 from workbench.errors import (
@@ -57,7 +57,7 @@ def test_every_operator_has_samples() -> None:
 @pytest.mark.daily(cases=1)
 @pytest.mark.parametrize("op", OPERATORS, ids=lambda op: op.name)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float16], ids=str)
-def test_torchs_samples_and_gradients_are_torchs(op: Any, dtype: torch.dtype) -> None:
+def test_opinfo_samples_and_gradients_agree_with_torch(op: Any, dtype: torch.dtype) -> None:
     """Some samples of each operator are tested, to save time; the reference of fp16 is fp64."""
     torch.manual_seed(0)
     mine: Callable[..., Any] = getattr(ops, op.name.split(".")[-1])
@@ -199,7 +199,7 @@ def test_half_precision_is_summed_in_fp32(dtype: torch.dtype, window: int) -> No
     assert (got - exact).abs().max() <= 2 * (torchs - exact).abs().max() + rounding
 
 
-def test_any_layout_is_convolved_as_torchs() -> None:
+def test_any_layout_is_convolved_as_in_torch() -> None:
     torch.manual_seed(0)
     base, weight = torch.randn(3, 8, 12, 10), torch.randn(6, 4, 3, 3)
     views = [
@@ -231,7 +231,7 @@ def test_result_is_channels_last_where_an_operand_is(of_input: bool, of_weight: 
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")  # torch's own, on its first dual tensor
-def test_second_derivatives_and_forward_mode_are_right() -> None:
+def test_second_derivatives_and_forward_mode_pass_gradcheck() -> None:
     torch.manual_seed(0)
     x = torch.randn(1, 2, 5, 5, dtype=torch.double, requires_grad=True)
     w = torch.randn(4, 1, 3, 2, dtype=torch.double, requires_grad=True)
@@ -245,7 +245,7 @@ def test_second_derivatives_and_forward_mode_are_right() -> None:
 
 
 @pytest.mark.parametrize("changed", ["weight", "gradient"])
-def test_a_change_of_what_second_derivatives_read_is_an_error(changed: str) -> None:
+def test_changing_a_tensor_that_second_derivatives_read_raises(changed: str) -> None:
     x, w = torch.randn(1, 2, 5, 5, requires_grad=True), torch.randn(4, 2, 3, 3, requires_grad=True)
     y = ops.conv2d(x, w)
     grad = torch.randn_like(y).requires_grad_()
@@ -266,7 +266,7 @@ def test_an_empty_batch_and_an_image_of_one_pixel_are_taken() -> None:
     torch.testing.assert_close(ops.conv2d(pixel, w, padding=1), F.conv2d(pixel, w, padding=1))
 
 
-def test_padding_by_name_is_torchs() -> None:
+def test_padding_by_name_agrees_with_torch() -> None:
     x, w = torch.randn(1, 2, 7, 6), torch.randn(3, 2, 4, 2)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch warns that it copies
@@ -280,7 +280,7 @@ def test_autocast_computes_in_the_lower_precision() -> None:
         assert ops.conv2d(x, w).dtype == torch.bfloat16
 
 
-def test_meta_tensors_have_shapes() -> None:
+def test_meta_tensors_give_results_with_shapes_alone() -> None:
     x, w = torch.empty(2, 3, 8, 8, device="meta"), torch.empty(5, 3, 3, 3, device="meta")
     assert ops.conv2d(x, w, stride=2).shape == (2, 5, 3, 3)
 
@@ -322,8 +322,8 @@ IMAGE, WEIGHT = torch.randn(1, 4, 5, 5), torch.randn(6, 4, 3, 3)
         ((IMAGE, WEIGHT), {"groups": [1]}),
     ],
 )
-def test_convolutions_are_refused_as_torchs(arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
-    assert_refused_alike(ops.conv2d, F.conv2d, *arguments, **options)
+def test_convolutions_are_refused_as_in_torch(arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
+    assert_refused_as_in_torch(ops.conv2d, F.conv2d, *arguments, **options)
 
 
 SMALL, FILTER = torch.ones(1, 4, 8, 8), torch.ones(4, 4, 3, 3)
@@ -354,10 +354,10 @@ UNEVEN = {"stride": [1, 5], "padding": 3, "dilation": 3}
         ((SMALL, FILTER), {"stride": 2**61}),
     ],
 )
-def test_transposed_convolutions_are_refused_as_torchs(
+def test_transposed_convolutions_are_refused_as_in_torch(
     arguments: tuple[Any, ...], options: dict[str, Any]
 ) -> None:
-    assert_refused_alike(ops.conv_transpose2d, F.conv_transpose2d, *arguments, **options)
+    assert_refused_as_in_torch(ops.conv_transpose2d, F.conv_transpose2d, *arguments, **options)
 
 
 @st.composite
@@ -385,10 +385,10 @@ def calls(draw: st.DrawFn) -> tuple[str, list[tuple[int, ...]], dict[str, Any]]:
 
 @settings(max_examples=examples(300))
 @given(calls())
-def test_exactly_what_torch_accepts_is_accepted(
+def test_arguments_are_accepted_exactly_where_torch_accepts_them(
     call: tuple[str, list[tuple[int, ...]], dict[str, Any]],
 ) -> None:
-    """Shapes are torch's. Meta tensors make the calls of ours nearly free."""
+    """Shapes of results agree with torch; meta tensors save the time of the kernels."""
     name, shapes, options = call
     try:
         want = getattr(F, name)(*(torch.ones(shape, dtype=torch.double) for shape in shapes), **options)
@@ -400,7 +400,7 @@ def test_exactly_what_torch_accepts_is_accepted(
         assert ours.shape == want.shape
 
 
-def test_errors_name_the_argument_and_what_it_was() -> None:
+def test_errors_name_the_argument_and_its_value() -> None:
     with pytest.raises(InvalidArgumentError, match=r"stride: got 1180591620717411303424\. Give less than"):
         ops.conv2d(IMAGE, WEIGHT, stride=2**70)
     with pytest.raises(TensorMismatchError, match=r"bias: shape \(3,\).*Give \(4,\)"):

@@ -48,7 +48,7 @@ def targets(rows: int = ROWS, classes: int = CLASSES) -> torch.Tensor:
 @pytest.mark.parametrize("smoothing", [0.0, 0.3])
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("layout", ["dense", "transposed"])
-def test_every_way_to_share_rows_is_right_in_any_order(
+def test_every_division_of_rows_agrees_with_torch_in_any_order_of_programs(
     way: dict[str, Any], kernels: list[str], smoothing: float, weighted: bool, layout: str
 ) -> None:
     """Rows rise or fall, so that a later tile may raise the maximum or not, and are far from 0."""
@@ -99,7 +99,7 @@ def test_interleaved_rows_are_split_among_programs() -> None:
 
 @pytest.mark.parametrize("target", ["sm_90", "gfx942"])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_every_variant_compiles(target: str, smoothing: float) -> None:
+def test_every_variant_of_the_kernel_compiles_for_nvidia_and_amd(target: str, smoothing: float) -> None:
     x, weight = torch.empty(8, 999, dtype=torch.float16), torch.empty(999, dtype=torch.float16)
     results = [torch.empty(8) for _ in range(ALL)]
     how: dict[str, Any] = {"dim": 1, "results": results, "smoothing": smoothing, "tile": (1, 128)}
@@ -109,7 +109,7 @@ def test_every_variant_compiles(target: str, smoothing: float) -> None:
             assert len(compile(one, target)) == steps
 
 
-def test_nothing_around_the_loss_is_written() -> None:
+def test_no_memory_around_the_loss_is_written() -> None:
     memory = torch.full((ROWS + 8,), NAN)
     launch(numbers(ROWS, CLASSES).float(), targets(), dim=1, results=[memory[4:-4]], tile=(4, 8)).run()
     assert memory[4:-4].isfinite().all()
@@ -118,7 +118,7 @@ def test_nothing_around_the_loss_is_written() -> None:
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_rows_longer_than_a_tile_are_as_near_as_torchs(smoothing: float) -> None:
+def test_rows_longer_than_a_tile_are_as_accurate_as_torch(smoothing: float) -> None:
     x, target = numbers(3, 20000, dtype=torch.float32), targets(3, 20000)
     leaves = [t.requires_grad_() for t in (x.clone(), x.clone(), x.double())]
     functions: list[Callable[..., torch.Tensor]] = [ops.cross_entropy]
@@ -190,7 +190,7 @@ def test_negated_views_give_the_losses_of_their_values(which: int, reduction: st
     assert torch.equal(got, want)
 
 
-def test_transforms_of_a_weighted_loss_are_torchs() -> None:
+def test_transforms_of_a_weighted_loss_agree_with_torch() -> None:
     """torch's transforms follow every tensor of a call, but only the scores are differentiated."""
     x, target, weight = numbers(ROWS, CLASSES), targets(), numbers(CLASSES, seed=1).abs()
 

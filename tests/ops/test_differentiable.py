@@ -95,7 +95,7 @@ def test_every_autograd_function_is_tested() -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_no_more_is_kept_than_gradients_read(name: str) -> None:
+def test_only_tensors_that_gradients_read_are_kept(name: str) -> None:
     """Gradients do not change when tensors that are not kept do; torch keeps all that we keep."""
     case = CASES[name]
     for chosen in subsets(case):
@@ -234,7 +234,7 @@ def test_a_graph_keeps_only_leaves_after_its_backward(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SOME)
-def test_vmaps_are_as_torchs(name: str) -> None:
+def test_vmap_agrees_with_single_calls(name: str) -> None:
     """The operator is mapped over its first tensor, and its gradient over gradients of the result."""
     case = CASES[name]
     tensors = case.tensors()
@@ -252,7 +252,7 @@ def test_vmaps_are_as_torchs(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["sum", "mean", "amax", "softmax"])
-def test_vmaps_of_an_empty_batch_have_torchs_shapes(name: str) -> None:
+def test_vmap_of_an_empty_batch_has_the_shapes_of_torch(name: str) -> None:
     none = torch.ones(0, 2, 4, 3)
     for function in (lambda t: getattr(ops, name)(t, 1), lambda t: ops.add(t, t)):
         got = torch.func.vmap(function)(none)
@@ -314,7 +314,7 @@ def assert_batched_gradients(case: Case, chosen: tuple[bool, ...]) -> None:
 
 @pytest.mark.parametrize("name", [name for name in SOME if not CASES[name].complex])
 @pytest.mark.filterwarnings("ignore:There is a performance drop")
-def test_jacobians_are_torchs(name: str) -> None:
+def test_jacobians_agree_with_torch(name: str) -> None:
     """The older vmap and torch.func's are used."""
     case = CASES[name]
     tensors, others = case.tensors()[: case.followed], case.tensors()[case.followed :]
@@ -410,7 +410,7 @@ def test_running_statistics_may_be_negated_views() -> None:
         torch.testing.assert_close(ours, theirs)
 
 
-def test_vectorized_hessians_are_torchs_or_refused() -> None:
+def test_vectorized_hessians_agree_with_torch_or_are_refused() -> None:
     """Products and convolutions have second derivatives; other operators refuse in words."""
     generator = torch.Generator().manual_seed(3)
     image, weight = (torch.randn(shape, generator=generator) for shape in ((1, 2, 3, 3), (2, 2, 2, 2)))

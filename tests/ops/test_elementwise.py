@@ -110,7 +110,7 @@ def assert_as_torch(input: Any, other: Any, **options: Any) -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_every_pair_of_dtypes_is_added_as_torchs(dtype: torch.dtype) -> None:
+def test_every_pair_of_dtypes_is_added_as_in_torch(dtype: torch.dtype) -> None:
     for i, other in enumerate(DTYPES):
         x, y = numbers((3, 7), dtype, i), numbers((3, 7), other, i + 1)
         for options in ({}, {"alpha": 2}):
@@ -143,7 +143,7 @@ NUMBERS = [
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_numbers_are_added_or_refused_as_torchs(dtype: torch.dtype) -> None:
+def test_numbers_are_added_or_refused_as_in_torch(dtype: torch.dtype) -> None:
     """Integers wrap around in integer dtypes; torch refuses too large ones."""
     for number in NUMBERS:
         if dtype == torch.complex32 and isinstance(number, int | float) and abs(number) > 1e6:
@@ -160,7 +160,7 @@ ALPHAS: list[Any] = [
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_alphas_are_taken_or_refused_as_torchs(dtype: torch.dtype) -> None:
+def test_alphas_are_taken_or_refused_as_in_torch(dtype: torch.dtype) -> None:
     """torch takes a boolean for booleans only, and for integers an integer that the dtype holds."""
     x, y = numbers((2, 5), dtype), numbers((2, 5), dtype, 1)
     for alpha in ALPHAS:
@@ -186,7 +186,7 @@ SPECIAL = torch.tensor([0.0, -0.0, 1.0, -1.0, math.inf, -math.inf, math.nan, 6e-
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
-def test_infinities_nan_zeros_and_subnormals_are_added_as_torchs(dtype: torch.dtype) -> None:
+def test_infinities_nan_zeros_and_subnormals_are_added_as_in_torch(dtype: torch.dtype) -> None:
     x, y = torch.meshgrid(SPECIAL.to(dtype), SPECIAL.to(dtype), indexing="ij")
     got, want = ops.add(x, y), torch.add(x, y)
     torch.testing.assert_close(got, want, rtol=0, atol=0, equal_nan=True)
@@ -207,7 +207,7 @@ SHAPES = [
 
 
 @pytest.mark.parametrize(("shape", "other"), SHAPES, ids=str)
-def test_shapes_broadcast_as_torchs(shape: tuple[int, ...], other: tuple[int, ...]) -> None:
+def test_shapes_broadcast_as_in_torch(shape: tuple[int, ...], other: tuple[int, ...]) -> None:
     for dtypes in ((torch.float32, torch.float32), (torch.float16, torch.int64)):
         x, y = numbers(shape, dtypes[0]), numbers(other, dtypes[1], 1)
         assert_as_torch(x, y)
@@ -256,7 +256,7 @@ def tensors(draw: st.DrawFn, shape: tuple[int, ...]) -> torch.Tensor:
     return tensor
 
 
-def test_strides_may_be_either_of_two_that_torch_gives() -> None:
+def test_strides_may_be_either_that_torch_gives_on_cpu_or_meta() -> None:
     """torch's add lets a stride along one element decide; its add of meta tensors does not."""
     stored = numbers((16,), torch.float32)
     x, y = stored.as_strided((2, 1), (1, 1)), stored.as_strided((1, 1, 1, 2), (2, 4, 0, 4))
@@ -270,7 +270,7 @@ def test_strides_may_be_either_of_two_that_torch_gives() -> None:
     shape=st.lists(st.integers(0, 4), max_size=4).map(tuple),
     alpha=st.sampled_from([1, 2, -3]),
 )
-def test_anything_that_broadcasts_is_added_as_torchs(
+def test_anything_that_broadcasts_is_added_as_in_torch(
     data: st.DataObject, shape: tuple[int, ...], alpha: int
 ) -> None:
     x, y = data.draw(tensors(shape)), data.draw(tensors(shape))
@@ -290,7 +290,7 @@ SAMPLE_DTYPES = [torch.float32, torch.float16, torch.bfloat16, torch.int64, torc
 
 
 @pytest.mark.parametrize("dtype", SAMPLE_DTYPES, ids=str)
-def test_torchs_samples_are_added_as_torchs(dtype: torch.dtype) -> None:
+def test_shapes_from_torchs_own_tests_are_added_as_in_torch(dtype: torch.dtype) -> None:
     alphas: list[Any] = [{}, {"alpha": 2}, {"alpha": True} if dtype == torch.bool else {"alpha": -3}]
     if dtype.is_floating_point or dtype.is_complex:
         alphas.append({"alpha": -3.125})
@@ -299,7 +299,7 @@ def test_torchs_samples_are_added_as_torchs(dtype: torch.dtype) -> None:
             assert_as_torch(numbers(shape, dtype), numbers(other, dtype, 1), **options)
 
 
-def test_conjugated_and_negated_views_are_added_as_torchs() -> None:
+def test_conjugated_and_negated_views_are_added_as_in_torch() -> None:
     x, y = numbers((3, 4), torch.complex64), numbers((3, 4), torch.complex64, 1)
     assert_as_torch(x.conj(), y)
     assert_as_torch(x, y.conj(), alpha=2)
@@ -346,7 +346,7 @@ def outs() -> dict[str, Callable[[], torch.Tensor]]:
 
 
 @pytest.mark.parametrize("kind", outs())
-def test_out_is_written_as_torchs(kind: str) -> None:
+def test_out_is_written_as_in_torch(kind: str) -> None:
     x, y = numbers((3, 4), torch.float32), numbers((4,), torch.float32, 1)
     want, got = outs()[kind](), outs()[kind]()
     torch.add(x, y, out=want)
@@ -449,7 +449,7 @@ def test_out_with_tensors_that_require_grad_is_refused() -> None:
         (lambda x: (x, torch.nested.nested_tensor([x, x])), TensorMismatchError, "other: it is nested"),
     ],
 )  # fmt: skip
-def test_operands_that_are_refused(
+def test_invalid_operands_are_refused_with_the_reason(
     arguments: Callable[[torch.Tensor], Any], kind: type[Exception], message: str
 ) -> None:
     with pytest.raises(kind, match=message):
@@ -468,7 +468,9 @@ def test_operands_that_are_refused(
         (torch.int32, 2**31, TensorMismatchError, "alpha: got 2147483648 for torch.int32. Give a whole num"),
     ],
 )  # fmt: skip
-def test_alphas_that_are_refused(dtype: torch.dtype, alpha: Any, kind: type[Exception], message: str) -> None:
+def test_invalid_alphas_are_refused_with_the_reason(
+    dtype: torch.dtype, alpha: Any, kind: type[Exception], message: str
+) -> None:
     x = torch.ones(4, dtype=dtype)
     with pytest.raises(kind, match=message):
         ops.add(x, x, alpha=alpha)
@@ -501,7 +503,7 @@ def test_gradients_agree_with_finite_differences(
     assert torch.autograd.gradgradcheck(lambda a, b: ops.add(a * a, b * b, alpha=alpha), (x, y))
 
 
-def test_gradients_of_complex_numbers_are_right() -> None:
+def test_gradients_of_complex_numbers_agree_with_finite_differences() -> None:
     """A real operand of a complex sum gets the real part; conjugated operands have gradients too."""
     z, w = (numbers((2, 3), torch.complex128, i).requires_grad_() for i in range(2))
     real = numbers((3,), torch.float64).requires_grad_()
@@ -523,7 +525,7 @@ CASES: list[tuple[tuple[int, ...], torch.dtype, bool, tuple[int, ...], torch.dty
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 @pytest.mark.parametrize("alpha", [1, 3])
-def test_gradients_are_torchs(case: Any, alpha: int) -> None:
+def test_gradients_agree_with_torch(case: Any, alpha: int) -> None:
     shape, dtype, needs, other_shape, other_dtype, other_needs = case
     grads = []
     for add in (torch.add, ops.add):
@@ -595,7 +597,7 @@ TRANSFORMS: dict[str, Callable[..., Any]] = {
 @pytest.mark.filterwarnings("ignore:There is a performance drop")  # torch's own copies in vmap
 @pytest.mark.parametrize("transform", TRANSFORMS)
 @pytest.mark.parametrize("case", FOLLOWED)
-def test_transforms_are_torchs(case: str, transform: str) -> None:
+def test_transforms_agree_with_torch(case: str, transform: str) -> None:
     x, y = numbers((3, 4), torch.float64), numbers((3, 4), torch.float64, 1)
     want, got = (
         TRANSFORMS[transform](lambda a, b, of=of: FOLLOWED[case](of, a, b), x, y) for of in (torch, ops)

@@ -13,7 +13,7 @@ import triton
 import triton.language as tl  # the interpreter needs it in the module of a jit function
 from torch.nn import functional
 
-from tests.ops.test_gemm import assert_near, numbers
+from tests.ops.test_gemm import assert_as_accurate_as_torch, numbers
 from workbench import lens, ops
 from workbench.errors import (
     ArgumentTypeError,
@@ -53,7 +53,7 @@ GROUP = torch.tensor([0] * 3 + [2] * 9)
 @pytest.mark.parametrize(
     ("left", "right"), [((33, 20), (20, 18)), ((3, 17, 20), (20, 18)), ((2, 1, 5, 20), (3, 20, 18))], ids=str
 )
-def test_add_bias_fast_gelu_is_as_near_as_torchs(
+def test_add_bias_fast_gelu_is_as_accurate_as_torch(
     left: tuple[int, ...], right: tuple[int, ...], dtype: torch.dtype
 ) -> None:
     a, b = numbers(*left, dtype=dtype), numbers(*right, dtype=dtype, seed=1)
@@ -62,11 +62,11 @@ def test_add_bias_fast_gelu_is_as_near_as_torchs(
     chain = add(first) | bias(second) | fast_gelu()
     torchs = functional.gelu(a @ b + first + second, approximate="tanh")
     exact = functional.gelu(product + first + second, approximate="tanh")
-    assert_near(ops.fused_matmul(a, b, epilogue=chain), torchs, exact)
-    assert_near(reference.fused_matmul(a.double(), b.double(), epilogue=chain), exact, exact)
+    assert_as_accurate_as_torch(ops.fused_matmul(a, b, epilogue=chain), torchs, exact)
+    assert_as_accurate_as_torch(reference.fused_matmul(a.double(), b.double(), epilogue=chain), exact, exact)
 
 
-def test_a_batch_with_any_strides_of_operands_is_torchs() -> None:
+def test_a_batch_with_any_strides_of_operands_agrees_with_torch() -> None:
     """The batch is one matrix where strides allow it, and else a batch, with the same result."""
     a, b, d = numbers(2, 9, 20), numbers(20, 18, seed=1), numbers(2, 9, 18, seed=2)
     for chain, want in (
@@ -110,7 +110,7 @@ def test_each_group_has_its_own_bias() -> None:
     assert ops.fused_grouped_mm(a, w, offs=OFFS, epilogue=cast(torch.int8)).dtype == torch.int8
 
 
-def test_no_groups_have_gradients_of_zeros() -> None:
+def test_zero_groups_give_results_and_gradients_of_zeros() -> None:
     a, vector = numbers(4, 16).requires_grad_(), numbers(0, 8).requires_grad_()
     offs = torch.zeros(0, dtype=torch.int32)
     result = ops.fused_grouped_mm(a, numbers(0, 16, 8), offs=offs, epilogue=bias(vector))
@@ -119,7 +119,7 @@ def test_no_groups_have_gradients_of_zeros() -> None:
         assert torch.equal(each, torch.zeros_like(each))
 
 
-def test_groups_of_columns_and_of_the_summed_dimension_are_right() -> None:
+def test_groups_of_columns_and_of_the_summed_dimension_agree_with_references() -> None:
     a, w, v = numbers(3, 6, 8), numbers(8, 15, seed=1), numbers(3, 6, seed=2)
     got = ops.fused_grouped_mm(a, w, offs=OFFS, epilogue=row_scale(v) | relu())
     product = (a[GROUP] @ w.T[:12, :, None])[..., 0].T
@@ -131,7 +131,9 @@ def test_groups_of_columns_and_of_the_summed_dimension_are_right() -> None:
 
 @pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last], ids=str)
 @pytest.mark.parametrize("images", [0, 1, 2])
-def test_a_fused_convolution_is_torchs_steps(images: int, memory_format: torch.memory_format) -> None:
+def test_a_fused_convolution_agrees_with_torchs_separate_steps(
+    images: int, memory_format: torch.memory_format
+) -> None:
     x, w = numbers(images, 4, 7, 6), numbers(6, 2, 3, 3, seed=1)
     v, d = numbers(6, seed=2), numbers(images, 6, 4, 3, seed=3)
     x, d = (t.contiguous(memory_format=memory_format) for t in (x, d))
@@ -146,7 +148,7 @@ def test_a_fused_convolution_is_torchs_steps(images: int, memory_format: torch.m
         torch.testing.assert_close(ops.fused_conv2d(x[0], w, v, **options, epilogue=chain_of(d[0])), one)
 
 
-def test_another_epilogue_is_another_call() -> None:
+def test_kept_launches_are_not_used_for_another_epilogue() -> None:
     """The calls differ in the function of the epilogue, or its number."""
     x, w, a, b = numbers(1, 4, 5, 5), numbers(6, 4, 3, 3, seed=1), numbers(6, 8), numbers(8, 5, seed=2)
     groups, offs = numbers(3, 8, 5, seed=3), torch.tensor([1, 3, 6], dtype=torch.int32)
@@ -257,13 +259,15 @@ LEAVES: dict[str, tuple[Callable[..., torch.Tensor], tuple[tuple[int, ...], ...]
 
 
 @pytest.mark.parametrize("case", LEAVES.values(), ids=LEAVES)
-def test_gradients_are_right(case: tuple[Callable[..., torch.Tensor], tuple[tuple[int, ...], ...]]) -> None:
+def test_gradients_agree_with_finite_differences(
+    case: tuple[Callable[..., torch.Tensor], tuple[tuple[int, ...], ...]],
+) -> None:
     function, shapes = case
     leaves = [numbers(*shape, seed=i).requires_grad_() for i, shape in enumerate(shapes)]
     assert torch.autograd.gradcheck(function, leaves, fast_mode=True)
 
 
-def test_gradients_of_half_precision_are_as_near_as_torchs() -> None:
+def test_gradients_of_half_precision_are_as_accurate_as_torch() -> None:
     a, b, v = (
         numbers(*shape, dtype=torch.float16, seed=i) for i, shape in enumerate([(20, 30), (30, 10), (10,)])
     )
@@ -276,10 +280,10 @@ def test_gradients_of_half_precision_are_as_near_as_torchs() -> None:
         leaves = [t.to(dtype).requires_grad_() for t in (a, b, v)]
         found.append(torch.autograd.grad(make(*leaves).sum(), leaves))
     for got, torchs, exact in zip(*found, strict=True):
-        assert_near(got, torchs, exact)
+        assert_as_accurate_as_torch(got, torchs, exact)
 
 
-def test_a_second_derivative_says_that_there_is_none() -> None:
+def test_a_second_derivative_is_refused() -> None:
     a = numbers(3, 3).requires_grad_()
     (first,) = torch.autograd.grad(
         ops.fused_matmul(a, a, epilogue=silu()).sum(), a, create_graph=True

@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 
 from tests.everything import some_of
-from tests.ops.test_gemm import assert_near, numbers
+from tests.ops.test_gemm import assert_as_accurate_as_torch, numbers
 from workbench import ops
 from workbench.errors import (
     ArgumentTypeError,
@@ -50,14 +50,14 @@ def given(name: str, *rows: int, dtype: torch.dtype = torch.float64, **sizes: in
 
 @names
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
-def test_results_are_as_near_as_torchs_composition(name: str, dtype: torch.dtype) -> None:
+def test_results_are_as_accurate_as_torchs_composition(name: str, dtype: torch.dtype) -> None:
     tensors = given(name, 20, dtype=dtype, n=40)
     got, torchs = (getattr(module, name)(*tensors) for module in (ops, reference))
-    assert_near(got, torchs, getattr(reference, name)(*[t.double() for t in tensors]))
+    assert_as_accurate_as_torch(got, torchs, getattr(reference, name)(*[t.double() for t in tensors]))
 
 
 @names
-def test_rows_longer_than_a_tile_are_right(name: str) -> None:
+def test_rows_longer_than_a_tile_agree_with_references(name: str) -> None:
     tensors = given(name, 3, dtype=torch.float32, n=700)
     got, want = (getattr(module, name)(*tensors) for module in (ops, reference))
     torch.testing.assert_close(got, want, atol=1e-4, rtol=1e-4)
@@ -65,7 +65,7 @@ def test_rows_longer_than_a_tile_are_right(name: str) -> None:
 
 @names
 @pytest.mark.parametrize("batch", [(2,), (2, 1, 3), (0,)], ids=str)
-def test_batches_in_any_layout_are_right(name: str, batch: tuple[int, ...]) -> None:
+def test_batches_in_any_layout_agree_with_references(name: str, batch: tuple[int, ...]) -> None:
     first, *others = given(name, *batch, 5)
     expanded = [t.expand(batch[-1], *t.shape) if t.dim() == 2 else t for t in others]
     for each in ([first, *others], [first.mT.contiguous().mT, *expanded]):
@@ -86,7 +86,7 @@ def test_one_input_serves_a_batch_of_weights(name: str, batch: tuple[int, ...]) 
 
 
 @names
-def test_gradients_of_batches_are_right(name: str) -> None:
+def test_gradients_of_batches_agree_with_references(name: str) -> None:
     tensors = [t.requires_grad_() for t in given(name, 2, 3)]
     assert_gradients(name, tensors)
 
@@ -95,7 +95,7 @@ def test_gradients_of_batches_are_right(name: str) -> None:
     ("name", "option"),
     [("geglu", "tanh"), *(("matmul_matmul", each) for each in ("relu", "silu", "gelu_tanh", "sigmoid"))],
 )
-def test_gradients_with_other_activations_are_right(name: str, option: str) -> None:
+def test_gradients_with_other_activations_agree_with_references(name: str, option: str) -> None:
     assert_gradients(name, [t.requires_grad_() for t in given(name, 3)], option)
 
 
@@ -135,7 +135,7 @@ def test_each_gradient_has_its_tensors_dtype(name: str, dtype: torch.dtype) -> N
 
 
 @pytest.mark.parametrize("name", ["matmul_layer_norm", "matmul_softmax", "matmul_logsumexp", "matmul_norm"])
-def test_gradients_are_right_where_products_overflow_fp16(name: str) -> None:
+def test_gradients_agree_with_float64_where_products_overflow_fp16(name: str) -> None:
     """The forward and backward kernels hold products in fp32, until the epilogue makes them small."""
     wide = [numbers(*shape, seed=i) for i, shape in enumerate([(8, 64), (64, 16)])]
     given = [(60 * t).half().requires_grad_() for t in wide]
@@ -200,7 +200,7 @@ def test_gate_and_up_may_be_halves_of_one_weight() -> None:
     torch.testing.assert_close(ops.geglu(x, gate, up), reference.geglu(x, gate, up))
 
 
-def test_a_long_pair_of_products_is_right() -> None:
+def test_a_long_pair_of_products_agrees_with_its_reference() -> None:
     tensors = given("matmul_matmul", 2, dtype=torch.float32, k=300, n=300, l=20)
     got, want = (module.matmul_matmul(*tensors, "relu") for module in (ops, reference))
     torch.testing.assert_close(got, want, atol=1e-3, rtol=1e-4)

@@ -33,7 +33,7 @@ def numbers(*shape: int, dtype: torch.dtype = torch.float64, seed: int = 0) -> t
     return torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype)
 
 
-def assert_near(got: torch.Tensor, torchs: torch.Tensor, exact: torch.Tensor) -> None:
+def assert_as_accurate_as_torch(got: torch.Tensor, torchs: torch.Tensor, exact: torch.Tensor) -> None:
     """Check that the error from float64 is at most twice torch's plus one rounding of the largest value."""
     assert (got.shape, got.dtype) == (torchs.shape, torchs.dtype)
     if not got.numel():
@@ -50,7 +50,7 @@ def wide(value: Any) -> Any:
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 @pytest.mark.parametrize("op", OPERATORS, ids=lambda op: op.formatted_name)
-def test_torchs_samples_and_gradients_are_torchs(op: Any, dtype: torch.dtype) -> None:
+def test_opinfo_samples_and_gradients_agree_with_torch(op: Any, dtype: torch.dtype) -> None:
     assert_samples_as_torch(op, "cpu", dtype)
 
 
@@ -61,7 +61,7 @@ def assert_samples_as_torch(op: Any, device: str, dtype: torch.dtype) -> None:
         tensors = [t for t in (sample.input, *sample.args) if isinstance(t, torch.Tensor) and t.requires_grad]
         got, want = (f(sample.input, *sample.args, **sample.kwargs) for f in (ours_of(op), op.op))
         exact = op.op(wide(sample.input), *map(wide, sample.args), **sample.kwargs)
-        assert_near(got.detach(), want.detach(), exact)
+        assert_as_accurate_as_torch(got.detach(), want.detach(), exact)
         direction = torch.ones_like(want)
         for mine, theirs in zip(
             *(torch.autograd.grad(r, tensors, direction, allow_unused=True) for r in (got, want)), strict=True
@@ -98,7 +98,7 @@ def test_batches_broadcast_exactly(data: st.DataObject) -> None:
     assert torch.equal(got, want)
 
 
-def test_gradients_of_any_order_are_right() -> None:
+def test_first_and_second_derivatives_pass_gradcheck() -> None:
     a, b, c = (
         numbers(*shape, seed=i).requires_grad_() for i, shape in enumerate(((2, 3, 4), (4, 5), (3, 1)))
     )
@@ -114,7 +114,7 @@ def test_gradients_of_any_order_are_right() -> None:
     torch.testing.assert_close(*pairs)
 
 
-def test_vmap_is_torchs() -> None:
+def test_vmap_agrees_with_torch() -> None:
     a, b = numbers(6, 2, 3, 4), numbers(6, 4, 5, seed=1)
     for dims in ((0, 0), (0, None), (None, 0), (1, None)):
         one, other = a, b
@@ -142,7 +142,7 @@ functions = pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTION
 
 
 @functions
-def test_batched_gradients_are_torchs(function: Any) -> None:
+def test_batched_gradients_agree_with_torch(function: Any) -> None:
     a, b = numbers(3, 4).requires_grad_(), numbers(4, 5, seed=1).requires_grad_()
     pairs = []
     for module in (ops, torch):
@@ -159,7 +159,7 @@ def test_batched_gradients_are_torchs(function: Any) -> None:
 
 @functions
 @pytest.mark.parametrize("strategy", ["reverse-mode", "forward-mode"])
-def test_vectorized_jacobians_are_torchs(function: Any, strategy: str) -> None:
+def test_vectorized_jacobians_agree_with_torch(function: Any, strategy: str) -> None:
     a, b = numbers(3, 4), numbers(4, 5, seed=1)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # torch's own, from compiling its rules
@@ -212,7 +212,7 @@ BIASES: list[tuple[tuple[int, ...], ...]] = [
 
 
 @pytest.mark.parametrize("shapes", BIASES, ids=str)
-def test_a_bias_broadcasts_into_the_result_as_torchs(shapes: Any) -> None:
+def test_a_bias_broadcasts_into_the_result_as_in_torch(shapes: Any) -> None:
     """The result never grows to the bias's shape, as it does for torch's meta tensors."""
     assert_as_torch(
         lambda f, *tensors: f.linear(*tensors),
@@ -239,7 +239,7 @@ def assert_as_torch(call: Any, *tensors: torch.Tensor, modules: Any = (ops, torc
 
 @pytest.mark.parametrize("beta", [1, 0, -0.0, 0.5])
 @pytest.mark.parametrize("k", [4, 0])
-def test_an_addend_broadcasts_into_the_result_as_torchs(beta: float, k: int) -> None:
+def test_an_addend_broadcasts_into_the_result_as_in_torch(beta: float, k: int) -> None:
     """An addend that is not read, because beta is 0, has to fit too."""
     a, b = numbers(2, 3, k), numbers(2, k, 5, seed=1)
     for shape in ((2, 5), (4,), (2, 3, 5), (5,), (1, 1), (), (1, 3, 5), (2, 2, 5), (1, 2, 3, 5), (3, 1)):
@@ -340,7 +340,7 @@ PRODUCTS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("product", PRODUCTS.values(), ids=PRODUCTS)
-def test_out_of_any_dtype_is_taken_or_refused_as_torchs(product: Any) -> None:
+def test_out_of_any_dtype_is_taken_or_refused_as_in_torch(product: Any) -> None:
     """Autocast does not touch a product that is written into out."""
     tensors = [numbers(*shape, seed=i, dtype=torch.float32) for i, shape in enumerate(((3, 4), (4, 5), (5,)))]
     for dtype, is_autocast in itertools.product(
@@ -414,7 +414,7 @@ def test_meta_tensors_have_results_without_data() -> None:
     assert ops.linear(a, b.t()).is_meta
 
 
-def test_negated_views_are_multiplied() -> None:
+def test_negated_views_are_multiplied_by_their_values() -> None:
     pairs = torch.randn(6, 6, 2)
     a = torch.view_as_complex(pairs).conj().imag
     assert a.is_neg()

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch.testing._internal.common_methods_invocations import op_db
 
 from tests.everything import examples
-from tests.ops.refused import assert_refused_alike
+from tests.ops.refused import assert_refused_as_in_torch
 from tests.ops.test_opinfo_rows import outcome
 from workbench import lens, ops
 from workbench.errors import (
@@ -48,7 +48,7 @@ def copied(sample: Any) -> Any:
 
 @pytest.mark.parametrize("op", OPERATORS, ids=lambda op: op.name)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16], ids=str)
-def test_torchs_samples_and_gradients_are_torchs(op: Any, dtype: torch.dtype) -> None:
+def test_opinfo_samples_and_gradients_agree_with_torch(op: Any, dtype: torch.dtype) -> None:
     assert len(OPERATORS) == 2
     torch.manual_seed(0)
     mine = getattr(ops, op.name.split(".")[-1])
@@ -63,7 +63,7 @@ def test_torchs_samples_and_gradients_are_torchs(op: Any, dtype: torch.dtype) ->
                 torch.testing.assert_close(mine_of, torchs_of, **rounding_of(dtype))
 
 
-def test_what_torch_refuses_is_refused() -> None:
+def test_opinfo_error_inputs_are_refused_as_in_torch() -> None:
     (op,) = (op for op in OPERATORS if op.name == "nn.functional.group_norm")
     for wrong in op.error_inputs("cpu"):
         sample = wrong.sample_input
@@ -110,7 +110,7 @@ def tensors_of(problem: dict[str, Any]) -> tuple[torch.Tensor, dict[str, torch.T
     return x + 100, {name: numbers(shape[1]) for name in problem["vectors"]}
 
 
-def assert_as_torchs(
+def assert_agrees_with_torch(
     mine: torch.Tensor, torchs: torch.Tensor, leaves: list[torch.Tensor], *, with_strides: bool = True
 ) -> None:
     """Check results, strides and gradients."""
@@ -125,7 +125,7 @@ def assert_as_torchs(
 
 @settings(max_examples=examples(30))
 @given(problems())
-def test_group_norm_is_torchs(problem: dict[str, Any]) -> None:
+def test_group_norm_agrees_with_torch(problem: dict[str, Any]) -> None:
     x, vectors = tensors_of(problem)
     n, c, *sizes = x.shape
     if n * c // problem["groups"] * torch.Size(sizes).numel() == 1:
@@ -135,12 +135,12 @@ def test_group_norm_is_torchs(problem: dict[str, Any]) -> None:
     mine = ops.group_norm(x, problem["groups"], **options)
     if "bias" in vectors:  # without a weight, torch's gradient of the bias fails
         options = {"weight": torch.ones_like(vectors["bias"])} | options
-    assert_as_torchs(mine, F.group_norm(x, problem["groups"], **options), leaves)
+    assert_agrees_with_torch(mine, F.group_norm(x, problem["groups"], **options), leaves)
 
 
 @settings(max_examples=examples(30))
 @given(problems(), st.booleans())
-def test_batch_norm_is_torchs(problem: dict[str, Any], training: bool) -> None:
+def test_batch_norm_agrees_with_torch(problem: dict[str, Any], training: bool) -> None:
     """Running statistics are compared too, and used by a second call."""
     x, vectors = tensors_of(problem)
     if x.numel() == x.shape[1]:
@@ -151,7 +151,7 @@ def test_batch_norm_is_torchs(problem: dict[str, Any], training: bool) -> None:
     theirs = [t.clone() for t in running]
     for _ in range(2):
         mine = ops.batch_norm(x, running[0], running[1], **options)
-        assert_as_torchs(mine, F.batch_norm(x, theirs[0], theirs[1], **options), leaves)
+        assert_agrees_with_torch(mine, F.batch_norm(x, theirs[0], theirs[1], **options), leaves)
         for ours, torchs in zip(running, theirs, strict=True):
             torch.testing.assert_close(ours, torchs)
 
@@ -216,7 +216,7 @@ def test_a_large_mean_loses_no_digits() -> None:
         {"tile": (2, 16), "programs": 2},
     ],
 )
-def test_every_way_to_share_the_work_is_right(shape: tuple[int, ...], how: dict[str, Any]) -> None:
+def test_every_division_of_the_work_agrees_with_torch(shape: tuple[int, ...], how: dict[str, Any]) -> None:
     torch.manual_seed(0)
     x, weight, bias = torch.randn(shape, dtype=torch.float64), *torch.randn(2, 6, dtype=torch.float64)
     wanted = F.group_norm(x, 2, weight, bias, 0.1)
@@ -248,7 +248,7 @@ def test_nan_stays_in_its_group() -> None:
         assert torch.equal(ours.isnan(), F.batch_norm(x, None, None, training=True).isnan())
 
 
-def test_an_empty_batch_is_taken() -> None:
+def test_an_empty_batch_gives_an_empty_result_and_zero_gradients() -> None:
     x, weight = torch.zeros(0, 4, 3, 3, requires_grad=True), torch.ones(4, requires_grad=True)
     mean, variance = torch.zeros(4), torch.ones(4)
     for result in (
@@ -348,10 +348,10 @@ IMAGE, VECTOR = torch.randn(2, 6, 4, 4), torch.ones(6)
         ("batch_norm", ([1.0], VECTOR, VECTOR), {}),
     ],
 )
-def test_wrong_arguments_are_refused_as_torchs(
+def test_wrong_arguments_are_refused_as_in_torch(
     name: str, arguments: tuple[Any, ...], options: dict[str, Any]
 ) -> None:
-    assert_refused_alike(getattr(ops, name), getattr(F, name), *arguments, **options)
+    assert_refused_as_in_torch(getattr(ops, name), getattr(F, name), *arguments, **options)
 
 
 def in_inference(tensor: torch.Tensor) -> torch.Tensor:
@@ -388,7 +388,7 @@ def test_running_vectors_that_are_only_read_may_have_any_strides() -> None:
     assert not torch.equal(variance, torch.full((6,), 2.0))
 
 
-def test_errors_name_the_argument_and_what_it_was() -> None:
+def test_errors_name_the_argument_and_its_value() -> None:
     with pytest.raises(TensorMismatchError, match="num_groups: got 0 for 6 channels"):
         ops.group_norm(IMAGE, 0)
     with pytest.raises(TensorMismatchError, match="weight: on meta, input on cpu"):
@@ -413,7 +413,7 @@ def test_a_second_derivative_is_refused() -> None:
             torch.autograd.grad(grad.sum(), x)
 
 
-def test_another_epsilon_is_another_call() -> None:
+def test_kept_launches_are_not_used_for_another_epsilon() -> None:
     x = torch.randn(2, 4, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     for eps in (1e-5, 0.5, 1e-5):
         torch.testing.assert_close(ops.group_norm(x, 2, eps=eps), F.group_norm(x, 2, eps=eps))
@@ -444,7 +444,7 @@ def test_launches_of_arguments_that_do_not_fit_are_refused() -> None:
 
 
 @pytest.mark.parametrize("name", ["group_norm", "batch_norm"])
-def test_any_combination_of_gradients_is_torchs(name: str) -> None:
+def test_any_combination_of_gradients_agrees_with_torch(name: str) -> None:
     """Every combination of input, weight and bias needs gradients once."""
     torch.manual_seed(0)
     tensors = [torch.randn(shape, dtype=torch.float64) for shape in ((2, 4, 3, 5), (4,), (4,))]

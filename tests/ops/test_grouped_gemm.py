@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.everything import all_is_tested, examples
-from tests.ops.test_gemm import assert_near, numbers
+from tests.ops.test_gemm import assert_as_accurate_as_torch, numbers
 from workbench import ops
 from workbench.errors import ArgumentTypeError, TensorMismatchError, UnsupportedDtypeError, WorkbenchError
 from workbench.kernels import reference
@@ -38,15 +38,15 @@ OFFS = ends_of(LENGTHS)
 
 @shapes
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
-def test_results_and_strides_are_torchs(shape: Any, dtype: torch.dtype) -> None:
+def test_results_and_strides_agree_with_torch(shape: Any, dtype: torch.dtype) -> None:
     a, b = (numbers(*size, dtype=dtype, seed=i) for i, size in enumerate(shape))
     got, want = ops.grouped_mm(a, b, offs=OFFS), torchs_grouped_mm(a, b, offs=OFFS)
     assert got.stride() == want.stride()
-    assert_near(got, want, reference.grouped_mm(a.double(), b.double(), offs=OFFS))
+    assert_as_accurate_as_torch(got, want, reference.grouped_mm(a.double(), b.double(), offs=OFFS))
 
 
 @shapes
-def test_gradients_are_torchs(shape: Any) -> None:
+def test_gradients_agree_with_torch(shape: Any) -> None:
     a, b = (numbers(*size, dtype=torch.float32, seed=i).requires_grad_() for i, size in enumerate(shape))
     pairs = []
     for function in (ops.grouped_mm, torchs_grouped_mm):
@@ -95,7 +95,7 @@ def test_any_division_is_exact(data: st.DataObject) -> None:
     [((5, 2), (3, 2, 2)), ((3, 2, 2), (2, 5)), ((2, 5), (5, 2))],
     ids=["m", "n", "k"],
 )
-def test_gradients_of_any_order_are_right(shape: Any) -> None:
+def test_first_and_second_derivatives_pass_gradcheck(shape: Any) -> None:
     """The last of five rows belongs to no group: its gradient is 0, and never what the memory held."""
     offs = ends_of((2, 0, 2))
     a, b = (numbers(*size, seed=i).requires_grad_() for i, size in enumerate(shape))
@@ -107,7 +107,7 @@ def test_gradients_of_any_order_are_right(shape: Any) -> None:
     assert torch.autograd.gradgradcheck(function, (a, b), fast_mode=True)
 
 
-def test_forward_mode_and_transforms_are_right() -> None:
+def test_forward_mode_and_transforms_agree_with_the_reference() -> None:
     a, b = (numbers(*size, seed=i) for i, size in enumerate(SHAPES["m"]))
     tangents = numbers(*a.shape, seed=5), numbers(*b.shape, seed=6)
     with warnings.catch_warnings():
@@ -126,7 +126,7 @@ def test_forward_mode_and_transforms_are_right() -> None:
 
 
 @shapes
-def test_batched_gradients_are_right(shape: Any) -> None:
+def test_batched_gradients_agree_with_the_reference(shape: Any) -> None:
     """Autograd's older vmap and the newer one are used, with a graph and negated views."""
     a, b = (numbers(*size, seed=i).requires_grad_() for i, size in enumerate(shape))
     pairs = []
@@ -141,7 +141,7 @@ def test_batched_gradients_are_right(shape: Any) -> None:
     torch.testing.assert_close(got, torch.stack([reference.grouped_mm(x, b, offs=OFFS) for x in batch]))
 
 
-def test_a_batch_without_offsets_is_torchs() -> None:
+def test_a_batch_without_offsets_agrees_with_torch() -> None:
     a, b = numbers(3, 5, 8, dtype=torch.float32), numbers(3, 8, 4, dtype=torch.float32, seed=1)
     torch.testing.assert_close(ops.grouped_mm(a, b), torchs_grouped_mm(a, b))
     a.requires_grad_()
@@ -204,7 +204,7 @@ NO_TENSOR: Any = [3, 8]
         (lambda f: f(NO_TENSOR, B, offs=TWO), ArgumentTypeError, "mat_a: got a list"),
     ],
 )
-def test_wrong_operands_are_refused_as_torchs(call: Any, error: type[Exception], says: str) -> None:
+def test_wrong_operands_are_refused_as_in_torch(call: Any, error: type[Exception], says: str) -> None:
     with pytest.raises((RuntimeError, TypeError)) as theirs:
         call(torchs_grouped_mm)
     with pytest.raises(error, match=says) as refused:

@@ -96,7 +96,7 @@ def assert_strides_as_torchs(
 @pytest.mark.parametrize(
     "shape", [*SHAPES, (2, 4, 2, 3, 2), (1, 4, 2, 3, 2), (2, 1, 2, 2, 2), (2, 4, 1, 1, 1)]
 )
-def test_strides_suggest_what_they_suggest_to_torch(shape: tuple[int, ...]) -> None:
+def test_suggested_memory_formats_agree_with_torch(shape: tuple[int, ...]) -> None:
     """Padding a tensor with its ends asks C++ for the suggested format, so the result shows it."""
     around = (1, *(0,) * (2 * len(shape) - 5))
     cases = formats_of(shape)
@@ -260,7 +260,7 @@ def test_operators_have_torchs_format(name: str, shape: tuple[int, ...]) -> None
 
 
 @pytest.mark.parametrize("name", ["avg_pool2d", "max_pool2d", "pixel_unshuffle", "group_norm", "reflect"])
-def test_values_are_torchs_in_every_format(name: str) -> None:
+def test_values_agree_with_torch_in_every_format(name: str) -> None:
     torch.manual_seed(0)
     mine, torchs = OPERATORS[name]
     for of_input in ("chunk of channels", "crop", "width before height", "expanded images"):

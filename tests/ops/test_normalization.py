@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.everything import examples
-from tests.ops.refused import assert_refused_alike
+from tests.ops.refused import assert_refused_as_in_torch
 from workbench import ops
 from workbench.errors import TensorMismatchError
 from workbench.kernels.rows.normalization import launch, launch_backward
@@ -66,7 +66,9 @@ def applied(
     return [result.detach(), *torch.autograd.grad(result, leaves, direction.to(result.dtype))]
 
 
-def assert_as_exact(got: torch.Tensor, theirs: torch.Tensor, exact: torch.Tensor, terms: float = 0.0) -> None:
+def assert_as_accurate_as_torch(
+    got: torch.Tensor, theirs: torch.Tensor, exact: torch.Tensor, terms: float = 0.0
+) -> None:
     """Check the error: at most twice torch's largest, plus one rounding of the largest reference value.
 
     Args:
@@ -84,10 +86,12 @@ def assert_as_exact(got: torch.Tensor, theirs: torch.Tensor, exact: torch.Tensor
 def assert_as_torch(
     norm: str, tensors: Tensors, rank: int, epsilon: float = 1e-5, terms: tuple[float, ...] = (0.0,) * 4
 ) -> None:
-    assert_alike(getattr(ops, norm), torchs(norm), tensors, rank, epsilon, terms)
+    assert_results_and_gradients_as_accurate_as_torch(
+        getattr(ops, norm), torchs(norm), tensors, rank, epsilon, terms
+    )
 
 
-def assert_alike(
+def assert_results_and_gradients_as_accurate_as_torch(
     ours: Callable[..., torch.Tensor], theirs: Callable[..., torch.Tensor],
     tensors: Tensors, rank: int, epsilon: float = 1e-5, terms: tuple[float, ...] = (0.0,) * 4,
 ) -> None:  # fmt: skip
@@ -97,7 +101,7 @@ def assert_alike(
         for function, given in ((ours, tensors), (theirs, tensors), (theirs, [t.double() for t in tensors]))
     ]
     for (got, want, exact), largest in zip(zip(*found, strict=True), terms, strict=False):
-        assert_as_exact(got, want, exact, largest)
+        assert_as_accurate_as_torch(got, want, exact, largest)
 
 
 @pytest.mark.parametrize("norm", NORMS)
@@ -124,29 +128,29 @@ def assert_alike(
     ],
     ids=str,
 )
-def test_shapes_at_the_edges_of_tiles_are_as_near_as_torchs(
+def test_shapes_at_the_edges_of_tiles_are_as_accurate_as_torch(
     norm: str, shape: tuple[int, ...], rank: int
 ) -> None:
     assert_as_torch(norm, operands(norm, shape, rank, torch.float32), rank)
 
 
 @pytest.mark.parametrize("norm", NORMS)
-def test_rows_of_several_tiles_are_as_near_as_torchs(norm: str) -> None:
+def test_rows_of_several_tiles_are_as_accurate_as_torch(norm: str) -> None:
     assert_as_torch(norm, operands(norm, (1, 16411), 1, torch.float32), 1)
 
 
-def test_many_rows_of_several_tiles_are_as_near_as_torchs() -> None:
+def test_many_rows_of_several_tiles_are_as_accurate_as_torch() -> None:
     x = numbers((100, 40499), torch.float32, 0)
     got, theirs, exact = (f(t, (40499,)) for f, t in (
         (ops.layer_norm, x), (torch.nn.functional.layer_norm, x), (torch.nn.functional.layer_norm, x.double())
     ))  # fmt: skip
-    assert_as_exact(got, theirs, exact)
+    assert_as_accurate_as_torch(got, theirs, exact)
 
 
 @pytest.mark.parametrize("epsilon", [1e-12, 1e-5, 0.5])
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 @pytest.mark.parametrize(("norm", "columns"), [(n, c) for n in NORMS for c in range(MOST_COLUMNS[n] + 1)])
-def test_every_dtype_and_epsilon_is_as_near_as_torchs(
+def test_every_dtype_and_epsilon_is_as_accurate_as_torch(
     norm: str, columns: int, dtype: torch.dtype, epsilon: float
 ) -> None:
     assert_as_torch(norm, operands(norm, (5, 37), 1, dtype)[: columns + 1], 1, epsilon)
@@ -158,12 +162,14 @@ def test_a_bias_without_a_weight_is_taken(dtype: torch.dtype) -> None:
         return lambda x, shape, bias, eps: function(x, shape, None, bias, eps)
 
     x, _, bias = operands("layer_norm", (5, 37), 1, dtype)
-    assert_alike(weightless(ops.layer_norm), weightless(torch.nn.functional.layer_norm), [x, bias], 1)
+    assert_results_and_gradients_as_accurate_as_torch(
+        weightless(ops.layer_norm), weightless(torch.nn.functional.layer_norm), [x, bias], 1
+    )
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e-3, 1e-5])
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
-def test_the_default_epsilon_of_rms_norm_is_torchs(dtype: torch.dtype, scale: float) -> None:
+def test_the_default_epsilon_of_rms_norm_is_that_of_torch(dtype: torch.dtype, scale: float) -> None:
     """Small numbers let epsilon decide the result."""
     x = (numbers((4, 19), torch.float64, 0) * scale).to(dtype)
     torch.testing.assert_close(ops.rms_norm(x, (19,)), torch.nn.functional.rms_norm(x, (19,)))
@@ -173,7 +179,7 @@ def test_the_default_epsilon_of_rms_norm_is_torchs(dtype: torch.dtype, scale: fl
 @pytest.mark.filterwarnings("ignore:Mismatch dtype between input and weight")
 @pytest.mark.parametrize(("dtype", "other"), list(itertools.permutations(FLOATS, 2)), ids=str)
 @pytest.mark.parametrize("norm", NORMS)
-def test_a_weight_of_another_dtype_is_taken_as_torchs(
+def test_a_weight_of_another_dtype_is_taken_as_in_torch(
     norm: str, dtype: torch.dtype, other: torch.dtype
 ) -> None:
     x, *columns = operands(norm, (5, 37), 1, torch.float32)
@@ -204,7 +210,9 @@ def test_weight_and_bias_of_two_dtypes_are_refused() -> None:
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("norm", NORMS)
 @pytest.mark.parametrize(("shape", "rank"), [((17, 33), 1), ((3, 5, 7), 2), ((3, 5, 7), 1)], ids=str)
-def test_any_layout_is_as_near_as_torchs(norm: str, shape: tuple[int, ...], rank: int, layout: str) -> None:
+def test_any_layout_is_as_accurate_as_torch(
+    norm: str, shape: tuple[int, ...], rank: int, layout: str
+) -> None:
     x, *columns = operands(norm, shape, rank, torch.float32, layout=layout)
     strided = [torch.stack((c, c), -1)[..., 0] for c in columns]
     assert not strided[0].is_contiguous()
@@ -215,7 +223,7 @@ def test_any_layout_is_as_near_as_torchs(norm: str, shape: tuple[int, ...], rank
 
 @pytest.mark.parametrize("value", [0.0, 3.0, -1024.0])
 @pytest.mark.parametrize("norm", NORMS)
-def test_rows_of_equal_numbers_are_as_near_as_torchs(norm: str, value: float) -> None:
+def test_rows_of_equal_numbers_are_as_accurate_as_torch(norm: str, value: float) -> None:
     x = torch.tensor(value).expand(3, 40)
     got, want = getattr(ops, norm)(x, (40,)), torchs(norm)(x, (40,))
     torch.testing.assert_close(got, want)
@@ -257,12 +265,12 @@ def test_a_large_mean_loses_no_digits(cols: int) -> None:
     x = numbers((2, cols), torch.float32, 0) + 1e4
     exact = torch.nn.functional.layer_norm(x.double(), (cols,))
     got = ops.layer_norm(x, (cols,))
-    assert_as_exact(got, torch.nn.functional.layer_norm(x, (cols,)), exact, terms=1e4)
+    assert_as_accurate_as_torch(got, torch.nn.functional.layer_norm(x, (cols,)), exact, terms=1e4)
     assert (got - exact).abs().max() < 2e-3
 
 
 @pytest.mark.parametrize("norm", NORMS)
-def test_any_combination_of_gradients_is_torchs(norm: str) -> None:
+def test_any_combination_of_gradients_agrees_with_torch(norm: str) -> None:
     tensors = operands(norm, (4, 3, 11), 2, torch.float32)
     direction = numbers((4, 3, 11), torch.float32, 99)
     everyones = applied(getattr(ops, norm), tensors, 2, 1e-5, direction)[1:]
@@ -326,7 +334,7 @@ def test_an_input_changed_before_its_gradient_raises(norm: str) -> None:
 
 
 @pytest.mark.parametrize("norm", NORMS)
-def test_transforms_are_torchs(norm: str) -> None:
+def test_transforms_agree_with_torch(norm: str) -> None:
     tensors = operands(norm, (3, 5), 1, torch.float64)
 
     def loss(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
@@ -344,7 +352,7 @@ def test_transforms_are_torchs(norm: str) -> None:
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # forward mode compiles with it
 @pytest.mark.parametrize("norm", NORMS)
-def test_forward_mode_raises(norm: str) -> None:
+def test_forward_mode_raises_not_implemented_error(norm: str) -> None:
     x = numbers((3, 5), torch.float32, 0)
     with pytest.raises(NotImplementedError, match="forward mode"):
         torch.func.jvp(lambda t: getattr(ops, norm)(t, (5,)), (x,), (x,))
@@ -373,7 +381,7 @@ def test_meta_tensors_have_results_without_data(norm: str) -> None:
 
 
 @pytest.mark.parametrize("norm", NORMS)
-def test_the_callers_tensors_stay_as_they_are(norm: str) -> None:
+def test_inputs_and_incoming_gradients_are_not_changed(norm: str) -> None:
     tensors = operands(norm, (4, 9), 1, torch.float32)
     before = [t.clone() for t in tensors]
     applied(getattr(ops, norm), tensors, 1, 1e-5, torch.ones(4, 9))
@@ -409,8 +417,10 @@ BAD: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("norm", "arguments", "how"), BAD)
-def test_bad_input_raises_as_torch(norm: str, arguments: tuple[Any, ...], how: dict[str, Any]) -> None:
-    refused = assert_refused_alike(getattr(ops, norm), torchs(norm), *arguments, **how)
+def test_invalid_arguments_are_refused_as_in_torch(
+    norm: str, arguments: tuple[Any, ...], how: dict[str, Any]
+) -> None:
+    refused = assert_refused_as_in_torch(getattr(ops, norm), torchs(norm), *arguments, **how)
     assert str(refused).startswith(("input", "normalized_shape", "weight", "bias", "eps"))
 
 
@@ -422,7 +432,7 @@ def test_unsupported_dtypes_are_refused(norm: str, dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("norm", NORMS)
-def test_sparse_and_nested_are_refused(norm: str) -> None:
+def test_sparse_and_nested_tensors_are_refused(norm: str) -> None:
     nested = torch.nested.nested_tensor([X, X], layout=torch.jagged)
     for each in (X.to_sparse(), nested):
         with pytest.raises(TensorMismatchError, match="input"):
@@ -446,7 +456,7 @@ SMALL_SHAPES = st.lists(st.sampled_from([1, 2, 3, 5, 16, 17]), min_size=1, max_s
     seed=st.integers(0, 2**20),
     data=st.data(),
 )
-def test_any_shape_layout_and_dtype_is_as_near_as_torchs(
+def test_any_shape_layout_and_dtype_is_as_accurate_as_torch(
     norm: str, shape: tuple[int, ...], dtype: torch.dtype, columns: int, layout: str, expanded: bool,
     epsilon: float, seed: int, data: Any,
 ) -> None:  # fmt: skip
@@ -508,7 +518,7 @@ def test_programs_may_run_in_any_order(norm: str, fused: bool) -> None:
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 @pytest.mark.parametrize("norm", NORMS)
-def test_nothing_around_the_output_is_written(norm: str, dtype: torch.dtype) -> None:
+def test_no_memory_around_the_output_is_written(norm: str, dtype: torch.dtype) -> None:
     x, *columns = operands(norm, (7, 19), 1, dtype)
     for tile, splits in (((8, 32), 1), ((2, 8), 1), ((2, 8), 3)):
         memory = torch.full((13, 40), NAN, dtype=dtype)

@@ -31,7 +31,7 @@ def test_every_operator_has_samples() -> None:
 @pytest.mark.parametrize(
     ("op", "dtype"), CASES, ids=[f"{op.formatted_name}-{str(dtype)[6:]}" for op, dtype in CASES]
 )
-def test_torchs_samples_and_gradients_are_torchs(op: Any, dtype: torch.dtype) -> None:
+def test_opinfo_samples_and_gradients_agree_with_torch(op: Any, dtype: torch.dtype) -> None:
     torch.manual_seed(0)
     assert_samples_as_torch(op, "cpu", dtype, MOST_SAMPLES)
 
@@ -39,5 +39,5 @@ def test_torchs_samples_and_gradients_are_torchs(op: Any, dtype: torch.dtype) ->
 @pytest.mark.parametrize(
     "op", [op for op in OPERATORS if op.error_inputs_func is not None], ids=lambda op: op.formatted_name
 )
-def test_what_torch_refuses_is_refused(op: Any) -> None:
+def test_opinfo_error_inputs_are_refused_as_in_torch(op: Any) -> None:
     assert_refused_as_torch(op, "cpu")

@@ -88,6 +88,6 @@ def assert_refused_as_torch(op: Any, device: str) -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("info", SAMPLES, ids=lambda info: f"{info.name} {info.variant_test_name}".strip())
-def test_torchs_samples_and_gradients_are_torchs(info: Any, dtype: torch.dtype) -> None:
+def test_opinfo_samples_and_gradients_agree_with_torch(info: Any, dtype: torch.dtype) -> None:
     torch.manual_seed(0)
     assert_samples_as_torch(info, "cpu", dtype)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.testing._internal.common_methods_invocations import op_db
 
-from tests.ops.refused import assert_refused_alike
+from tests.ops.refused import assert_refused_as_in_torch
 from tests.ops.test_opinfo_rows import outcome
 from workbench import ops
 from workbench.errors import ArgumentTypeError, TensorMismatchError
@@ -19,7 +19,7 @@ OPERATORS = [op for op in op_db if op.name in [f"nn.functional.{name}" for name 
 
 @pytest.mark.parametrize("op", OPERATORS, ids=lambda op: op.name)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.bool], ids=str)
-def test_torchs_samples_and_gradients_are_exact(op: Any, dtype: torch.dtype) -> None:
+def test_opinfo_samples_and_gradients_are_exact(op: Any, dtype: torch.dtype) -> None:
     assert len(OPERATORS) == 2
     mine = getattr(ops, op.name.split(".")[-1])
     samples = list(op.sample_inputs("cpu", dtype, requires_grad=dtype.is_floating_point))
@@ -60,12 +60,12 @@ def test_any_layout_is_shuffled_exactly(name: str, factor: int) -> None:
         ("pixel_shuffle", (0, 4, 4), 2**40),
     ],
 )
-def test_wrong_shapes_are_refused_as_torchs(name: str, shape: tuple[int, ...], factor: int) -> None:
+def test_wrong_shapes_are_refused_as_in_torch(name: str, shape: tuple[int, ...], factor: int) -> None:
     theirs = getattr(torch.nn.functional, name)
-    assert_refused_alike(getattr(ops, name), theirs, torch.zeros(shape), factor)
+    assert_refused_as_in_torch(getattr(ops, name), theirs, torch.zeros(shape), factor)
 
 
-def test_wrong_types_are_refused() -> None:
+def test_arguments_of_wrong_types_and_layouts_are_refused() -> None:
     with pytest.raises(ArgumentTypeError, match="upscale_factor"):
         ops.pixel_shuffle(torch.zeros(1, 4, 2, 2), 2.0)  # type: ignore[arg-type]
     with pytest.raises(ArgumentTypeError, match="input"):

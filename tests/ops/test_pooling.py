@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch.testing._internal.common_methods_invocations import op_db
 
 from tests.everything import examples
-from tests.ops.refused import assert_refused_alike
+from tests.ops.refused import assert_refused_as_in_torch
 from tests.ops.test_opinfo_rows import outcome
 from workbench import lens, ops
 from workbench.errors import (
@@ -49,7 +49,7 @@ def in_double(sample: Any) -> Any:
     ("op", "dtype"),
     [pytest.param(op, d, id=f"{op.name}-{d}") for op in OPERATORS for d in DTYPES if d in op.dtypes],
 )
-def test_torchs_samples_and_gradients_are_torchs(op: Any, dtype: torch.dtype) -> None:
+def test_opinfo_samples_and_gradients_agree_with_torch(op: Any, dtype: torch.dtype) -> None:
     assert len(OPERATORS) == 2
     torch.manual_seed(0)
     mine = getattr(ops, op.name.split(".")[-1])
@@ -65,7 +65,7 @@ def test_torchs_samples_and_gradients_are_torchs(op: Any, dtype: torch.dtype) ->
 
 
 @pytest.mark.parametrize("op", OPERATORS, ids=lambda op: op.name)
-def test_what_torch_refuses_is_refused(op: Any) -> None:
+def test_opinfo_error_inputs_are_refused_as_in_torch(op: Any) -> None:
     mine = getattr(ops, op.name.split(".")[-1])
     for wrong in op.error_inputs("cpu"):
         sample = wrong.sample_input
@@ -121,7 +121,7 @@ def image_of(problem: dict[str, Any], dtype: torch.dtype) -> torch.Tensor:
 
 @settings(max_examples=examples(24))
 @given(problems())
-def test_averages_and_their_gradients_are_torchs(problem: dict[str, Any]) -> None:
+def test_averages_and_their_gradients_agree_with_torch(problem: dict[str, Any]) -> None:
     """Strides are compared too."""
     names = ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad", "divisor_override")
     options = {name: problem[name] for name in names}
@@ -141,7 +141,7 @@ def test_averages_and_their_gradients_are_torchs(problem: dict[str, Any]) -> Non
 
 @settings(max_examples=examples(24))
 @given(problems(), st.booleans())
-def test_maxima_and_their_indices_are_torchs(problem: dict[str, Any], has_nan: bool) -> None:
+def test_maxima_and_their_indices_agree_with_torch(problem: dict[str, Any], has_nan: bool) -> None:
     """Elements are often equal, sometimes NaN; some planes have nothing but -inf."""
     names = ("kernel_size", "stride", "padding", "dilation", "ceil_mode")
     options = {name: problem[name] for name in names}
@@ -165,7 +165,7 @@ def test_maxima_and_their_indices_are_torchs(problem: dict[str, Any], has_nan: b
 
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64], ids=str)
-def test_maxima_of_integers_are_torchs(dtype: torch.dtype) -> None:
+def test_maxima_of_integers_agree_with_torch(dtype: torch.dtype) -> None:
     limits = torch.iinfo(dtype)
     x = torch.tensor([limits.min, limits.max, 1, 0], dtype=dtype)[torch.randint(0, 4, (2, 3, 7, 5))]
     x[0, 0] = limits.min
@@ -177,7 +177,7 @@ def test_maxima_of_integers_are_torchs(dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
 @pytest.mark.parametrize("last", [False, True])
-def test_windows_of_a_whole_image_are_right(dtype: torch.dtype, last: bool) -> None:
+def test_windows_of_a_whole_image_agree_with_torch(dtype: torch.dtype, last: bool) -> None:
     """Tiles of a long window have rows and columns, and few windows are split; halves are summed in fp32."""
     torch.manual_seed(0)
     x = torch.randn(2, 5, 33, 21).to(dtype)
@@ -198,7 +198,7 @@ def test_windows_of_a_whole_image_are_right(dtype: torch.dtype, last: bool) -> N
     "how",
     [{"tile": (8, 16)}, {"tile": (64, 1)}, {"tile": (4, 4), "splits": 3}, {"tile": (2, 4), "programs": 3}],
 )
-def test_every_way_to_share_the_work_is_right(kind: str, how: dict[str, Any]) -> None:
+def test_every_division_of_the_work_agrees_with_torch(kind: str, how: dict[str, Any]) -> None:
     x = torch.randint(-3, 4, (1, 2, 9, 4)).float()
     x[0, 0, 4, 2] = x[0, 0, 3, 3] = float("nan")
     pool = Pool((9, 4), (5, 2), (4, 3), (2, 2), (2, 1))
@@ -213,7 +213,7 @@ def test_every_way_to_share_the_work_is_right(kind: str, how: dict[str, Any]) ->
         torch.testing.assert_close(ours, torchs, equal_nan=True)
 
 
-def test_an_empty_batch_is_taken() -> None:
+def test_an_empty_batch_gives_empty_results_and_gradients() -> None:
     x = torch.zeros(0, 3, 8, 8, requires_grad=True)
     for result in (ops.avg_pool2d(x, 2), ops.max_pool2d(x, 2)):
         assert isinstance(result, torch.Tensor)
@@ -283,10 +283,10 @@ IMAGE = torch.zeros(2, 3, 8, 8)
         ((None, 3), {}),
     ],
 )
-def test_wrong_arguments_are_refused_as_torchs(
+def test_wrong_arguments_are_refused_as_in_torch(
     name: str, arguments: tuple[Any, ...], options: dict[str, Any]
 ) -> None:
-    assert_refused_alike(getattr(ops, name), getattr(F, name), *arguments, **options)
+    assert_refused_as_in_torch(getattr(ops, name), getattr(F, name), *arguments, **options)
 
 
 def test_arguments_of_one_kind_of_pool_are_refused() -> None:

@@ -17,7 +17,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.testing._internal.common_methods_invocations import op_db
 
 from tests.everything import examples
-from tests.ops.refused import assert_refused_alike
+from tests.ops.refused import assert_refused_as_in_torch
 from tests.ops.test_opinfo_rows import outcome
 from workbench import ops
 from workbench.errors import ArgumentTypeError, TensorMismatchError, UnsupportedDtypeError, WorkbenchError
@@ -50,7 +50,7 @@ CASES: list[Any] = [
 
 
 @pytest.mark.parametrize(("op", "dtype"), CASES)
-def test_torchs_samples_and_gradients_are_torchs(op: Any, dtype: torch.dtype) -> None:
+def test_opinfo_samples_and_gradients_agree_with_torch(op: Any, dtype: torch.dtype) -> None:
     """Operators with many samples run some of them; gradients in bf16 may differ by a few roundings."""
     torch.manual_seed(0)
     mine: Callable[..., Any] = getattr(ops, op.name.split(".")[-1])
@@ -194,7 +194,7 @@ class Torch:
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # forward mode compiles with it
 @pytest.mark.parametrize(("shape", "function"), [f[1:] for f in FUNCTIONS], ids=[f[0] for f in FUNCTIONS])
-def test_derivatives_of_all_kinds_are_torchs(
+def test_derivatives_of_all_kinds_pass_gradcheck(
     shape: tuple[int, ...], function: Callable[[Any, torch.Tensor], torch.Tensor]
 ) -> None:
     """First and second derivatives, tangents, batches of each, and vmap."""
@@ -287,10 +287,10 @@ def test_the_result_of_pad_has_torchs_strides(mode: str) -> None:
         ("unfold", (1, 0, 3, 4), (2,)),
     ],
 )
-def test_wrong_arguments_are_refused_as_torchs(
+def test_wrong_arguments_are_refused_as_in_torch(
     name: str, shape: tuple[int, ...], arguments: tuple[Any, ...]
 ) -> None:
-    assert_refused_alike(getattr(ops, name), getattr(Torch, name), torch.zeros(shape), *arguments)
+    assert_refused_as_in_torch(getattr(ops, name), getattr(Torch, name), torch.zeros(shape), *arguments)
 
 
 @pytest.mark.parametrize(
@@ -310,17 +310,17 @@ def test_wrong_arguments_are_refused_as_torchs(
         ("unfold", torch.float8_e4m3fn, (2,)),
     ],
 )
-def test_values_and_dtypes_are_refused_as_torchs(
+def test_values_and_dtypes_are_refused_as_in_torch(
     name: str, dtype: torch.dtype, arguments: tuple[Any, ...]
 ) -> None:
     x = torch.zeros(1, 2, 3).to(dtype)
-    refused = assert_refused_alike(getattr(ops, name), getattr(Torch, name), x, *arguments)
+    refused = assert_refused_as_in_torch(getattr(ops, name), getattr(Torch, name), x, *arguments)
     if name == "unfold":
         assert isinstance(refused, UnsupportedDtypeError)
 
 
 @pytest.mark.parametrize("context", [lambda: torch.device("meta"), FakeTensorMode], ids=["meta", "fake"])
-def test_no_mode_of_torch_changes_what_is_refused(context: Callable[[], Any]) -> None:
+def test_no_mode_of_torch_changes_which_calls_are_refused(context: Callable[[], Any]) -> None:
     """The answer is kept for each dtype, so one found for tensors without memory would stay."""
     whole = torch.ones(1, 1, 4, 4, dtype=torch.int32)
     unsigned = torch.ones(1, 4, dtype=torch.uint16)
@@ -386,7 +386,7 @@ def test_errors_name_the_argument_that_is_wrong() -> None:
 
 
 @pytest.mark.parametrize("one", [torch.tensor(1), torch.tensor([1]), np.int64(1)], ids=repr)
-def test_integers_of_other_types_are_taken_as_torchs(one: Any) -> None:
+def test_integers_of_other_types_are_taken_as_in_torch(one: Any) -> None:
     x = torch.arange(6.0).view(2, 3)
     assert torch.equal(ops.roll(x, one, 0), torch.roll(x, one, 0))
     assert torch.equal(ops.roll(x, 1, one), torch.roll(x, 1, one))
@@ -407,7 +407,7 @@ def test_a_single_window_may_have_a_huge_stride_or_dilation(far: int) -> None:
         assert torch.equal(of_ours, of_torchs)
 
 
-def test_true_and_1_0_do_not_pass_for_a_kept_1() -> None:
+def test_launches_kept_for_1_are_not_used_for_true_or_1_0() -> None:
     x = torch.arange(6).view(2, 3)
     assert torch.equal(ops.roll(x, 1), torch.roll(x, 1))
     with pytest.raises(ArgumentTypeError):
@@ -453,7 +453,7 @@ def test_the_gradient_of_unfold_is_summed_in_fp32() -> None:
     torch.testing.assert_close(got, exact.to(torch.bfloat16), rtol=2**-7, atol=2**-7)
 
 
-def test_fold_is_torchs() -> None:
+def test_fold_agrees_with_torch() -> None:
     torch.manual_seed(0)
     for taps, stride, dilation, padding in itertools.product((1, 2, 3), (1, 2, 3), (1, 2), (1,)):
         x = torch.zeros(2, 2, 7, 8)

@@ -111,14 +111,14 @@ def assert_as_torch(name: str, x: Any, *args: Any, exact: bool = False, **option
 
 @settings(max_examples=examples(100), derandomize=True)  # torch's error may be 0 by chance
 @given(calls(FLOATS))
-def test_results_are_as_near_as_torchs(call: tuple[str, torch.Tensor, dict[str, Any]]) -> None:
+def test_results_are_as_accurate_as_torch(call: tuple[str, torch.Tensor, dict[str, Any]]) -> None:
     name, x, options = call
     assert_as_torch(name, x, **options)
 
 
 @settings(max_examples=examples(100))
 @given(calls([*INTEGERS, torch.bool, torch.float32], are_whole=True))
-def test_whole_numbers_are_exact(call: tuple[str, torch.Tensor, dict[str, Any]]) -> None:
+def test_reductions_of_whole_numbers_are_exact(call: tuple[str, torch.Tensor, dict[str, Any]]) -> None:
     name, x, options = call
     assert_as_torch(name, x, exact=name not in ("mean", "norm"), **options)
 
@@ -129,14 +129,16 @@ def test_whole_numbers_are_exact(call: tuple[str, torch.Tensor, dict[str, Any]])
     name=st.sampled_from(["sum", "mean", "prod"]),
     dtype=st.sampled_from([*FLOATS, torch.int64, torch.int32, torch.int8, torch.bool]),
 )
-def test_elements_are_converted_first(x: torch.Tensor, name: str, dtype: torch.dtype) -> None:
+def test_elements_are_converted_to_dtype_before_they_are_reduced(
+    x: torch.Tensor, name: str, dtype: torch.dtype
+) -> None:
     assert_as_torch(name, x, dtype=dtype, exact=name != "mean")
     assert_as_torch(name, x, -1, True, dtype=dtype, exact=name != "mean")
 
 
 @pytest.mark.parametrize("p", [0, 0.5, 1, 2, 3, -1, -2.5, INFINITY, -INFINITY, "fro", None], ids=str)
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
-def test_norms_of_any_order_are_as_near_as_torchs(p: Any, dtype: torch.dtype) -> None:
+def test_norms_of_any_order_are_as_accurate_as_torch(p: Any, dtype: torch.dtype) -> None:
     x = values((4, 5), dtype, 1)
     assert_as_torch("norm", x, p)
     assert_as_torch("norm", x, p, 0)
@@ -178,7 +180,7 @@ def test_nan_and_infinities_give_torchs_results(name: str, special: float) -> No
     has_nan=st.booleans(),
     dim=st.sampled_from([0, 1]),
 )
-def test_the_first_of_equal_extremes_is_found(
+def test_argmax_and_argmin_find_the_first_of_equal_elements(
     rows: int, cols: int, seed: int, name: str, has_nan: bool, dim: int
 ) -> None:
     x = torch.randint(0, 2, (rows, cols), generator=torch.Generator().manual_seed(seed)).float()
@@ -194,7 +196,7 @@ def test_the_first_of_equal_extremes_is_found(
 
 @pytest.mark.parametrize("name", ["max", "min"])
 @pytest.mark.parametrize("dtype", [*FLOATS, *INTEGERS, torch.bool], ids=str)
-def test_extremes_of_two_tensors_are_torchs(name: str, dtype: torch.dtype) -> None:
+def test_extremes_of_two_tensors_agree_with_torch(name: str, dtype: torch.dtype) -> None:
     x, y = values((3, 5), dtype, 1), values((5,), dtype, 2)
     if dtype.is_floating_point:
         x[0, 0], y[1] = NAN, NAN
@@ -206,7 +208,7 @@ def test_extremes_of_two_tensors_are_torchs(name: str, dtype: torch.dtype) -> No
 
 
 @pytest.mark.parametrize("name", OF_SEVERAL + OF_ONE)
-def test_wrong_arguments_are_refused_as_torchs(name: str) -> None:
+def test_wrong_arguments_are_refused_as_in_torch(name: str) -> None:
     x = torch.ones(2, 3)
     for options in (
         {"dim": 2}, {"dim": (0, 0)}, {"dim": (0, -2)}, {"dim": "a"}, {"dim": 0.5}, {"dim": 0, "keepdim": 1},
@@ -276,7 +278,7 @@ def test_results_of_integers_have_no_gradient(name: str, dtype: torch.dtype) -> 
 
 
 @pytest.mark.parametrize("name", OF_SEVERAL + OF_ONE)
-def test_out_is_written(name: str) -> None:
+def test_results_are_written_to_out(name: str) -> None:
     x = values((4, 5), torch.float32, 4)
     want = getattr(torch, name)(x, dim=1)
     out: Any = torch.empty(4, 2).select(1, 0) if isinstance(want, torch.Tensor) else None
@@ -305,7 +307,7 @@ def test_a_sum_is_computed_in_the_dtype_of_out(dtype: torch.dtype) -> None:
 @pytest.mark.parametrize(
     "options", [{}, {"dim": 1}, {"dim": (0, -1)}, {"dim": (0, 2), "keepdim": True}], ids=str
 )
-def test_gradients_of_all_kinds_are_torchs(name: str, options: dict[str, Any]) -> None:
+def test_gradients_of_all_kinds_agree_with_torch(name: str, options: dict[str, Any]) -> None:
     x = values((2, 3, 4), torch.float64, 5).requires_grad_()
     function = getattr(ops, name)
     assert torch.autograd.gradcheck(lambda t: function(t, **options), x, check_forward_ad=True)
@@ -326,7 +328,7 @@ def test_the_gradient_of_a_sum_is_a_view(name: str) -> None:
     assert grad.stride() == (0, 0)
 
 
-def test_vmap_is_torchs() -> None:
+def test_vmap_agrees_with_torch() -> None:
     x = values((2, 3, 4), torch.float32, 6)
     for dim in (0, -1, (0, 1)):
         got = torch.func.vmap(lambda t, dim=dim: ops.sum(t, dim), in_dims=1)(x)
@@ -377,7 +379,7 @@ def test_gradients_of_norms_agree_with_finite_differences(p: Any) -> None:
 
 @pytest.mark.parametrize("options", ALONG, ids=str)
 @pytest.mark.parametrize("name", WITH_GRADIENTS)
-def test_gradients_of_equal_elements_and_zeros_are_torchs(name: str, options: dict[str, Any]) -> None:
+def test_gradients_of_equal_elements_and_zeros_agree_with_torch(name: str, options: dict[str, Any]) -> None:
     """Rows have no zero, one, several, or only zeros; equal elements share a gradient or the first has it."""
     x = torch.tensor([[3, 1, 2, 3], [0, 2, 3, 0.5], [0, 1, 0, 1], [0, 0, 0, 0], [-1, 1, -1, 1]])
     for dtype in (torch.float64, torch.float32, torch.bfloat16):
@@ -390,7 +392,7 @@ def test_gradients_of_equal_elements_and_zeros_are_torchs(name: str, options: di
 
 
 @pytest.mark.parametrize("p", NORMS[1:], ids=str)  # torch gives "0" no gradient at all
-def test_gradients_of_norms_are_torchs(p: Any) -> None:
+def test_gradients_of_norms_agree_with_torch(p: Any) -> None:
     x = torch.tensor([[3, -1, 2, -3], [0, 2, -3, 0.5], [0, 0, 0, 0], [NAN, 0, 1, 2], [INFINITY, 1, 2, 1]])
     assert_gradients_as_torch("norm", x, p, 1)
     assert_gradients_as_torch("norm", x[:2], p)
@@ -414,14 +416,14 @@ def test_results_may_be_changed_in_place(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["amax", "amin", "max", "min"])
-def test_gradients_beside_nan_are_torchs(name: str) -> None:
+def test_gradients_beside_nan_agree_with_torch(name: str) -> None:
     x = torch.tensor([[NAN, 1, 2, NAN], [0, 2, NAN, 1], [INFINITY, 1, INFINITY, 2]])
     assert_gradients_as_torch(name, x)
     assert_gradients_as_torch(name, x, dim=1)
 
 
 @pytest.mark.parametrize("name", ["max", "min"])
-def test_gradients_of_two_tensors_are_torchs(name: str) -> None:
+def test_gradients_of_two_tensors_agree_with_torch(name: str) -> None:
     x = torch.tensor([[1.0, 2, 3], [NAN, 5, 6]])
     assert_gradients_as_torch(name, x, torch.tensor([1.0, 3, 2]))
     assert_gradients_as_torch(name, x, torch.tensor([[NAN], [NAN]]).double())
@@ -457,7 +459,7 @@ def test_indices_have_no_gradient(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["sum", "mean", "prod", "norm", "amax"])
-def test_autocast_is_as_torchs(name: str) -> None:
+def test_autocast_results_agree_with_torch(name: str) -> None:
     x = torch.randn(5, 7, generator=torch.Generator().manual_seed(0)).bfloat16()
     with torch.autocast("cpu", dtype=torch.bfloat16):
         got, want = getattr(ops, name)(x, dim=1), getattr(torch, name)(x, dim=1)
@@ -490,7 +492,7 @@ def gradient_of(function: Any, x: torch.Tensor, *arguments: Any) -> torch.Tensor
 
 @pytest.mark.parametrize("elements", ELEMENTS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
-def test_the_gradient_of_a_norm_is_finite_where_torchs_is(elements: str, dtype: torch.dtype) -> None:
+def test_the_gradient_of_a_norm_is_finite_where_it_is_in_torch(elements: str, dtype: torch.dtype) -> None:
     """The gradient is as near to fp64's as torch's, of the whole tensor and along a dimension."""
     row = ELEMENTS[elements]
     x = torch.tensor([row, row[::-1]], dtype=dtype)
@@ -514,7 +516,7 @@ def test_the_gradient_of_a_norm_of_order_one_half_is_finite_in_fp16() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_the_gradient_of_prod_beside_zeros_and_infinities_is_torchs(dtype: torch.dtype) -> None:
+def test_the_gradient_of_prod_beside_zeros_and_infinities_agrees_with_torch(dtype: torch.dtype) -> None:
     """Rows are all triples of these elements; the product is of the whole tensor or along a dimension."""
     special = [0.0, 2.0, INF, -INF, NAN]
     rows = list(itertools.product(special, repeat=3))

@@ -192,7 +192,7 @@ def rows() -> dict[str, tuple[Function, Function, list[torch.Tensor]]]:
 
 @pytest.mark.parametrize("dtype", HALVES, ids=str)
 @pytest.mark.parametrize("kind", [products, windows, rows], ids=lambda kind: str(kind.__name__))
-def test_the_error_is_at_most_twice_torchs_and_a_step(
+def test_the_error_is_at_most_twice_that_of_torch_and_a_step(
     kind: Callable[[], dict[str, tuple[Function, Function, list[torch.Tensor]]]], dtype: torch.dtype
 ) -> None:
     torch.manual_seed(0)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.everything import examples
-from tests.ops.refused import assert_refused_alike
+from tests.ops.refused import assert_refused_as_in_torch
 from workbench import ops
 from workbench.errors import TensorMismatchError, WorkbenchError
 from workbench.kernels.rows import softmax as templates
@@ -30,7 +30,7 @@ TORCHS: dict[str, Callable[..., torch.Tensor]] = {
 }
 
 
-def assert_as_exact(
+def assert_as_accurate_as_torch(
     got: torch.Tensor, torchs: torch.Tensor, exact: torch.Tensor, *, terms: float = 0.0
 ) -> None:
     """Check the error: at most twice torch's largest, plus one rounding of the largest reference value.
@@ -84,26 +84,28 @@ LAYOUTS = st.sampled_from(["dense", "transposed", "sliced", "expanded"])
     seed=st.integers(0, 99),
     data=st.data(),
 )
-def test_results_and_gradients_are_as_near_as_torchs(
+def test_results_and_gradients_are_as_accurate_as_torch(
     name: str, shape: tuple[int, ...], dtype: torch.dtype, layout: str, seed: int, data: Any
 ) -> None:
     dim = data.draw(st.integers(-len(shape), len(shape) - 1))
     x = (numbers(shape, dtype, seed, layout) * 3).detach()
     ours, torchs, wide = (t.detach().requires_grad_() for t in (x, x.clone(), x.double()))
     got, want, exact = getattr(ops, name)(ours, dim), TORCHS[name](torchs, dim), TORCHS[name](wide, dim)
-    assert_as_exact(got, want, exact, terms=term_of_a_logarithm(dtype) if name != "softmax" else 0.0)
+    assert_as_accurate_as_torch(
+        got, want, exact, terms=term_of_a_logarithm(dtype) if name != "softmax" else 0.0
+    )
     assert torch.equal(getattr(ops, name)(x, dim), got)
     direction = numbers(tuple(want.shape), dtype, seed + 1) if want.dim() else torch.tensor(2.0, dtype=dtype)
     grads = [
         torch.autograd.grad(y, leaf, direction.to(y.dtype))[0]
         for y, leaf in ((got, ours), (want, torchs), (exact, wide))
     ]
-    assert_as_exact(*grads, terms=terms_of_a_gradient(name, x, dim, direction))
+    assert_as_accurate_as_torch(*grads, terms=terms_of_a_gradient(name, x, dim, direction))
 
 
 @pytest.mark.parametrize("dim", [(0, 2), (1,), (-1, 0), (0, 1, 2)])
 @pytest.mark.parametrize("keepdim", [False, True])
-def test_logsumexp_over_several_dimensions_is_torchs(dim: tuple[int, ...], keepdim: bool) -> None:
+def test_logsumexp_over_several_dimensions_agrees_with_torch(dim: tuple[int, ...], keepdim: bool) -> None:
     x = numbers((3, 5, 4), torch.float64, 1).requires_grad_()
     got, want = ops.logsumexp(x, dim, keepdim), torch.logsumexp(x, dim, keepdim)
     torch.testing.assert_close(got, want)
@@ -112,7 +114,7 @@ def test_logsumexp_over_several_dimensions_is_torchs(dim: tuple[int, ...], keepd
 
 
 @pytest.mark.parametrize("rows", [1, 15, 16, 17, 35])
-def test_logsumexp_of_split_rows_is_right(rows: int) -> None:
+def test_logsumexp_of_split_rows_agrees_with_torch(rows: int) -> None:
     """The second kernel merges a few rows at a time, and the last tile may have fewer."""
     x = numbers((rows, 70), torch.float32, 3)
     x[0] = float("-inf")
@@ -188,7 +190,7 @@ def test_nan_and_infinities_give_torchs_results(name: str) -> None:
         torch.testing.assert_close(getattr(ops, name)(each, dim), TORCHS[name](each, dim), equal_nan=True)
 
 
-def test_the_gradient_of_an_infinite_logsumexp_is_torchs() -> None:
+def test_the_gradient_of_an_infinite_logsumexp_agrees_with_torch() -> None:
     """exp(x - result), as in torch 2.13; values are written out, since other versions may differ."""
     x = torch.tensor(
         [
@@ -219,7 +221,7 @@ def test_a_tensor_without_dimensions_is_taken(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(TORCHS))
-def test_out_is_written_as_torchs(name: str) -> None:
+def test_out_is_written_as_in_torch(name: str) -> None:
     x = numbers((3, 7), torch.float32, 0)
     want = TORCHS[name](x, 1)
     memory = torch.full((5, *want.shape), NAN)
@@ -237,7 +239,7 @@ def test_out_is_written_as_torchs(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(TORCHS))
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.int64], ids=str)
-def test_out_of_another_dtype_is_taken_as_torchs(name: str, dtype: torch.dtype) -> None:
+def test_out_of_another_dtype_is_taken_as_in_torch(name: str, dtype: torch.dtype) -> None:
     """A log-sum-exp takes any floating dtype for `out`; a softmax takes only that of its result."""
     x, out = numbers((3, 7), torch.float32, 0), torch.empty(0, dtype=dtype)
     if name == "logsumexp" and dtype.is_floating_point:
@@ -268,8 +270,8 @@ def test_out_with_tensors_that_require_grad_is_refused(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(TORCHS))
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
-def test_autocast_on_the_cpu_leaves_these_alone(name: str, dtype: torch.dtype) -> None:
-    """torch does too: only on a GPU are they on its list of float32 operators."""
+def test_autocast_on_the_cpu_does_not_change_dtypes(name: str, dtype: torch.dtype) -> None:
+    """torch lists these operators as float32 operators for GPUs only."""
     x = numbers((3, 7), dtype, 0)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert getattr(ops, name)(x, 1).dtype == TORCHS[name](x, 1).dtype == dtype
@@ -277,7 +279,7 @@ def test_autocast_on_the_cpu_leaves_these_alone(name: str, dtype: torch.dtype) -
 
 @pytest.mark.parametrize("name", sorted(TORCHS))
 @pytest.mark.parametrize(("shape", "dim"), [((0, 3), 0), ((0, 3), 1), ((2, 0), 1), ((), 0), ((), -1)])
-def test_empty_tensors_and_scalars_are_torchs(name: str, shape: tuple[int, ...], dim: int) -> None:
+def test_empty_tensors_and_scalars_agree_with_torch(name: str, shape: tuple[int, ...], dim: int) -> None:
     x = torch.full(shape, 3.0)
     torch.testing.assert_close(getattr(ops, name)(x, dim), TORCHS[name](x, dim))
 
@@ -286,7 +288,7 @@ def test_empty_tensors_and_scalars_are_torchs(name: str, shape: tuple[int, ...],
     ("given", "dtype"),
     [(torch.float16, torch.float32), (torch.int64, torch.float64), (torch.float32, torch.float16)],
 )
-def test_elements_are_converted_first(given: torch.dtype, dtype: torch.dtype) -> None:
+def test_elements_are_converted_to_dtype_before_the_softmax(given: torch.dtype, dtype: torch.dtype) -> None:
     x = (numbers((3, 9), torch.float32, 0) * 4).to(given)
     for name in ("softmax", "log_softmax"):
         got, want = getattr(ops, name)(x, 1, dtype), TORCHS[name](x, 1, dtype=dtype)
@@ -349,8 +351,8 @@ def test_a_launch_takes_a_tensor_without_dimensions() -> None:
 
 
 @pytest.mark.parametrize(("name", "arguments"), BAD)
-def test_wrong_arguments_are_refused_as_torchs(name: str, arguments: tuple[Any, ...]) -> None:
-    assert_refused_alike(getattr(ops, name), TORCHS[name], *arguments)
+def test_wrong_arguments_are_refused_as_in_torch(name: str, arguments: tuple[Any, ...]) -> None:
+    assert_refused_as_in_torch(getattr(ops, name), TORCHS[name], *arguments)
 
 
 @settings(max_examples=examples(60))
@@ -365,7 +367,7 @@ def test_wrong_arguments_are_refused_as_torchs(name: str, arguments: tuple[Any, 
     probabilities=st.booleans(),
     seed=st.integers(0, 99),
 )
-def test_cross_entropy_is_as_near_as_torchs(
+def test_cross_entropy_is_as_accurate_as_torch(
     shape: tuple[int, ...], dtype: torch.dtype, weighted: bool, reduction: str, smoothing: float,
     ignored: int, layout: str, probabilities: bool, seed: int,
 ) -> None:  # fmt: skip
@@ -389,7 +391,7 @@ def test_cross_entropy_is_as_near_as_torchs(
         assert torch.equal(got.isnan(), want.isnan())
         return
     quotient = 2 * exact.abs().max().item() if reduction == "mean" else 0.0  # both sums are rounded
-    assert_as_exact(got, want, exact, terms=max(term_of_a_logarithm(dtype), quotient))
+    assert_as_accurate_as_torch(got, want, exact, terms=max(term_of_a_logarithm(dtype), quotient))
     grads = [
         torch.autograd.grad(y.sum(), leaf)[0] for y, leaf in ((got, ours), (want, torchs), (exact, wide))
     ]
@@ -400,7 +402,7 @@ def test_cross_entropy_is_as_near_as_torchs(
         counted = (
             x.numel() / shape[dim] if probabilities else float(of_class[target[target != ignored]].sum())
         )
-    assert_as_exact(*grads, terms=float(of_class.max()) / counted)
+    assert_as_accurate_as_torch(*grads, terms=float(of_class.max()) / counted)
 
 
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
@@ -435,7 +437,7 @@ def test_an_ignored_class_may_be_numpys() -> None:
 
 
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
-def test_cross_entropy_of_no_rows_is_torchs(reduction: str) -> None:
+def test_cross_entropy_of_no_rows_agrees_with_torch(reduction: str) -> None:
     for x, target in (
         (torch.empty(0, 4), torch.empty(0, dtype=torch.int64)),
         (torch.empty(0, 4), torch.empty(0, 4)),
@@ -478,8 +480,8 @@ BAD_LOSSES: list[tuple[tuple[Any, ...], dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("arguments", "how"), BAD_LOSSES)
-def test_wrong_losses_are_refused_as_torchs(arguments: tuple[Any, ...], how: dict[str, Any]) -> None:
-    assert_refused_alike(ops.cross_entropy, torch.nn.functional.cross_entropy, *arguments, **how)
+def test_wrong_losses_are_refused_as_in_torch(arguments: tuple[Any, ...], how: dict[str, Any]) -> None:
+    assert_refused_as_in_torch(ops.cross_entropy, torch.nn.functional.cross_entropy, *arguments, **how)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
@@ -492,7 +494,7 @@ def test_logsumexp_into_a_wider_dtype_is_not_rounded_before(dtype: torch.dtype) 
     torch.testing.assert_close(ops.logsumexp(x.double(), 1, out=narrow), out.half(), rtol=0, atol=4e-3)
 
 
-def test_logsumexp_of_two_dtypes_into_one_out_is_right() -> None:
+def test_logsumexp_of_two_dtypes_into_one_out_agrees_with_torch() -> None:
     """A call that is kept for one dtype is not used for the other."""
     for dtype in (torch.float16, torch.float32):
         x, out = numbers((3, 37), dtype, 5), torch.empty(3, dtype=torch.float32)
@@ -500,7 +502,7 @@ def test_logsumexp_of_two_dtypes_into_one_out_is_right() -> None:
         torch.testing.assert_close(out, torch.logsumexp(x.float(), 1))
 
 
-def test_logsumexp_of_a_square_along_each_dimension_is_right() -> None:
+def test_logsumexp_of_a_square_along_each_dimension_agrees_with_torch() -> None:
     """Results and gradients of both dimensions have the same shapes and strides."""
     x = numbers((6, 6), torch.float64, 3).requires_grad_()
     for dim in (0, 1, 0):

@@ -56,7 +56,7 @@ CALLS_OF_ALL_KINDS: dict[str, Callable[[torch.Tensor], object]] = {
 @pytest.mark.filterwarnings("ignore:Accessing the data pointer of FakeTensor")
 @pytest.mark.parametrize("name", CALLS_OF_ALL_KINDS)
 def test_tensors_without_memory_are_refused(name: str) -> None:
-    """The mode is active, or over, where only the tensors themselves tell."""
+    """Fake tensors are refused while their mode is active, and after it has ended."""
     call, x = CALLS_OF_ALL_KINDS[name], torch.zeros(16, 16)
     call(x)
     with FakeTensorMode() as mode:

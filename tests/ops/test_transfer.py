@@ -51,7 +51,7 @@ def assert_copy_as_torch(name: str, *args: Any, **options: Any) -> None:
 
 
 @pytest.mark.parametrize("dtype", ALL_DTYPES, ids=str)
-def test_copies_of_every_dtype_are_torchs(dtype: torch.dtype) -> None:
+def test_copies_of_every_dtype_agree_with_torch(dtype: torch.dtype) -> None:
     x = numbers((3, 5, 2), torch.float32).to(dtype)
     for layout in (x, x.mT, x[:, ::2], x[:1].expand(4, 5, 2)):
         assert_copy_as_torch("clone", layout)
@@ -110,7 +110,7 @@ def test_copies_have_torchs_strides(kind: str) -> None:
     ],
     ids=lambda x: f"{tuple(x.shape)} {x.stride()}",
 )
-def test_copies_of_odd_shapes_are_torchs(x: torch.Tensor) -> None:
+def test_copies_of_odd_shapes_agree_with_torch(x: torch.Tensor) -> None:
     assert_copy_as_torch("clone", x)
     assert_copy_as_torch("clone", x, memory_format=torch.contiguous_format)
     assert_copy_as_torch("permute_copy", x, tuple(reversed(range(x.dim()))))
@@ -119,7 +119,7 @@ def test_copies_of_odd_shapes_are_torchs(x: torch.Tensor) -> None:
 
 @settings(max_examples=examples(100))
 @given(data=st.data(), shape=st.lists(st.integers(0, 4), max_size=5).map(tuple))
-def test_copies_of_any_tensor_are_torchs(data: st.DataObject, shape: tuple[int, ...]) -> None:
+def test_copies_of_any_tensor_agree_with_torch(data: st.DataObject, shape: tuple[int, ...]) -> None:
     x = data.draw(tensors(shape))
     dims = data.draw(st.permutations(range(x.dim())))
     pick = st.integers(-x.dim() - 1, x.dim())  # one too far on both sides
@@ -170,7 +170,7 @@ def test_copies_take_argument_names_and_integers_of_any_type() -> None:
         ("permute_copy", (None,), ArgumentTypeError, "dims: got None"),
     ],
 )  # fmt: skip
-def test_wrong_dimensions_of_copies_are_refused_as_torchs(
+def test_wrong_dimensions_of_copies_are_refused_as_in_torch(
     name: str, arguments: Any, kind: type[Exception], message: str
 ) -> None:
     x = numbers((2, 3), torch.float32)
@@ -181,7 +181,7 @@ def test_wrong_dimensions_of_copies_are_refused_as_torchs(
 
 
 @pytest.mark.parametrize("x", [3, None, [1.0], np.zeros(3)], ids=str)
-def test_copies_of_what_is_no_tensor_are_refused(x: Any) -> None:
+def test_copies_of_objects_that_are_no_tensors_are_refused(x: Any) -> None:
     for name, arguments in (("clone", ()), ("transpose_copy", (0, 0)), ("permute_copy", ((0,),))):
         assert_copy_as_torch(name, x, *arguments)
         with pytest.raises(ArgumentTypeError, match=r"input: got a .*\. Give a torch\.Tensor"):
@@ -224,14 +224,14 @@ def test_copies_of_meta_tensors_have_torchs_shapes_and_strides() -> None:
     for dtype in (torch.float32, torch.complex64, NARROW[0]):
         x = torch.empty(2, 3, 4, 5, dtype=dtype, device="meta")
         for layout in (x, x.mT, x[:, ::2], x[:1].expand(4, 3, 4, 5)):
-            assert_as_torchs_meta("clone", layout)
-            assert_as_torchs_meta("clone", layout, memory_format=torch.channels_last)
-            assert_as_torchs_meta("transpose_copy", layout, 0, -1)
-            assert_as_torchs_meta("permute_copy", layout, (1, 0, 3, 2))
-    assert_as_torchs_meta("clone", torch.empty(2, dtype=torch.complex64, device="meta").conj())
+            assert_agrees_with_torch_on_meta("clone", layout)
+            assert_agrees_with_torch_on_meta("clone", layout, memory_format=torch.channels_last)
+            assert_agrees_with_torch_on_meta("transpose_copy", layout, 0, -1)
+            assert_agrees_with_torch_on_meta("permute_copy", layout, (1, 0, 3, 2))
+    assert_agrees_with_torch_on_meta("clone", torch.empty(2, dtype=torch.complex64, device="meta").conj())
 
 
-def assert_as_torchs_meta(name: str, *args: Any, **options: Any) -> None:
+def assert_agrees_with_torch_on_meta(name: str, *args: Any, **options: Any) -> None:
     want, got = (function(*args, **options) for function in COPIES[name])
     assert got.is_meta
     assert (got.dtype, got.shape, got.stride()) == (want.dtype, want.shape, want.stride())
@@ -254,7 +254,7 @@ COPY_ARGUMENTS: dict[str, tuple[Any, ...]] = {"transpose_copy": (0, 1), "permute
 
 
 @pytest.mark.parametrize("name", COPY_ARGUMENTS)
-def test_copies_into_out_are_torchs(name: str) -> None:
+def test_copies_into_out_agree_with_torch(name: str) -> None:
     x = numbers((4, 3), torch.float32)
     kinds = ("as wanted", "transposed", "every other column", "no elements yet")
     for kind in kinds:
@@ -320,7 +320,7 @@ GRADIENTS_OF_COPIES: dict[str, Callable[[Any, torch.Tensor], torch.Tensor]] = {
 @pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # torch's own forward mode uses it
 @pytest.mark.parametrize("case", GRADIENTS_OF_COPIES)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.complex128], ids=str)
-def test_gradients_of_copies_are_right(case: str, dtype: torch.dtype) -> None:
+def test_gradients_of_copies_pass_gradcheck_and_agree_with_torch(case: str, dtype: torch.dtype) -> None:
     """First and second derivatives and forward mode are checked; gradients are torch's."""
     copy = GRADIENTS_OF_COPIES[case]
     x = numbers((2, 3, 2), dtype).requires_grad_()

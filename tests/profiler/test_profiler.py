@@ -102,7 +102,7 @@ def test_instances_know_arguments_by_the_names_of_the_call(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(FUNCTIONS))
-def test_the_shipped_instance_does_what_a_call_does(name: str) -> None:
+def test_the_shipped_instance_gives_the_result_of_a_call(name: str) -> None:
     arguments = profiler.arguments_of(name)
     each = FUNCTIONS[name].instances(*arguments.args, **arguments.keywords)
     assert [one.is_shipped for one in each] == [True] + [False] * (len(each) - 1)
@@ -118,7 +118,7 @@ def _tensors(results: Any) -> tuple[torch.Tensor, ...]:
 
 
 @pytest.mark.parametrize(("name", "sizes", "how"), FAMILIES)
-def test_every_instance_is_right(name: str, sizes: dict[str, int], how: dict[str, Any]) -> None:
+def test_every_instance_passes_verification(name: str, sizes: dict[str, int], how: dict[str, Any]) -> None:
     found = profiler.profile(name, profiler.arguments_of(name, sizes, **how), progress=False)
     same = "the same launch as"
     assert [
@@ -170,7 +170,7 @@ def test_results_that_cancel_are_held_to_the_size_of_their_terms(
 
 @pytest.mark.parametrize("name", sorted({name for name, _ in CANCELING} | {"layer_norm"}))
 @pytest.mark.parametrize("dtype", ["fp16", "fp32"])
-def test_a_result_that_is_a_little_wrong_is_found(name: str, dtype: str) -> None:
+def test_an_error_of_a_hundredth_of_the_largest_element_is_rejected(name: str, dtype: str) -> None:
     """A hundredth of the largest element is added, at usual sizes."""
     operation = OPERATIONS[name]
     sizes = {"rows": 16} if "rows" in operation.sizes else {}
@@ -203,7 +203,7 @@ def test_sums_of_whole_numbers_must_be_exact(name: str, sizes: dict[str, int], d
 
 
 @pytest.mark.parametrize("training", [True, False])
-def test_gradients_of_batch_norm_with_known_statistics_are_right(training: bool) -> None:
+def test_gradients_of_batch_norm_are_verified_for_their_own_mode_only(training: bool) -> None:
     operation = OPERATIONS["batch_norm_backward"]
     gradient, x = torch.randn(3, 4, 5, 6), torch.randn(3, 4, 5, 6) + 1
     vectors = [torch.rand(4) + 0.5 for _ in range(4)]
@@ -278,7 +278,7 @@ def test_an_unusual_row_does_not_loosen_the_limits_of_others() -> None:
     assert "the largest error is" in judge((normed,))
 
 
-def test_empty_results_are_right() -> None:
+def test_empty_results_pass_verification() -> None:
     for name, sizes in (("layer_norm", (0, 5)), ("layer_norm", (3, 0)), ("softmax_backward", (3, 0))):
         x, vector = torch.empty(sizes), torch.empty(sizes[1])
         args = (x, sizes[1:], vector, vector) if "norm" in name else (x, x, -1)
@@ -287,7 +287,7 @@ def test_empty_results_are_right() -> None:
 
 
 @pytest.mark.parametrize(("heads", "shared", "width"), [(2, 1, 0), (0, 0, 8)])
-def test_empty_results_of_attention_are_right(heads: int, shared: int, width: int) -> None:
+def test_empty_results_of_attention_pass_verification(heads: int, shared: int, width: int) -> None:
     query, key = torch.randn(1, heads, 3, width), torch.randn(1, shared, 4, width)
     operation = OPERATIONS["scaled_dot_product_attention_backward"]
     arguments = called_with(query, query, key, key, enable_gqa=True)
@@ -355,7 +355,7 @@ def test_instances_that_exceed_shared_memory_are_pruned(monkeypatch: pytest.Monk
     assert "compiled for sm_80" in str(found)
 
 
-def test_a_wrong_instance_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_instance_with_a_wrong_result_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     def of_two(input: torch.Tensor, other: torch.Tensor) -> list[Instance]:
         nothing = torch.zeros(())
         make = partial(gemm.launch, input, other, addend=nothing)
@@ -416,7 +416,7 @@ def test_an_operator_of_a_notebook_is_registered(monkeypatch: pytest.MonkeyPatch
 
 @given(st.integers(0, 11), st.sampled_from([torch.float32, torch.float16, torch.bfloat16]), st.data())
 @settings(max_examples=examples(100))
-def test_a_result_is_right_to_its_rounding_and_no_further(
+def test_results_pass_verification_only_within_their_rounding(
     place: int, dtype: torch.dtype, data: st.DataObject
 ) -> None:
     exact = torch.randn(3, 4, generator=torch.Generator().manual_seed(place)).double()
@@ -519,7 +519,7 @@ def called_steps(monkeypatch: pytest.MonkeyPatch, call: Callable[[], object]) ->
         (lambda a: ops.matmul.instances(a), TypeError, "missing 1 required"),  # type: ignore[call-arg]
     ],
 )
-def test_instances_refuse_what_the_operator_refuses(
+def test_instances_refuse_the_arguments_that_the_operator_refuses(
     ask: Callable[[torch.Tensor], object], error: type[Exception], words: str
 ) -> None:
     with pytest.raises(error, match=words):
@@ -704,7 +704,7 @@ def test_a_users_operator_is_a_file_in_each_layer(package: None, capsys: pytest.
     assert "got 512. Give 256 or less." in printed
 
 
-def test_instances_of_wrong_arguments_say_what_the_operator_says() -> None:
+def test_instances_of_wrong_arguments_raise_the_operators_errors() -> None:
     """An IndexError of a tuple, among others, once came through."""
     with pytest.raises(DimensionError, match="dim: got 3"):
         ops.softmax.instances(torch.ones(3, 4), 3)

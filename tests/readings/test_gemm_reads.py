@@ -59,12 +59,12 @@ def test_a_cache_of_a_wave_hits_what_its_programs_share() -> None:
     assert grouped.bytes_from_memory < by_rows.bytes_from_memory
 
 
-def test_a_cache_of_everything_reads_each_line_once() -> None:
+def test_a_cache_for_all_operands_reads_each_line_once() -> None:
     found = reads("by_rows", cache_bytes=2**20)
     assert found.bytes_from_memory == found.least_bytes == LINE_BYTES * found.lines == 2 * 64 * 32 * 2
 
 
-def test_hit_rates_grow_to_that_of_the_whole() -> None:
+def test_running_hit_rates_end_at_the_hit_rate_of_all_programs() -> None:
     found = reads("by_rows")
     assert len(found.hit_rates) == 16
     assert found.hit_rates[0] == 0.0
@@ -114,7 +114,7 @@ def test_a_launch_that_is_no_matrix_product_is_refused() -> None:
         reads_of(step, resident=4, cache_bytes=4096)
 
 
-def test_bad_arguments_are_named() -> None:
+def test_invalid_arguments_are_named() -> None:
     step: Any = traced(64, 64, 32)
     for options, error, message in (
         ({"resident": 0}, InvalidArgumentError, "resident: got 0"),

@@ -39,7 +39,7 @@ def test_steps_cover_the_row_block_by_block() -> None:
     assert repr(found) == "OnlineSoftmax(7 scores of float16, 2 blocks of 4, log-sum-exp 6.45776)"
 
 
-def test_a_block_multiplies_what_came_before_by_the_rescale() -> None:
+def test_a_block_multiplies_earlier_sums_by_the_rescale() -> None:
     first, second = states([1.0, 0.0, 3.0, 2.0])
     assert (first.maximum, first.rescale) == (1, 0)
     assert second.maximum == 3

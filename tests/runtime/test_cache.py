@@ -127,7 +127,7 @@ def test_a_launch_of_one_tensor_twice_is_not_used_for_two() -> None:
 
 
 @pytest.mark.parametrize("alphas", [(1, 2, 0.5, 1), (0.0, 2.0, 0.0), (float("nan"), 2.0)], ids=str)
-def test_alpha_is_part_of_the_key(alphas: tuple[float, ...]) -> None:
+def test_kept_sums_are_not_used_for_another_alpha(alphas: tuple[float, ...]) -> None:
     x, y = torch.arange(9.0), torch.full((9,), 3.0)
     for alpha in alphas:
         expected = torch.add(x, y, alpha=alpha)

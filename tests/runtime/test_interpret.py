@@ -216,8 +216,8 @@ def test_views_of_one_memory_stay_views() -> None:
     assert not memory.any()
 
 
-def test_changed_tensors_that_are_no_outputs_are_named() -> None:
-    """Tensors are named by the launch's own; outputs and accumulators may change."""
+def test_changed_tensors_that_are_no_outputs_are_listed() -> None:
+    """The list has tensors of the launch, not the copies; outputs and accumulators may change."""
     x, y, output = values(8), values(8), torch.zeros(8)
     quiet = interpret(Launch.of(write_kernel, 1, output, 3, 1.0, outputs=output))
     assert quiet.changed == ()
@@ -290,7 +290,7 @@ def test_prints_of_the_kernel_are_shown(capfd: pytest.CaptureFixture[str]) -> No
     assert capfd.readouterr().out == ""
 
 
-def test_a_seed_shuffles_the_programs_alike_each_time() -> None:
+def test_a_seed_gives_the_same_order_of_programs_each_time() -> None:
     output = torch.zeros(40, dtype=torch.int32)
     launch = Launch.of(number_kernel, 40, output, outputs=output)
 
@@ -319,7 +319,7 @@ def test_an_error_names_the_learners_line() -> None:
     assert "_base.py" not in shown
 
 
-def test_what_a_launch_refuses_is_refused() -> None:
+def test_invalid_grids_and_tensors_without_data_are_refused() -> None:
     x, output = tensors = values(8), torch.zeros(8)
     step = Step(copy_kernel, (0,), (*tensors, 8, 8))
     with pytest.raises(InvalidArgumentError, match=r"grid\[0\]"):
@@ -329,7 +329,7 @@ def test_what_a_launch_refuses_is_refused() -> None:
         interpret(Launch((step,), ()))
 
 
-def test_big_tensors_travel_fast() -> None:
+def test_tensors_of_64_mb_travel_in_less_than_20_seconds() -> None:
     """64 MB travel there and back; a loop over bytes in Python would take minutes."""
     x, output = torch.arange(2**22, dtype=torch.int64), torch.zeros(2**22, dtype=torch.int64)
     start = time.perf_counter()

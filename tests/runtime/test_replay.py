@@ -225,7 +225,7 @@ def test_the_number_of_kept_kernels_is_limited(compiler: Compiler, monkeypatch: 
     assert len(compiler.compiled) == 4  # the third has displaced the others
 
 
-def test_within_a_preparation_nothing_is_started(compiler: Compiler) -> None:
+def test_only_prepared_compiles_and_starts_no_kernel(compiler: Compiler) -> None:
     launch, x, output = sized(20, BLOCK_SIZE=8)
     again, bucket = Replay(launch, x, output), Bucket(launch.steps[0], 3)
     with only_prepared():

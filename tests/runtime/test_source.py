@@ -45,7 +45,7 @@ def travelled(kernel: Any) -> Any:
     arrived = unpack(source)
     assert arrived.fn is not kernel.fn
     assert not arrived.fn.__globals__.keys() & {
-        "test_constants_travel",
+        "test_kernels_travel_with_the_constants_that_they_use",
         "TABLE",
         "travelled",
     }  # nothing else is packed
@@ -66,7 +66,7 @@ def constants_kernel(x, output, N: tl.constexpr = WIDTH):
     tl.store(output + i, value + PAIR[0] + PAIR[1][0] + PAIR[1][1])
 
 
-def test_constants_travel() -> None:
+def test_kernels_travel_with_the_constants_that_they_use() -> None:
     x = torch.arange(8.0)
     assert torch.equal(run(travelled(constants_kernel), x), 3 * x + 14)
 
@@ -87,7 +87,7 @@ def helpers_kernel(x, output, N: tl.constexpr):
     transfer.store(output, i, inner(transfer.load(x, i, valid)) + inner(0.0), valid)
 
 
-def test_functions_that_call_functions() -> None:
+def test_kernels_travel_with_the_functions_that_they_call() -> None:
     x = torch.arange(8.0)
     assert torch.equal(run(travelled(helpers_kernel), x, N=8), 3 * x + 2)
 
@@ -99,7 +99,7 @@ def aliases_kernel(x, output, N: tl.constexpr):
     language.store(output + i, value + largest(value, axis=0) + another_triton.language.sum(value, axis=0))
 
 
-def test_tritons_own_by_other_names() -> None:
+def test_triton_modules_and_functions_under_other_names_travel() -> None:
     """The modules under another name, and a function of Triton's library taken out of it."""
     x = torch.arange(8.0)
     arrived = travelled(aliases_kernel)
@@ -135,8 +135,8 @@ def closure(factor: float, combine: Any) -> Any:
 
 
 @pytest.mark.parametrize("factor", [2.0, 5.0])
-def test_closures(factor: float) -> None:
-    """A kernel made in a function, with what it takes from there; each its own."""
+def test_kernels_made_in_a_function_travel_with_its_variables(factor: float) -> None:
+    """Two kernels of one function keep their own factors."""
     x = torch.arange(8.0)
     assert torch.equal(run(travelled(closure(factor, inner)), x), 3 * factor * x + 1)
 
@@ -164,7 +164,7 @@ def attributes_kernel(x, output, N: tl.constexpr):
     tl.store(output + i, tl.load(x + i).reshape(N).to(output.dtype.element_ty))
 
 
-def test_names_of_its_own_are_not_taken_from_around() -> None:
+def test_local_names_and_attributes_are_not_packed_as_globals() -> None:
     """Locals and attributes that are called like a tensor around the kernel."""
     x = torch.arange(8.0)
     assert torch.equal(run(travelled(locals_kernel), x, N=8), x)
@@ -194,7 +194,7 @@ def line_of(kernel: Any, text: str) -> int:
     return first + next(i for i, line in enumerate(lines) if text in line)
 
 
-def test_lines_stay_where_they_were() -> None:
+def test_errors_of_a_travelled_kernel_show_lines_of_its_file() -> None:
     """Decorators with arguments are dropped; an error shows the line of the file where the kernel is."""
     source = pack(decorated_kernel)
     assert (source.name, source.file) == ("decorated_kernel", __file__)
@@ -322,7 +322,7 @@ def test_a_file_that_changed_is_read_anew(tmp_path: Path) -> None:
     assert (pack(first).text, pack(first).line) == (after.text, after.line)
 
 
-def test_a_text_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_source_text_of_a_function_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Finding a function's end takes a millisecond, and a launch packs a kernel with all that it calls."""
     once = pack(helpers_kernel)
     monkeypatch.setattr(inspect, "getsourcelines", lambda function: pytest.fail(f"{function} is read again"))
@@ -487,7 +487,7 @@ def test_constants_of_a_module_have_their_present_values(settings: dict[str, Any
     assert output.item() == 32
 
 
-def test_what_cannot_travel_in_a_module_is_refused(settings: dict[str, Any]) -> None:
+def test_members_of_a_module_that_cannot_travel_are_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(
         ArgumentTypeError, match=r"^settings\.TABLE: kernel table_kernel uses it, and it is a dict"
     ):
@@ -556,7 +556,7 @@ def enum_kernel(x, output, N: tl.constexpr):
     tl.store(output + i, tl.maximum(tl.load(x + i), 2.0, propagate_nan=NAN))
 
 
-def test_tritons_enums_travel() -> None:
+def test_kernels_travel_with_tritons_enums() -> None:
     x = torch.tensor([1.0, 2.0, 3.0, float("nan")] * 2)
     want = torch.tensor([2.0, 2.0, 3.0, float("nan")] * 2)
     assert torch.equal(run(travelled(enum_kernel), x, N=8).nan_to_num(9.0), want.nan_to_num(9.0))
@@ -658,12 +658,12 @@ def local_class_kernel() -> Any:
         "an object",
     ],
 )
-def test_what_cannot_travel_is_refused(kernel: Callable[[], Any], message: str) -> None:
+def test_globals_that_cannot_travel_are_refused(kernel: Callable[[], Any], message: str) -> None:
     with pytest.raises(ArgumentTypeError, match=message):
         pack(kernel())
 
 
-def test_interpret_refuses_what_cannot_travel() -> None:
+def test_interpret_refuses_globals_that_cannot_travel() -> None:
     x = torch.zeros(1)
     with pytest.raises(
         ArgumentTypeError, match="Pass it as an argument; only numbers, types and jit functions"

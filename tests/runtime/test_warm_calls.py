@@ -17,5 +17,5 @@ def wrong() -> dict[str, str]:
 
 
 @pytest.mark.parametrize("case", [case.__name__ for case in warm_calls.CASES])
-def test_a_warm_call_starts_what_it_should(case: str) -> None:
+def test_a_warm_call_compiles_and_starts_the_expected_kernels(case: str) -> None:
     assert wrong()[case] == "", wrong()[case]

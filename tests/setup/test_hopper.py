@@ -21,7 +21,7 @@ def test_without_hopper_the_tools_say_what_they_need(
     assert capsys.readouterr().out == "This needs a Hopper GPU (sm_90), not sm_80.\n"
 
 
-def test_errors_of_cuda_raise() -> None:
+def test_error_codes_of_cuda_raise() -> None:
     assert hopper.checked_result((0, "found")) == "found"
     assert hopper.checked_result((0,)) is None
     with pytest.raises(RuntimeError, match="719"):

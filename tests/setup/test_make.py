@@ -99,7 +99,7 @@ def test_lab_passes_arguments_on_and_opens_the_first_lesson() -> None:
     assert command.endswith("-m workbench lab 00_start_here --no-browser --port 8899")
 
 
-def test_ci_runs_what_the_readme_names() -> None:
+def test_ci_runs_make_check_and_make_test() -> None:
     script = ROOT / ".ci" / "run"
     assert os.access(script, os.X_OK)
     subprocess.run(["bash", "-n", str(script)], check=True)

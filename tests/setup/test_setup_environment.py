@@ -201,7 +201,7 @@ def test_jupyter_gets_the_settings_of_the_project(computer: Computer, tmp_path: 
         there.write_text("{}")
 
 
-def test_extras_accumulate(computer: Computer, tmp_path: Path) -> None:
+def test_extras_of_earlier_setups_are_kept(computer: Computer, tmp_path: Path) -> None:
     environment = Environment(tmp_path / "venv")
     ask(environment.folder, "lab")
     ask(environment.folder, "test")
@@ -232,7 +232,7 @@ def test_interrupted_installation_starts_over(computer: Computer, tmp_path: Path
     assert environment.extras == {"lab", "test"}  # the extras of the interrupted installation are kept
 
 
-def test_failure_of_pip_leaves_what_was_there(computer: Computer, tmp_path: Path) -> None:
+def test_failure_of_pip_keeps_the_old_environment(computer: Computer, tmp_path: Path) -> None:
     """Without a network, `make test` fails, and `make lab` still works."""
     ask(tmp_path / "venv", "lab")
     computer.pip_status = 1

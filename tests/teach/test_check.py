@@ -117,7 +117,7 @@ def one_element_kernel(x_pointer, y_pointer, output_pointer, alpha):
 
 
 def test_other_correct_solutions_pass() -> None:
-    """One element a program, one large block, two steps, and numbers of numpy all pass."""
+    """One element per program, one large block, two steps and numpy numbers all pass."""
 
     def by_elements(alpha: float, x: torch.Tensor, y: torch.Tensor) -> Launch:
         output = torch.empty_like(x)
@@ -587,7 +587,7 @@ def test_views_and_constants_do_not_count_as_computation() -> None:
 
 @pytest.mark.parametrize("exercise", ["00-2", "02-3"])
 def test_a_grid_rounded_down_is_named(exercise: str) -> None:
-    """With one element it leaves no program, which cannot be launched; the mistake is named all the same."""
+    """A grid of one element rounds down to no program and cannot be launched; the mistake is still named."""
     answer: dict[str, Callable[..., Any]] = {
         "00-2": lambda alpha, x, y: Launch.of(
             axpy_kernel, (x.numel() // 64,), x, y, (o := torch.empty_like(x)), x.numel(), alpha, outputs=o,
@@ -1116,7 +1116,7 @@ def test_a_descriptor_is_judged_by_elements_and_transforms(
 
 
 def test_any_transforms_pass_without_a_limit() -> None:
-    """Without a limit only the elements count, and a table is no fault."""
+    """Without a limit on transforms only the elements count, so a table passes."""
     anyhow = dataclasses.replace(BORDERED, transforms=None)
     assert anyhow.evaluate(through_a_table).solved
 

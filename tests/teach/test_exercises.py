@@ -227,7 +227,7 @@ def defined_after_the_imports(exercise: teach.Exercise, code: str) -> Callable[.
 
 @pytest.mark.daily
 @each_exercise
-def test_solution_passes(exercise: teach.Exercise) -> None:
+def test_shipped_solution_of_each_exercise_passes(exercise: teach.Exercise) -> None:
     """The code and the explanation are those that the lesson shows in the fold."""
     verdict = exercise.evaluate(defined_after_the_imports(exercise, teach.solution_text(exercise.id)))
     assert verdict == teach.Verdict("solved", verdict.text)
@@ -237,7 +237,7 @@ def test_solution_passes(exercise: teach.Exercise) -> None:
 
 
 @each_exercise
-def test_other_inputs_differ_in_what_tensors_hold_alone(exercise: teach.Exercise) -> None:
+def test_other_inputs_differ_only_in_the_values_of_tensors(exercise: teach.Exercise) -> None:
     """A launch that was made for one set of inputs is run on the other."""
     for case in exercise.cases:
         for one, other in zip(case.inputs(), case.other_inputs(), strict=True):
@@ -305,7 +305,7 @@ TRIED = [
 @pytest.mark.parametrize(
     ("exercise", "edit", "source"), TRIED, ids=[f"{exercise.id}: {edit}" for exercise, edit, _ in TRIED]
 )
-def test_generated_mutant_is_rejected(exercise: teach.Exercise, edit: str, source: str) -> None:
+def test_generated_mutant_of_a_solution_is_rejected(exercise: teach.Exercise, edit: str, source: str) -> None:
     # Looking for the name of a mistake would take time.
     unnamed = dataclasses.replace(exercise, mutants=())
     verdict = unnamed.evaluate(mutants.build(exercise, source, f"<{exercise.id}: {edit}>"))
@@ -340,7 +340,9 @@ def test_each_kind_of_edit_is_generated() -> None:
 
 
 @each_exercise
-def test_hints_lead_and_end(exercise: teach.Exercise, capsys: pytest.CaptureFixture[str]) -> None:
+def test_hints_are_printed_in_order_until_the_last(
+    exercise: teach.Exercise, capsys: pytest.CaptureFixture[str]
+) -> None:
     exercise.reset()
     for number, hint in enumerate(exercise.hints, start=1):
         assert "?" in hint
@@ -357,7 +359,7 @@ def test_hints_lead_and_end(exercise: teach.Exercise, capsys: pytest.CaptureFixt
 
 
 @each_exercise
-def test_lesson_shows_the_exercise(exercise: teach.Exercise) -> None:
+def test_lesson_has_title_stub_check_and_solution_in_order(exercise: teach.Exercise) -> None:
     """The lesson has the title, the stub, the check and the solution, in this order."""
     (path,) = LESSONS.glob(f"{exercise.lesson}_*.ipynb")
     text = "\n".join(cell.source for cell in nbformat.read(path, as_version=4).cells)
@@ -431,7 +433,7 @@ def test_unknown_ids_are_told_with_the_nearest() -> None:
 @pytest.mark.gpu
 @each_exercise
 def test_checks_work_beside_a_gpu(exercise: teach.Exercise) -> None:
-    """With a GPU the inputs lie on it, and the worker still interprets."""
+    """The inputs are in GPU memory, and the worker still interprets the kernel."""
     solution = defined_after_the_imports(exercise, teach.solution_text(exercise.id))
     assert exercise.evaluate(solution).solved
 
@@ -449,7 +451,7 @@ def test_checks_work_beside_a_gpu(exercise: teach.Exercise) -> None:
         lambda digit, length: (digit + 1) / 2,
     ],
 )
-def test_what_moves_without_dividing_is_given_numbers_that_refuse(divide: Any) -> None:
+def test_answers_that_divide_digits_raise(divide: Any) -> None:
     def move(digits: Any, lengths: Any, step: Any) -> Any:
         return tuple(divide(digit, length) for digit, length in zip(digits, lengths, strict=True))
 

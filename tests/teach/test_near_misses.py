@@ -226,7 +226,7 @@ NEAR_MISSES: list[tuple[str, str, Edits]] = [
     ("id", "edits"),
     [pytest.param(id, edits, id=f"{id}: {name}") for id, name, edits in some_of(NEAR_MISSES, 36)],
 )
-def test_near_miss_is_refused(id: str, edits: Edits) -> None:
+def test_near_miss_of_a_solution_is_refused(id: str, edits: Edits) -> None:
     exercise = teach.exercise(id)
     source = edited(exercise, edits)
     # Looking for the name of a mistake would take time.

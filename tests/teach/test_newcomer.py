@@ -409,7 +409,7 @@ def test_a_launch_before_does_not_change_the_verdict() -> None:
     assert "Hint: a kernel is not called like a function" in AXPY.evaluate(called_like_a_function).text
 
 
-def test_the_hint_also_fits_the_compilers_words() -> None:
+def test_the_hint_recognizes_the_error_text_of_a_gpu_machine() -> None:
     """Triton words the error differently on a machine with a GPU."""
     said = "RuntimeError: Cannot call @triton.jit'd outside of the scope of a kernel"
     assert "a kernel is not called like a function" in hint(

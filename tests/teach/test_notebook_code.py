@@ -26,7 +26,7 @@ from workbench.teach.notebook_code import for_notebook
         (f"f({'a' * 60})  # {'b' * 40}", f"f({'a' * 60})  # {'b' * 40}"),
     ],
 )
-def test_wide_line_is_broken_at_its_brackets_for_a_notebook(code: str, broken: str) -> None:
+def test_wide_lines_are_broken_at_brackets_for_a_notebook(code: str, broken: str) -> None:
     assert for_notebook(f"def f():\n    {code}\n") == (
         "def f():\n" + "".join(f"    {line}\n" for line in broken.splitlines())
     )

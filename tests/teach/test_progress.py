@@ -134,7 +134,7 @@ def test_broken_files_do_not_replace_one_another(capsys: pytest.CaptureFixture[s
     assert kept == ["broken 1", "broken 2", "broken 3"]
 
 
-def test_unknown_exercises_are_kept() -> None:
+def test_progress_of_unknown_exercises_is_kept() -> None:
     """A newer version of the lessons may have written them."""
     path = write(b'{"version": 1, "exercises": {"77-7": "solved"}}')
     progress_file.note("00-1", "tried")

@@ -223,12 +223,12 @@ def test_the_target_is_the_devices_own(monkeypatch: pytest.MonkeyPatch, x: torch
 
 
 @pytest.mark.parametrize("candidates", [[], None, {"num_warps": 4}, [4], [{4: "num_warps"}]], ids=str)
-def test_candidates_are_dicts_by_name(x: torch.Tensor, candidates: Any) -> None:
+def test_candidates_that_are_no_list_of_dicts_are_refused(x: torch.Tensor, candidates: Any) -> None:
     with pytest.raises((InvalidArgumentError, ArgumentTypeError), match="candidates"):
         prune(partial(make, x), candidates, "sm_90")
 
 
-def test_make_makes_launches() -> None:
+def test_make_must_be_a_function_that_returns_a_launch() -> None:
     with pytest.raises(ArgumentTypeError, match="make: got a Launch"):
         prune(make(torch.zeros(N)), [{}], "sm_90")  # type: ignore[arg-type]
     with pytest.raises(ArgumentTypeError, match="Let it return a Launch"):
@@ -254,7 +254,7 @@ class Clock:
 
 
 @given(st.lists(st.floats(min_value=0.01, max_value=100), min_size=1, max_size=200))
-def test_the_fastest_wins(times: list[float]) -> None:
+def test_race_keeps_the_fastest_runner(times: list[float]) -> None:
     clock = Clock()
     laps = race({str(i): time for i, time in enumerate(times)}, clock, progress=False)
     (winner,) = (name for name, lap in laps.items() if not lap.reason)
@@ -285,7 +285,7 @@ def test_a_runner_far_behind_is_dropped_at_once() -> None:
 
 
 def test_noise_drops_no_runner_of_the_faster_half() -> None:
-    """Its median is behind by more than the margin, but its fastest fifth is not."""
+    """The runner's median is behind by more than the margin, but its fastest fifth is not."""
     rounds: list[Sequence[str]] = []
 
     def clock(runners: Mapping[str, object], rep_ms: float) -> dict[str, Measurement]:
@@ -361,7 +361,7 @@ def test_pruned_candidates_are_not_timed(monkeypatch: pytest.MonkeyPatch) -> Non
     assert fates(tuning)[json.dumps(spills)] == "pruned"
 
 
-def test_failures_are_reported(monkeypatch: pytest.MonkeyPatch, x: torch.Tensor) -> None:
+def test_candidates_that_fail_are_reported(monkeypatch: pytest.MonkeyPatch, x: torch.Tensor) -> None:
     pretend(monkeypatch, by_warps)
     # The block is longer than the tensors, and the kernel is given too large a size.
     tuning = tune_here(
@@ -386,7 +386,9 @@ def test_failures_are_reported(monkeypatch: pytest.MonkeyPatch, x: torch.Tensor)
     assert "outside" in tuning.trials[1].reason
 
 
-def test_a_shared_output_hides_nothing(monkeypatch: pytest.MonkeyPatch, x: torch.Tensor) -> None:
+def test_an_output_shared_by_candidates_hides_no_wrong_result(
+    monkeypatch: pytest.MonkeyPatch, x: torch.Tensor
+) -> None:
     """The second candidate writes half of the output, where the first has left the right result."""
     pretend(monkeypatch, by_warps)
     y = torch.empty_like(x)
@@ -448,12 +450,14 @@ def test_interpreter_time_is_refused_unless_asked_for(x: torch.Tensor) -> None:
         ({"progress": None}, ArgumentTypeError),
     ],
 )
-def test_arguments_are_checked(x: torch.Tensor, changed: dict[str, Any], error: type[Exception]) -> None:
+def test_tune_refuses_wrong_arguments(
+    x: torch.Tensor, changed: dict[str, Any], error: type[Exception]
+) -> None:
     with pytest.raises(error, match=next(iter(changed))):
         tune_here(partial(make, x), [{}], **changed)
 
 
-def test_progress_is_shown(x: torch.Tensor, capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_of_tuning_is_shown(x: torch.Tensor, capsys: pytest.CaptureFixture[str]) -> None:
     tune(partial(make, x), [{}], interpreter=True, target="sm_90")
     shown = capsys.readouterr().err
     assert all(stage in shown for stage in ("compiling", "checking", "racing"))
@@ -504,7 +508,7 @@ def test_html_escapes_its_texts() -> None:
 # The cache
 
 
-def test_a_winner_is_found_again(monkeypatch: pytest.MonkeyPatch, x: torch.Tensor) -> None:
+def test_a_kept_winner_is_found_again(monkeypatch: pytest.MonkeyPatch, x: torch.Tensor) -> None:
     timed = pretend(monkeypatch, by_warps)
     remembered = partial(tune_here, partial(make, x), WARPS, problem="centered 64")
     first = remembered()
@@ -527,7 +531,7 @@ def test_a_winner_is_found_again(monkeypatch: pytest.MonkeyPatch, x: torch.Tenso
     assert remembered().winner.candidate == {"num_warps": 8}
 
 
-def test_tuples_come_back_as_they_were_given(monkeypatch: pytest.MonkeyPatch, x: torch.Tensor) -> None:
+def test_tuples_of_a_kept_candidate_stay_tuples(monkeypatch: pytest.MonkeyPatch, x: torch.Tensor) -> None:
     pretend(monkeypatch, by_warps)
 
     def shaped(tile: tuple[int, ...], num_warps: int) -> Launch:
@@ -897,8 +901,8 @@ def test_a_product_is_not_tuned_without_a_gpu(target: str | None) -> None:
         tune_gemm(a, a, target=target)
 
 
-def test_a_product_is_tuned(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its candidates compile and are right, and the fastest by the clock is found again."""
+def test_tune_gemm_keeps_the_fastest_candidate(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All candidates compile and give correct results; a second call finds the fastest one again."""
     a, b = torch.randn(16, 64).half(), torch.randn(64, 16).half()
     pretend(monkeypatch, lambda meta: by_warps(meta) + meta["num_stages"])
     once = partial(tune_gemm, a, b, target="sm_80", interpreter=True, progress=False)

@@ -109,7 +109,7 @@ def test_the_description_gives_the_counts() -> None:
     assert outside(image_tile_figure(nothing)) == []
 
 
-def test_panels_have_titles() -> None:
+def test_each_panel_has_a_title() -> None:
     assert {"A, 400 × 36", "image 0", "image 3", "14 × 14 in its padding"} <= texts(
         image_tile_figure(HARD["four images"])
     )

@@ -364,7 +364,7 @@ def test_characters_without_a_glyph_are_escaped_in_the_figure_only(make_point: M
         assert CHINESE["device"] in text
 
 
-def test_latin_names_need_no_note(ceilings: Ceilings, points: list[Point]) -> None:
+def test_latin_names_are_not_escaped_in_the_caption(ceilings: Ceilings, points: list[Point]) -> None:
     assert "\\u" not in caption(roofline_figure(ceilings, points))
 
 

@@ -139,7 +139,7 @@ def test_too_few_programs_are_reported_as_elements_without_a_lane() -> None:
     assert widget.facts == ("1 program × 8 lanes = 8 lanes for 21 elements: 13 without a lane.",)
 
 
-def test_nothing_to_draw_raises() -> None:
+def test_a_tile_map_without_accesses_raises() -> None:
     with pytest.raises(InvalidArgumentError, match="record=True"):
         tile_map_figure([], 8)
     with pytest.raises(InvalidArgumentError, match="none that touches an element"):

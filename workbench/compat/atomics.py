@@ -5,7 +5,7 @@ Seen on 3.6.0, 3.7.1 and 3.9.0: an atomic add of bf16 fails, because the interpr
 work. `tests/compat/test_compat.py::test_repair_is_still_needed` fails once Triton has the first. The
 others are no longer needed when
 `tests/compat/test_undefined.py::test_the_result_of_an_atomic_is_undefined_in_masked_lanes` and
-`tests/compat/test_compat.py::test_atomics_through_descriptors_are_right` pass without them.
+`tests/compat/test_compat.py::test_atomics_through_descriptors_agree_with_python` pass without them.
 """
 
 from __future__ import annotations

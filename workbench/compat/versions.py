@@ -3,8 +3,9 @@
 Code outside this package calls these functions and never uses Triton's private names or its version. A
 function is no longer needed when all supported versions have its result under one public name.
 `tests/compat/test_compat.py::test_is_kernel_recognizes_jit_functions`,
-`test_the_signature_and_definition_of_a_kernel_are_found` and `test_launch_options_are_known` test it on each
-version (`make test-matrix`).
+`test_the_signature_and_definition_of_a_kernel_are_found` and
+`test_launch_options_have_triton_options_and_no_launch_arguments` test it on each version
+(`make test-matrix`).
 """
 
 from __future__ import annotations

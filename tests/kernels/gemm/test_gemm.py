@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from tests.everything import examples, some_of
 from tests.kernels.compiled_for import assert_waits_before_memory
 from tests.kernels.inputs import laid, numbers, whole
-from tests.kernels.results import assert_near, assert_untouched, guarded
+from tests.kernels.results import assert_as_accurate_as_torch, assert_untouched, guarded
 from workbench.errors import ArgumentTypeError, InvalidArgumentError, TensorMismatchError, UnknownNameError
 from workbench.kernels import gemm
 from workbench.kernels.gemm import packing
@@ -92,12 +92,12 @@ def test_any_product_is_exact(data: st.DataObject) -> None:
     some_of([*itertools.product([(64, 64, 64), (50, 70, 90), (1, 40, 200), (40, 1, 17)], FLOATS)], 6),
     ids=str,
 )
-def test_products_are_as_accurate_as_torchs(
+def test_products_are_as_accurate_as_torch(
     shape: tuple[int, int, int], dtype: torch.dtype, way: dict[str, Any]
 ) -> None:
     m, n, k = shape
     a, b = numbers(m, k, dtype=dtype), numbers(k, n, dtype=dtype, seed=1)
-    assert_near(product(a, b, **way), a @ b, a.double() @ b.double())
+    assert_as_accurate_as_torch(product(a, b, **way), a @ b, a.double() @ b.double())
 
 
 @pytest.mark.parametrize("dtype", gemm.FP8, ids=str)
@@ -164,7 +164,7 @@ def numbers_kernel(output_pointer, rows, cols, ORDER: tl.constexpr, GROUP: tl.co
 
 @pytest.mark.parametrize("name", order.ORDERS)
 @pytest.mark.parametrize(("rows", "cols", "group"), [(1, 1, 1), (4, 3, 2), (5, 4, 2), (7, 3, 8), (3, 7, 1)])
-def test_an_order_visits_each_tile_once(name: str, rows: int, cols: int, group: int) -> None:
+def test_each_launch_order_visits_each_tile_once(name: str, rows: int, cols: int, group: int) -> None:
     visited = torch.full((rows, cols), -1, dtype=torch.int32)
     Launch.of(
         numbers_kernel, (rows * cols,), visited, rows, cols, outputs=visited,

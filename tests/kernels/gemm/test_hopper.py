@@ -146,7 +146,7 @@ def test_each_shipped_functor_compiles_in_gluon() -> None:
     ids=str,
 )
 def test_tiles_of_192_columns_use_wgmma_of_192_columns(layout: str, dtype: torch.dtype) -> None:
-    """No product of 128 or of 64 columns, as Triton makes them, is left."""
+    """Products of 128 or 64 columns, as Triton makes them, do not appear."""
     addend = half(512, 768).to(dtype)
     two = add(addend) | add(addend) | fast_gelu()
     chains = None, bias(addend[0]) | fast_gelu(), two, gelu() | add(addend)
@@ -245,7 +245,9 @@ def test_addends_are_evicted_from_the_cache_first() -> None:
         ({"programs": 8, "tile": (128, 128, 32)}, False),  # no buffer holds the handed-over part
     ],
 )
-def test_when_accumulators_start_as_the_addends(more: dict[str, Any], begins: bool) -> None:
+def test_accumulators_start_as_the_addends_in_programs_of_two_tiles_of_many_steps(
+    more: dict[str, Any], begins: bool
+) -> None:
     """Programs need two tiles of many steps, and chains that begin with adding brought tensors."""
     first, wide = half(512, 512), torch.zeros(512, 512)
     for chain, may in (
@@ -282,7 +284,7 @@ def test_when_accumulators_start_as_the_addends(more: dict[str, Any], begins: bo
         ({"programs": 4, "tile": (64, 256, 64), "num_stages": 4}, False, False, False),
     ],
 )
-def test_when_programs_make_pairs_of_tiles(
+def test_programs_make_pairs_of_tiles_where_they_get_no_more_tiles(
     more: dict[str, Any], added: bool, loaded: bool, bare: bool
 ) -> None:
     """Pairs are made where programs get no more tiles by them, and brought tensors can be added early."""
@@ -301,7 +303,7 @@ def test_when_programs_make_pairs_of_tiles(
     assert (pairs.kernel is gemm_hopper_pairs.gemm_pairs_kernel, pairs.grid) == (False, (16,))
 
 
-def test_when_tiles_of_192_columns_start_as_the_addends() -> None:
+def test_tiles_of_192_columns_start_as_fp16_addends_that_come_first() -> None:
     """Fewer steps suffice than for other tiles; beside buffers of parts there is room for four stages."""
     first, wide = half(512, 768), torch.zeros(512, 768)
     for chain, begins, stages in (
@@ -370,7 +372,7 @@ def test_ping_pong_is_not_interpreted() -> None:
         ((4096, 4096, 4096), dataclasses.replace(H200, architecture="sm_120"), "simple"),
     ],
 )
-def test_which_products_get_ping_pong(
+def test_only_large_aligned_products_on_hopper_get_ping_pong(
     shape: tuple[int, int, int], here: device.Device, template: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Products, alone or with an epilogue that loads a matrix, get it where it is predicted to be faster."""
@@ -402,7 +404,7 @@ def test_which_products_get_ping_pong(
         ((2048, 4096, 768), (torch.float16, torch.float16), 128),  # three tiles of 192 columns per program
     ],
 )
-def test_which_chains_get_tiles_of_192_columns(
+def test_tiles_of_192_columns_need_two_fp16_matrices_and_a_fitting_grid(
     shape: tuple[int, int, int], added: tuple[torch.dtype, ...], cols: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Programs get two of them instead of three of 128 columns, where two matrices are added first."""
@@ -444,7 +446,7 @@ def test_addends_that_tma_does_not_take_get_no_tiles_of_192_columns(monkeypatch:
         assert found.tile == (128, 128, 64)
 
 
-def test_which_chains_without_matrices_get_ping_pong(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_products_with_slow_activations_get_ping_pong(monkeypatch: pytest.MonkeyPatch) -> None:
     """Chains with slow activations get it for the same products as chains with matrices."""
     monkeypatch.setattr(device, "current", lambda: H200)
     for m, n, k, wanted in (
@@ -559,14 +561,14 @@ def test_fused_products_of_batches_agree_with_their_meaning(batch: tuple[int, ..
         torch.testing.assert_close(ops.fused_matmul(left, right, epilogue=chain), chain.meaning(left @ right))
 
 
-def test_which_chains_load_matrices() -> None:
+def test_only_operands_of_full_shape_count_as_loaded_matrices() -> None:
     assert add(half(512, 256)).loads_matrices((512, 256))
     assert not (bias(half(1, 256)[0]) | relu()).loads_matrices((512, 256))
     assert not add(half(512, 1)).loads_matrices((512, 256))
     assert not Epilogue().loads_matrices((512, 256))
 
 
-def test_which_chains_take_turns() -> None:
+def test_dropout_and_functors_unknown_to_gluon_do_not_take_turns() -> None:
     whole = half(512, 512)
     assert (add(whole) | fast_gelu()).takes_turns
     assert not (add(whole) | dropout(0.5, seed=1)).takes_turns

@@ -396,7 +396,7 @@ def test_nested_tensors_are_refused() -> None:
     assert "source is nested" in refused(x, x)
 
 
-def test_a_run_refuses_what_a_launch_refuses() -> None:
+def test_run_transfer_refuses_different_dtypes_and_shapes() -> None:
     """Elements are moved as integers of the same width, which must not hide that dtypes differ."""
     x = torch.ones(4, 6)
     with pytest.raises(

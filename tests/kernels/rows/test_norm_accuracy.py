@@ -16,7 +16,7 @@ from tests.norm_accuracy import (
     SEEDS,
     Found,
     Norm,
-    assert_as_near_as_torch,
+    assert_as_accurate_as_torch,
     batch_norm_of_torch,
     exact,
     group_norm_of_torch,
@@ -69,9 +69,9 @@ def batch_norm_of(**way: Any) -> Norm:
 
 @pytest.mark.parametrize("ratio", RATIOS)
 @pytest.mark.parametrize("way", WAYS)
-def test_layer_norm_is_as_accurate_as_torchs(way: str, ratio: float) -> None:
+def test_layer_norm_is_as_accurate_as_torch(way: str, ratio: float) -> None:
     inputs = [rows(4, 1023, ratio, seed, torch.float32) for seed in SEEDS]
-    assert_as_near_as_torch(layer_norm(**WAYS[way]), [layer_norm_of_torch], inputs)
+    assert_as_accurate_as_torch(layer_norm(**WAYS[way]), [layer_norm_of_torch], inputs)
 
 
 @pytest.mark.parametrize("norm", [layer_norm, group_norm_of, batch_norm_of])
@@ -85,17 +85,17 @@ def test_the_scale_is_accurate_where_the_mean_is_large(way: str, norm: Callable[
 
 
 @pytest.mark.parametrize("length", [1, 2, 15, 239, 4096])
-def test_layer_norm_of_other_lengths_is_as_accurate_as_torchs(length: int) -> None:
+def test_layer_norm_of_other_lengths_is_as_accurate_as_torch(length: int) -> None:
     inputs = [rows(3, length, 1e4, seed, torch.float32) for seed in SEEDS]
-    assert_as_near_as_torch(layer_norm(), [layer_norm_of_torch], inputs)
+    assert_as_accurate_as_torch(layer_norm(), [layer_norm_of_torch], inputs)
 
 
 @pytest.mark.parametrize("ratio", [100.0, -1e4])
 @pytest.mark.parametrize("dtype", FLOATS[1:], ids=str)
-def test_layer_norm_of_16_bits_is_as_accurate_as_torchs(dtype: torch.dtype, ratio: float) -> None:
+def test_layer_norm_of_16_bits_is_as_accurate_as_torch(dtype: torch.dtype, ratio: float) -> None:
     inputs = [rows(4, 1023, ratio, seed, dtype) for seed in SEEDS]
     for way in ("whole", "split"):
-        assert_as_near_as_torch(layer_norm(**WAYS[way]), [layer_norm_of_torch], inputs)
+        assert_as_accurate_as_torch(layer_norm(**WAYS[way]), [layer_norm_of_torch], inputs)
 
 
 @pytest.mark.parametrize("ratio", [0.0, 1e4])
@@ -103,11 +103,11 @@ def test_layer_norm_of_16_bits_is_as_accurate_as_torchs(dtype: torch.dtype, rati
 @pytest.mark.parametrize(
     ("norm", "torchs"), [(group_norm_of, group_norm_of_torch), (batch_norm_of, batch_norm_of_torch)]
 )
-def test_norms_of_images_are_as_accurate_as_torchs(
+def test_norms_of_images_are_as_accurate_as_torch(
     norm: Callable[..., Norm], torchs: Norm, way: str, ratio: float
 ) -> None:
     inputs = [rows(4, 1023, ratio, seed, torch.float32) for seed in SEEDS]
-    assert_as_near_as_torch(norm(**WAYS[way]), [torchs], inputs)
+    assert_as_accurate_as_torch(norm(**WAYS[way]), [torchs], inputs)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -139,7 +139,7 @@ def test_layer_norm_is_accurate_after_deviating_elements(many: int, way: str) ->
         x[:, :many] = torch.tensor([[0.0], [-1e4], [1e6]])
     for number in range(3):
         row = [x[number : number + 1] for x in inputs]
-        assert_as_near_as_torch(layer_norm(**WAYS[way]), [layer_norm_of_torch], row)
+        assert_as_accurate_as_torch(layer_norm(**WAYS[way]), [layer_norm_of_torch], row)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -149,7 +149,7 @@ def test_layer_norm_is_accurate_where_parts_have_other_means(way: str) -> None:
     for x in inputs:
         x[:, 130:] += 5
         x[:, 700:] -= 100
-    assert_as_near_as_torch(layer_norm(**WAYS[way]), [layer_norm_of_torch], inputs)
+    assert_as_accurate_as_torch(layer_norm(**WAYS[way]), [layer_norm_of_torch], inputs)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -194,7 +194,7 @@ def test_running_statistics_are_accurate_and_unbiased() -> None:
 
 
 @pytest.mark.parametrize("tile", [(16, 64, 32), (16, 192, 32), (16, 32, 32)])
-def test_layer_norm_of_a_product_is_as_accurate_as_torchs(tile: tuple[int, int, int]) -> None:
+def test_layer_norm_of_a_product_is_as_accurate_as_torch(tile: tuple[int, int, int]) -> None:
     """Rows are in one tile, in a tile of two parts, or in several tiles; the product is exact."""
     inputs = [rows(9, 60 if tile[1] < 192 else 180, 1e4, seed, torch.float32) for seed in SEEDS]
 
@@ -203,12 +203,12 @@ def test_layer_norm_of_a_product_is_as_accurate_as_torchs(tile: tuple[int, int, 
         (result,) = gemm_rows.launch("layer_norm", x, ones, epsilon=EPSILON, tile=tile).run()
         return Found(*exact(x)[:2], result)
 
-    assert_as_near_as_torch(found, [layer_norm_of_torch], inputs)
+    assert_as_accurate_as_torch(found, [layer_norm_of_torch], inputs)
 
 
 @pytest.mark.parametrize("ratio", RATIOS)
 @pytest.mark.parametrize("way", ["whole", "tiles"])
-def test_the_gradient_of_the_input_is_as_accurate_as_torchs(way: str, ratio: float) -> None:
+def test_the_gradient_of_the_input_is_as_accurate_as_torch(way: str, ratio: float) -> None:
     """The gradient is computed from saved statistics, as torch does."""
     off, theirs = [], []
     for seed in SEEDS:

@@ -78,7 +78,7 @@ def test_norms_of_any_exponent_agree_with_torch(exponent: float, way: dict[str, 
 
 @pytest.mark.parametrize("exponent", [-2, -1, -0.3, 0.1, 0.5, 1.5, 3, 7.3])
 @pytest.mark.parametrize("size", [5e-320, 1e-300, 1e-100, 1e-3, 1.0, 1e30, 1e100, 1e300])
-def test_norms_of_extreme_numbers_are_as_accurate_as_torchs(size: float, exponent: float) -> None:
+def test_norms_of_extreme_numbers_are_as_accurate_as_torch(size: float, exponent: float) -> None:
     """The error is at most twice torch's plus a rounding: the logarithm of `size` costs no digits."""
     x = (1 + sample()[:, :6].abs()) * size
     (got,) = launch(x, (1,), reduction="norm", exponent=exponent).run()

@@ -163,7 +163,7 @@ def test_the_arithmetic_is_correct_for_any_rows(
     for dtype, name in ((torch.float16, "sum"), (torch.bfloat16, "amax"), (torch.float32, "sum")):
         x = laid(rows, cols, dtype, layout)
         launch = reduction_levels.launch(x, level=level, reduction=name)
-        assert_right(run_in_triton(in_triton, launch, name), x, name)
+        assert_within_roundings(run_in_triton(in_triton, launch, name), x, name)
 
 
 @settings(max_examples=examples(40))
@@ -179,7 +179,7 @@ def test_integers_are_summed_exactly(in_triton: Any, level: str, rows: int, cols
     assert torch.equal(result, x.sum(1))
 
 
-def assert_right(result: torch.Tensor, x: torch.Tensor, reduction: str) -> None:
+def assert_within_roundings(result: torch.Tensor, x: torch.Tensor, reduction: str) -> None:
     """Check that a maximum is exact, and a sum off by its own rounding and that of an fp32 sum at most."""
     assert result.dtype == x.dtype
     if reduction == "amax":
