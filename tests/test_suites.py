@@ -1275,6 +1275,19 @@ def test_a_case_is_checked_when_it_is_made(change: dict[str, Any], error: type[E
         Case(**{**fields, **change})
 
 
+def test_baselines_know_the_operators_of_the_cases_they_are_in() -> None:
+    """A provider that cannot build the operator would fail on a GPU only."""
+    unknown = {
+        (name, case.op)
+        for case in suites.SUITES["all"].cases
+        for name in case.providers
+        if name in baseline.BASELINES
+        and name not in OPERATORS[case.op].parts
+        and case.op not in baseline.get(name).operators
+    }
+    assert unknown == set()
+
+
 @pytest.mark.parametrize("cases", [None, 3, "all", ["clone"], case("clone", shape=[8])])
 def test_a_suite_of_other_objects_is_refused(cases: Any) -> None:
     with pytest.raises(ArgumentTypeError, match="cases"):

@@ -105,10 +105,15 @@ def processes() -> int:
 
     Each process mostly waits for the compiler, on a core of its own; all share the GPU's memory.
     """
+    return max(min(os.cpu_count() or 1, gpu_bytes() // GPU_BYTES_EACH), 1)
+
+
+def gpu_bytes() -> int:
+    """Return the GPU's memory in bytes; 0 if torch is missing or finds no GPU."""
     # A process that asks takes GPU memory itself, so a subprocess asks.
     asked = "import torch; print(torch.cuda.mem_get_info()[1] if torch.cuda.is_available() else 0)"
     answer = subprocess.run([sys.executable, "-c", asked], check=False, capture_output=True, text=True).stdout
-    return max(min(os.cpu_count() or 1, int(answer or 0) // GPU_BYTES_EACH), 1)
+    return int(answer or 0)
 
 
 def parts() -> list[Part]:
@@ -228,4 +233,7 @@ def parts_asked_for(arguments: Sequence[str]) -> list[Part]:
 
 
 if __name__ == "__main__":
-    sys.exit(main(parts_asked_for(sys.argv[1:])))
+    asked_for = parts_asked_for(sys.argv[1:])
+    if not missing(["torch"]) and not gpu_bytes():
+        sys.exit(f"The torch of {sys.executable} finds no GPU. `python -m workbench doctor` says more.")
+    sys.exit(main(asked_for))

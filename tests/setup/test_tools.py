@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import os
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -106,6 +107,14 @@ def test_gpu_parts_go_on_after_a_failure(capfd: pytest.CaptureFixture[str]) -> N
         "passed",
     ]
     assert gpu.main(chosen[2:]) == 0
+
+
+def test_gpu_run_is_refused_without_a_gpu() -> None:
+    command = [sys.executable, gpu.__file__]
+    no_gpu = {"CUDA_VISIBLE_DEVICES": "-1", "HIP_VISIBLE_DEVICES": "-1"}
+    done = subprocess.run(command, check=False, capture_output=True, text=True, env=os.environ | no_gpu)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "finds no GPU" in done.stderr
 
 
 def outcomes(said: str) -> list[str]:

@@ -410,7 +410,8 @@ def test_exercises_are_found_by_id_and_by_lesson() -> None:
         "12-1", "12-2", "12-3", "12-4",
         "13-1", "13-2", "13-3",
     ]  # fmt: skip
-    assert [exercise.id for exercise in teach.exercises("02")] == ["02-1", "02-2", "02-3"]
+    of_lesson = [exercise for exercise in teach.exercises() if exercise.id.startswith("02-")]
+    assert list(teach.exercises("02")) == of_lesson
     assert teach.exercise("00-2") is teach.exercises("00")[1]
     assert repr(teach.exercise("00-2")) == "Exercise 00-2 axpy"
 

@@ -152,12 +152,18 @@ def test_functions_that_the_stub_lacks_leave_no_blank_lines() -> None:
     ("body", "said"),
     [
         ("### BEGIN SOLUTION\nx = 1", r"a.py, line 2: has BEGIN SOLUTION without an end"),
-        ("### END SOLUTION", r"a.py, line 2: has END SOLUTION.*Close each BEGIN"),
-        ("### BEGIN SOLUTION\nx = 1\n### BEGIN SOLUTION\n### END SOLUTION", "line 4: has BEGIN SOLUTION"),
+        ("### END SOLUTION", r"a.py, line 2: has END SOLUTION without a BEGIN.*Close each"),
+        (
+            "### BEGIN SOLUTION\nx = 1\n### BEGIN SOLUTION\n### END SOLUTION",
+            "line 4: has BEGIN.*that of line 2",
+        ),
         ("### BEGIN SOLUTION\n### END SOLUTION", "line 3: ends a block without code"),
         ("### SOLUTION\nx = 1", "line 2: reads '### SOLUTION'.*BEGIN or END"),
         ("### BEGIN WRONG\nx = 1\n### END WRONG\ny = 1\n# WRONG zero: y = 0", "line 4: ends a block that no"),
-        ("### BEGIN SOLUTION\nx = 1\n# STUB: x = 2\n### END SOLUTION", "line 4: stands inside of a solution"),
+        (
+            "### BEGIN SOLUTION\nx = 1\n# STUB: x = 2\n### END SOLUTION",
+            "line 4: stands inside of the solution that begins in line 2",
+        ),
         ("\n# STUB: x = 1\nx = 2", "line 3: replaces nothing"),
         ("x = 1\n\n# STUB: x = 2", "line 4: replaces nothing"),
         ("x = [\n1,\n\n# STUB: 2,\n]", "line 5: replaces nothing"),
@@ -166,11 +172,36 @@ def test_functions_that_the_stub_lacks_leave_no_blank_lines() -> None:
         ("x = 1\n# STUB x = 2", "line 3: lacks a colon"),
         ("x = 1\n# STUB ONLY x = 2", "line 3: lacks a colon"),
         ("x = 1", "a.py: has no mark for 'zero'"),
+        ("def f():\n    'One.'\n    x = 1\n#STUB: x = 2", "line 5: reads '#STUB: x = 2'"),
+        ("x = 1\n# Stub only: x = 2", "line 3: reads '# Stub only: x = 2'"),
+        ("x = 1\n# wrong zero: x = 0", "line 3: reads '# wrong zero: x = 0'"),
+        ("## BEGIN WRONG\nx = 1", "line 2: reads '## BEGIN WRONG'"),
+        ('def f():\n    """One."""\n    # STUB: x = 2\n    x = 1', "line 4: replaces nothing"),
+        ("x = 1\n# WRONG zero:\n#   x = 0", "line 4: is a comment directly below.*by four columns"),
+        ("x = 1\n# WRONG zero: x = 0\n#     x += 1", "line 4: is a comment directly below"),
     ],
 )
 def test_malformed_mark_is_named_with_its_line(body: str, said: str) -> None:
     with pytest.raises(InvalidArgumentError, match=said):
         MarkedSource(f"import a\n{body}\n", ["zero"], "a.py")
+
+
+def test_block_may_have_another_indentation_than_its_code() -> None:
+    text = (
+        "def f():\n# A comment.\n### BEGIN SOLUTION\n        ### BEGIN WRONG\n    x = 1\n### END WRONG\n"
+        "# WRONG zero: x = 0\n    return x\n### END SOLUTION\n"
+    )
+    source = MarkedSource(text, ["zero"], "a.py")
+    assert source.stub == "def f():\n# A comment.\n    pass\n"
+    assert source.wrong("zero") == "def f():\n# A comment.\n    x = 0\n    return x\n"
+
+
+def test_version_that_is_no_python_is_named() -> None:
+    source = MarkedSource("x = 1\n# STUB: x = = 2\n# WRONG zero:\n#       x = 0\n", ["zero"], "a.py")
+    with pytest.raises(InvalidArgumentError, match=r"a\.py: has a stub that is no Python: .* in 'x = = 2'"):
+        _ = source.stub
+    with pytest.raises(InvalidArgumentError, match="has a wrong answer 'zero' that is no Python: unexpected"):
+        source.wrong("zero")
 
 
 @pytest.mark.parametrize("mark", ["zeroes: x = 0", "zero x = 0", "x = 0"])

@@ -11,11 +11,13 @@ The marks are whole lines (docs/decisions/073):
 
 A mark after a statement of several lines replaces the whole statement; within brackets it replaces one line.
 The code gets the indentation of the line that it replaces. Code of several lines stands below the mark, in
-comments that are indented by four columns. A mark without code removes the line.
+comments that are indented by four columns. A mark without code removes the line. No other comment may stand
+directly below a mark or look like a mark: a learner would see it.
 """
 
 from __future__ import annotations
 
+import ast
 import re
 import tokenize
 from collections.abc import Collection, Iterator
@@ -29,6 +31,9 @@ _SOLUTION, _STUB, _STUB_ONLY, _WRONG = "SOLUTION", "STUB", "STUB ONLY", "WRONG"
 _BLOCK = re.compile(rf"### (BEGIN|END) ({_SOLUTION}|{_WRONG})")
 _MARK = re.compile(rf"# ({_STUB_ONLY}|{_STUB}|{_WRONG})\b *(.*)")
 _CONTINUED = "#     "
+_DOCSTRINGS = ('"""', 'r"""')
+# Marks with a slip: `#STUB: x`, `# Wrong name: x`, `## BEGIN WRONG`.
+_ALMOST = re.compile(r"#+ *((stub|stub only|wrong)\b.*:.*|(begin|end) +(solution|wrong)\b.*)", re.IGNORECASE)
 
 _Rows = tuple[int, int]  # the first row, and the one after the last
 
@@ -113,7 +118,14 @@ class MarkedSource:
                 lines.append(self._lines[row])
             row += 1
         # The formatter puts blank lines around a mark between functions.
-        return re.sub(r"\n{4,}", "\n\n\n", "\n".join(lines)) + "\n"
+        text = re.sub(r"\n{4,}", "\n\n\n", "\n".join(lines)) + "\n"
+        try:
+            ast.parse(text)
+        except SyntaxError as error:
+            name = "stub" if version == _STUB else f"wrong answer {version.removeprefix(_WRONG)!r}"
+            given = f"has a {name} that is no Python: {error.msg} in {(error.text or '').strip()!r}"
+            raise InvalidArgumentError(self._file, given, "Correct the code of its marks.") from None
+        return text
 
     def _read(self) -> None:
         opened: dict[str, int] = {}  # the rows of BEGIN, by kind
@@ -126,10 +138,18 @@ class MarkedSource:
             elif mark := _MARK.fullmatch(text):
                 kind, rest = mark[1], mark[2]
                 if kind != _WRONG and _SOLUTION in opened:
-                    raise self._malformed(row, "stands inside of a solution", "Put it after the END.")
+                    begin = opened[_SOLUTION] + 1
+                    given = f"stands inside of the solution that begins in line {begin}"
+                    raise self._malformed(row, given, f"Put it after `### END {_SOLUTION}`.")
                 rows = (row, row + 1) if kind == _STUB_ONLY else self._target(row, kind)
                 version, rest = self._named(row, rest) if kind == _WRONG else (_STUB, rest)
                 self._edits.append(self._edit(version, rows, row, rest))
+            elif _ALMOST.fullmatch(text):
+                raise self._malformed(
+                    row,
+                    f"reads {text!r}",
+                    "Write a mark as `# STUB: ...`, `# WRONG name: ...` or `### BEGIN WRONG`.",
+                )
         for kind, row in opened.items():
             raise self._malformed(row, f"has BEGIN {kind} without an end", f"Add `### END {kind}`.")
 
@@ -143,7 +163,10 @@ class MarkedSource:
         self._marks.add(row)
         side, kind = block[1], block[2]
         if (side == "BEGIN") == (kind in opened):
-            raise self._malformed(row, f"has {side} {kind}", "Close each BEGIN by one END of its kind.")
+            beside = f"inside of that of line {opened[kind] + 1}" if kind in opened else "without a BEGIN"
+            raise self._malformed(
+                row, f"has {side} {kind} {beside}", "Close each BEGIN by one END of its kind."
+            )
         if side == "BEGIN":
             opened[kind] = row
             return
@@ -173,6 +196,12 @@ class MarkedSource:
                     break
                 self._marks.add(row)
                 code.append(text.removeprefix(_CONTINUED).removeprefix("#"))
+        else:
+            row += 1
+        below = self._lines[row].strip() if row in self._comments else ""
+        if below and not (_MARK.fullmatch(below) or _ALMOST.fullmatch(below)):
+            fix = "Indent code of several lines by four columns, all below the mark; put a comment elsewhere."
+            raise self._malformed(row, "is a comment directly below a mark", fix)
         indentation = self._indentation(rows[0])
         return _Edit(version, rows, [indentation + line if line else "" for line in code])
 
@@ -187,7 +216,7 @@ class MarkedSource:
         if is_within and above not in self._comments and self._lines[above].strip():
             return above, above + 1
         for first, last in self._statements:
-            if last == above + 1:
+            if last == above + 1 and not self._lines[first].lstrip().startswith(_DOCSTRINGS):
                 return first, last
         raise self._malformed(row, "replaces nothing", "Put the mark directly below a line of code.")
 
@@ -207,10 +236,15 @@ class MarkedSource:
         for name in self._wrong:
             if all(edit.version != _WRONG + name for edit in edits):
                 raise InvalidArgumentError(
-                    self._file, f"has no mark for {name!r}", f"Add a line `# WRONG {name}: ...`."
+                    self._file, f"has no mark for {name!r}", f"Add `# WRONG {name}: ...`, a whole line."
                 )
 
     def _indentation(self, row: int) -> str:
+        """Return the indentation of this row; of a row that begins a block, that of the block's code."""
+        for end, block in self._blocks.items():
+            if block.begin == row:
+                row = next(first for first, _ in self._statements if row < first < end)
+                break
         line = self._lines[row]
         return line[: len(line) - len(line.lstrip())]
 
