@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -400,6 +400,31 @@ def test_a_kernel_can_read_the_clock_and_its_multiprocessor() -> None:
     took, begun, place = output.tolist()
     assert before <= begun <= begun + took <= time.time_ns()
     assert place == 0
+    assert compile_for(launch, "sm_90")
+
+
+class Chosen(NamedTuple):
+    """Constants of a kernel."""
+
+    number: int
+
+
+@triton.constexpr_function
+def number_of(chosen: tuple[Chosen, ...], which: int) -> int:
+    return chosen[which].number
+
+
+@triton.jit
+def chosen_kernel(output, CHOSEN: tl.constexpr):
+    for i in tl.static_range(len(CHOSEN)):
+        tl.store(output + i, number_of(CHOSEN, i))
+
+
+def test_constexpr_functions_get_named_tuples() -> None:
+    output = torch.zeros(2)
+    launch = Launch.of(chosen_kernel, 1, output, CHOSEN=(Chosen(3), Chosen(5)), outputs=output)
+    launch.run()
+    assert output.tolist() == [3, 5]
     assert compile_for(launch, "sm_90")
 
 
