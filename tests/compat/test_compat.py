@@ -406,7 +406,13 @@ def test_a_kernel_can_read_the_clock_and_its_multiprocessor() -> None:
 class Chosen(NamedTuple):
     """Constants of a kernel."""
 
+    function: Any
     number: int
+
+
+@triton.constexpr_function
+def function_of(chosen: tuple[Chosen, ...], which: int) -> Any:
+    return chosen[which].function
 
 
 @triton.constexpr_function
@@ -415,16 +421,28 @@ def number_of(chosen: tuple[Chosen, ...], which: int) -> int:
 
 
 @triton.jit
+def twice(x):
+    return 2 * x
+
+
+@triton.jit
+def one_of(x, CHOSEN: tl.constexpr, WHICH: tl.constexpr):
+    FUNCTION: tl.constexpr = function_of(CHOSEN, WHICH)
+    return FUNCTION(x) + number_of(CHOSEN, WHICH)
+
+
+@triton.jit
 def chosen_kernel(output, CHOSEN: tl.constexpr):
     for i in tl.static_range(len(CHOSEN)):
-        tl.store(output + i, number_of(CHOSEN, i))
+        tl.store(output + i, one_of(tl.load(output + i), CHOSEN, i))
 
 
 def test_constexpr_functions_get_named_tuples() -> None:
-    output = torch.zeros(2)
-    launch = Launch.of(chosen_kernel, 1, output, CHOSEN=(Chosen(3), Chosen(5)), outputs=output)
+    output = torch.ones(2)
+    chosen = (Chosen(twice, 3), Chosen(twice, 5))
+    launch = Launch.of(chosen_kernel, 1, output, CHOSEN=chosen, outputs=output)
     launch.run()
-    assert output.tolist() == [3, 5]
+    assert output.tolist() == [5, 7]
     assert compile_for(launch, "sm_90")
 
 
