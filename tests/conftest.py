@@ -31,8 +31,8 @@ settings.load_profile("workbench")
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# Length at which the name of a case is cut off; pytest numbers cases of one name.
-LONGEST_ID = 80
+# Longer names of groups of values are left to pytest, which numbers them.
+LONGEST_ID = 120
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -47,10 +47,6 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.option.markexpr != "gpu":
         os.environ.setdefault("TRITON_INTERPRET", "1")
     importlib.import_module("workbench")
-
-
-# Longer names of groups of values are left to pytest, which numbers them.
-LONGEST_ID = 120
 
 
 def pytest_make_parametrize_id(val: object) -> str | None:

@@ -51,6 +51,27 @@ def test_old_name_of_a_member_gives_the_member() -> None:
         assert lens.gemm_reads is readings.gemm_reads
 
 
+def test_old_names_of_members_are_those_of_new_ones() -> None:
+    for old, new in renamed.MEMBERS.items():
+        package, _, name = f"workbench.{old}".rpartition(".")
+        module, _, member = f"workbench.{new}".rpartition(".")
+        with pytest.warns(DeprecationWarning, match=rf"workbench\.{old} is now workbench\.{new}\."):
+            found = getattr(importlib.import_module(package), name)
+        assert found is getattr(importlib.import_module(module), member)
+
+
+def test_line_of_the_caller_is_warned_of() -> None:
+    """Python shows such a warning by default only if its line is in a notebook cell or script."""
+    with pytest.warns(DeprecationWarning) as caught:
+        from workbench.explore import tile_sizes  # noqa: F401
+
+        _ = explore.intensity, lens.gemm_reads, data.whole
+
+        import workbench.look  # noqa: F401
+    assert {each.filename for each in caught} == {__file__}
+    assert len({each.lineno for each in caught}) == 3
+
+
 def test_old_name_of_a_method_warns() -> None:
     descriptor = coords.packed((2, 3))
     with pytest.warns(DeprecationWarning, match=r"asked\(\) is now symbolic_indices\(\)"):

@@ -99,13 +99,25 @@ MEMBERS = {
     "operators.operation.of_products": "operators.operation.matmul_precision",
     "operators.operation.sum_of": "operators.operation.sum_accuracy",
 }
+# These modules of `viz` are now packages, each with a module of its name.
+_IN_PACKAGES = {
+    "numerics": (
+        "NumericsWidget describe_summation_errors describe_variance_errors summation_errors variance_errors"
+    ),
+    "roofline": "bandwidth_figure describe describe_bandwidth roofline_figure",
+}
+MEMBERS |= {
+    f"viz.{package}.{name}": f"viz.{package}.{package}.{name}"
+    for package, names in _IN_PACKAGES.items()
+    for name in names.split()
+}
 
 
 class _Loader(importlib.abc.Loader):
     def exec_module(self, module: ModuleType) -> None:
         old = module.__name__
         new = f"workbench.{MODULES[old.removeprefix('workbench.')]}"
-        _warn(old, new)
+        _warn(old, new, stacklevel=3)  # Python leaves out the frames of the import system
         # The import system takes the module that it finds here from the one that it began.
         sys.modules[old] = importlib.import_module(new)
 
@@ -132,14 +144,15 @@ def find(package: str, name: str) -> object:
         AttributeError: there was no such name.
     """
     old = f"{package.removeprefix('workbench.')}.{name}"
+    if old not in MODULES and old not in MEMBERS:
+        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+    new = f"workbench.{MODULES.get(old) or MEMBERS[old]}"
+    _warn(f"{package}.{name}", new, stacklevel=4)  # the caller of the package's `__getattr__`
     if old in MODULES:
-        return importlib.import_module(f"{package}.{name}")
-    if old in MEMBERS:
-        module, _, member = f"workbench.{MEMBERS[old]}".rpartition(".")
-        _warn(f"{package}.{name}", f"{module}.{member}")
-        return getattr(importlib.import_module(module), member)
-    raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        return importlib.import_module(new)
+    module, _, member = new.rpartition(".")
+    return getattr(importlib.import_module(module), member)
 
 
-def _warn(old: str, new: str) -> None:
-    warnings.warn(f"{old} is now {new}.", DeprecationWarning, stacklevel=3)
+def _warn(old: str, new: str, *, stacklevel: int) -> None:
+    warnings.warn(f"{old} is now {new}.", DeprecationWarning, stacklevel=stacklevel)

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -400,6 +400,49 @@ def test_a_kernel_can_read_the_clock_and_its_multiprocessor() -> None:
     took, begun, place = output.tolist()
     assert before <= begun <= begun + took <= time.time_ns()
     assert place == 0
+    assert compile_for(launch, "sm_90")
+
+
+class Chosen(NamedTuple):
+    """Constants of a kernel."""
+
+    function: Any
+    number: int
+
+
+@triton.constexpr_function
+def function_of(chosen: tuple[Chosen, ...], which: int) -> Any:
+    return chosen[which].function
+
+
+@triton.constexpr_function
+def number_of(chosen: tuple[Chosen, ...], which: int) -> int:
+    return chosen[which].number
+
+
+@triton.jit
+def twice(x):
+    return 2 * x
+
+
+@triton.jit
+def one_of(x, CHOSEN: tl.constexpr, WHICH: tl.constexpr):
+    FUNCTION: tl.constexpr = function_of(CHOSEN, WHICH)
+    return FUNCTION(x) + number_of(CHOSEN, WHICH)
+
+
+@triton.jit
+def chosen_kernel(output, CHOSEN: tl.constexpr):
+    for i in tl.static_range(len(CHOSEN)):
+        tl.store(output + i, one_of(tl.load(output + i), CHOSEN, i))
+
+
+def test_constexpr_functions_get_named_tuples() -> None:
+    output = torch.ones(2)
+    chosen = (Chosen(twice, 3), Chosen(twice, 5))
+    launch = Launch.of(chosen_kernel, 1, output, CHOSEN=chosen, outputs=output)
+    launch.run()
+    assert output.tolist() == [5, 7]
     assert compile_for(launch, "sm_90")
 
 

@@ -15,6 +15,7 @@ from triton.runtime import interpreter
 
 from workbench.compat import (
     atomics,
+    constexpr_functions,
     fills,
     language,
     narrow_floats,
@@ -25,7 +26,9 @@ from workbench.compat import (
 from workbench.compat.tracing import refuse_fakes, refuse_tracing
 
 # A later repair wraps an earlier one: fills also track the constants of narrow floats.
-_REPAIRS = (narrow_floats, undefined_lanes, reductions, atomics, truth, language, fills)
+_REPAIRS = (
+    narrow_floats, undefined_lanes, reductions, atomics, truth, language, constexpr_functions, fills,
+)  # fmt: skip
 
 
 def repair_interpreter() -> None:

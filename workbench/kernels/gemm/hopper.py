@@ -732,7 +732,7 @@ def of_functor(
         BEGUN: whether the prefetched tensors, which the chain adds first, have been added to the tile before.
     """
     FUNCTOR: gl.constexpr = epilogue.functor_of(EPILOGUE, NUMBER)
-    FUNCTION: gl.constexpr = FUNCTOR.function
+    FUNCTION: gl.constexpr = epilogue.function_of(EPILOGUE, NUMBER)
     if BEGUN and is_brought(FUNCTOR):
         return tile
     else:

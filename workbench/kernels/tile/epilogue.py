@@ -88,13 +88,22 @@ def functor_of(chain: tuple[FunctorConstants, ...], number: int) -> FunctorConst
     return chain[number]
 
 
+@triton.constexpr_function
+def function_of(chain: tuple[FunctorConstants, ...], number: int) -> Any:
+    """Return the jit function of one functor.
+
+    In a kernel, Triton 3.8 and 3.9 take a field that is a function for a method: they pass it the tuple too.
+    """
+    return chain[number].function
+
+
 @triton.jit
 def of_functor(
     tile, batch, row, col, in_rows, in_cols, extra, EPILOGUE: tl.constexpr, NUMBER: tl.constexpr
 ):  # fmt: skip
     """Apply functor number NUMBER of a chain to a tile."""
     FUNCTOR: tl.constexpr = functor_of(EPILOGUE, NUMBER)
-    FUNCTION: tl.constexpr = FUNCTOR.function
+    FUNCTION: tl.constexpr = function_of(EPILOGUE, NUMBER)
     TYPE: tl.constexpr = tile.dtype if tile.dtype.is_floating() else tl.float32
     operands = extra[:0]
     for i in tl.static_range(len(extra)):
