@@ -342,7 +342,9 @@ def _our_fused_product_without_products(
     try:
         launch = gemm.without_products(whole)
     except InvalidArgumentError:
-        raise NotMeasurableError("only Hopper's kernels, which large products take, leave them out") from None
+        raise NotMeasurableError(
+            "only the kernels of Hopper for large products can leave the products out"
+        ) from None
     (result,) = launch.outputs
     again = Replay(launch, a, b, *addends, result)
 
@@ -497,7 +499,9 @@ def _group_norm() -> Operator:
         _check_images(case)
         channels, groups = case["shape"][1], case["groups"]
         if channels % groups:
-            raise InvalidArgumentError("groups", f"got {groups} for {channels} channels", "Give a divisor.")
+            raise InvalidArgumentError(
+                "groups", f"got {groups} for {channels} channels", "Give a number that divides it."
+            )
         elements = math.prod(case["shape"])
         return Work(group_norm.FLOPS * elements, 2 * (elements + channels) * itemsize_of(dtype))
 

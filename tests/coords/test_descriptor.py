@@ -324,7 +324,10 @@ def frozen(length: Number, index: int) -> Descriptor:
 @pytest.mark.parametrize(
     ("made", "words"),
     [
-        (lambda: transform(IMAGE, [pass_through(4)], [(0,)], [(0,)]), r"lower_dims: \[1\] not given"),
+        (
+            lambda: transform(IMAGE, [pass_through(4)], [(0,)], [(0,)]),
+            r"lower_dims: dimensions \[1\] are missing",
+        ),
         (
             lambda: transform(IMAGE, [pass_through(4), pass_through(4)], [(0,), (0,)], [(0,), (1,)]),
             r"lower_dims\[1\]: 0 is in lower_dims\[0\] already",

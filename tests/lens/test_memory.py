@@ -224,7 +224,7 @@ def test_wrong_arguments_of_coalescing_are_named() -> None:
         memory.coalescing(tile, line_layout(each=2), target="sm_90")
     with pytest.raises(TensorMismatchError, match="the access of one element"):
         memory.coalescing(access(0), layout, target="sm_90")
-    with pytest.raises(InvalidArgumentError, match="its warps have 32 lanes, those of gfx942 64"):
+    with pytest.raises(InvalidArgumentError, match="its warps have 32 lanes, and those of gfx942 have 64"):
         memory.coalescing(tile, layout, target="gfx942")
     with pytest.raises(UnknownNameError, match="sm_90"):
         memory.coalescing(tile, layout, target="sm_91")

@@ -396,7 +396,7 @@ WRONG: dict[str, tuple[Callable[[], object], type[WorkbenchError], str]] = {
     ),
     "groups' rows": (
         lambda: ops.fused_grouped_mm(A, W, offs=ENDS, epilogue=add(torch.ones(3, 4, 6))),
-        TensorMismatchError, "same for each of a group's rows",
+        TensorMismatchError, "same for all rows of a group",
     ),
     "groups permuted": (
         lambda: ops.fused_grouped_mm(A, W, offs=ENDS, epilogue=permuted((4, 6), (1, 0))),

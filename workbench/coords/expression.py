@@ -82,8 +82,10 @@ class Symbol:
         if isinstance(value, bool) or not isinstance(value, int):
             raise ArgumentTypeError(self.name, f"got {value!r}", "Give a whole number.")
         low, high = self.interval.low, self.interval.high
-        if (low is not None and value < low) or (high is not None and value > high):
-            raise InvalidArgumentError(self.name, f"got {value}", f"It lies from {low} to {high}.")
+        if low is not None and value < low:
+            raise InvalidArgumentError(self.name, f"got {value}", f"Give {low} or more.")
+        if high is not None and value > high:
+            raise InvalidArgumentError(self.name, f"got {value}", f"Give {high} or less.")
         if value % self.multiple_of:
             raise InvalidArgumentError(self.name, f"got {value}", f"Give a multiple of {self.multiple_of}.")
 

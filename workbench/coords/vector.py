@@ -99,7 +99,7 @@ def vector_of(
             beyond the lengths too, as far as such tiles reach. None: within the lengths only.
 
     Raises:
-        InvalidArgumentError, ArgumentTypeError: there is no such dimension, or `most` is no power of two.
+        InvalidArgumentError, ArgumentTypeError: there is no such dimension, or `most` is not a power of two.
     """
     check_type("descriptor", descriptor, Descriptor, "Give a descriptor.")
     check_type("dim", dim, int, "Give the number of a top dimension, from 0.")

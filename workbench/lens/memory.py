@@ -314,7 +314,7 @@ def _check_layout(layout: object, on: Target) -> None:
     if layout.lanes != on.warp_size:
         raise InvalidArgumentError(
             "layout",
-            f"its warps have {layout.lanes} lanes, those of {on.name} {on.warp_size}",
+            f"its warps have {layout.lanes} lanes, and those of {on.name} have {on.warp_size}",
             "Give the layout that the kernel has on that target.",
         )
 
@@ -346,7 +346,7 @@ class _Access:
 
     def check_bits(self, bits: int) -> int:
         """Return `bits`; raise if instructions of that width cannot do the access."""
-        check_positive("bits", bits, "Give what a lane moves in one instruction: 128, 64, 32, ...")
+        check_positive("bits", bits, "Give the bits that a lane moves in one instruction: 128, 64, 32, ...")
         problem = self._problem(bits) if bits in self._widths(bits) else "a register has another size"
         if problem is not None:
             raise InvalidArgumentError(
@@ -646,7 +646,7 @@ def _phases(on: Target, kind: SharedKind, bits: int, banks: int) -> tuple[tuple[
 
 
 def _ways(addresses: Integers, bits: int, banks: int) -> Integers:
-    """Return the most distinct words in one bank, for each row of addresses."""
+    """Return the largest number of distinct words in one bank, for each row of addresses."""
     words = addresses[..., None] // BANK_BYTES + np.arange(max(bits // (8 * BANK_BYTES), 1))
     words = np.sort(words.reshape(len(addresses), -1), axis=1)
     is_new = np.ones(words.shape, dtype=bool)

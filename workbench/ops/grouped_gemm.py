@@ -78,7 +78,7 @@ def grouped_mm(
             )
         return bmm(mat_a, mat_b)
     if reason := grouped_gemm.is_supported(mat_a, mat_b, offs):
-        raise TensorMismatchError("mat_a, mat_b, offs", reason, "Give what torch's grouped_mm takes.")
+        raise TensorMismatchError("mat_a, mat_b, offs", reason, "Give tensors that torch's grouped_mm takes.")
     return _product(mat_a, mat_b, offs)
 
 

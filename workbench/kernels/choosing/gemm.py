@@ -389,7 +389,8 @@ def predicted_ns(instance: Instance, splits: int, asked: Asked) -> float:
         InvalidArgumentError: the instance was not measured.
     """
     if instance.step_ns is None:
-        raise InvalidArgumentError("instance", f"{instance.name} was not measured", "Give one that was.")
+        given = f"{instance.name} was not measured"
+        raise InvalidArgumentError("instance", given, "Give an instance that was measured.")
     tiles, steps = _tiles(instance, asked), _steps(instance, asked)
     rounds = -(-tiles * splits // asked.compute_units)
     if rounds > instance.together:

@@ -60,7 +60,7 @@ class Frame:
         """Return the advice for a tensor that does not fit, a sentence."""
         if operand.along != "all":
             return f"Give the {operand.along} of {self.shape}."
-        return f"Give what broadcasts to {self.shape}."
+        return f"Give a tensor that broadcasts to {self.shape}."
 
     def beside(self, result: torch.Tensor, operand: Operand) -> Any:
         """Return an operand for a functor's meaning: floats have the dtype that is computed in."""
@@ -113,7 +113,7 @@ class ImageFrame(Frame):
         """Return a view aligned with the images; a tensor along columns has one value for each feature.
 
         Raises:
-            TensorMismatchError: it lies along rows, or is no vector of all features, as a torch bias is.
+            TensorMismatchError: it lies along rows, or is not a vector of all features, as a torch bias is.
         """
         value: torch.Tensor = operand.value
         if operand.along == "all":
@@ -128,7 +128,7 @@ class ImageFrame(Frame):
         if operand.along == "rows":
             return "Rows of a convolution are pixels: give multiply() a tensor of the image's shape."
         if operand.along == "columns":
-            return f"Give ({self.shape[1]},), the columns of {self.shape}."
+            return f"Give shape ({self.shape[1]},), the columns of {self.shape}."
         return super().wanted(operand)
 
     def split(self, strides: Sequence[int]) -> tuple[int, ...]:

@@ -221,7 +221,7 @@ def is_supported(a: torch.Tensor, b: torch.Tensor, offs: torch.Tensor) -> str:
         if tensor.dtype not in SUPPORTED:
             return f"{name} is {tensor.dtype}; supported: {', '.join(str(d)[6:] for d in SUPPORTED)}"
         if tensor.layout != torch.strided or tensor.is_neg():
-            return f"{name} is no plain strided tensor"
+            return f"{name} is not a plain strided tensor"
         if tensor.dim() not in (2, 3):
             return f"{name} has {tensor.dim()} dimensions, not 2 or 3"
     if a.dim() == b.dim() == 3:

@@ -41,7 +41,7 @@ def _first_of_columns(permuted: Permuted, shape: tuple[int, ...]) -> int | None:
 
 
 def strides_of_product(permuted: Permuted, output: torch.Tensor) -> list[int]:
-    """Return the output's strides of the dimensions in which :func:`permuted` views the product."""
+    """Return the output's stride for each dimension of the product, as :func:`permuted` views it."""
     return [output.stride(permuted.dims.index(d)) for d in range(len(permuted.dims))]
 
 

@@ -154,7 +154,7 @@ def why_no_matrix(name: str, tensor: torch.Tensor, supported: Sequence[torch.dty
     if tensor.dtype not in supported:
         return f"{name} is {tensor.dtype}; supported: {', '.join(str(d)[6:] for d in supported)}"
     if tensor.layout != torch.strided or tensor.is_neg():
-        return f"{name} is no plain strided tensor"
+        return f"{name} is not a plain strided tensor"
     return "" if tensor.dim() >= 2 else f"{name} has {tensor.dim()} dimensions, not a matrix's two"
 
 

@@ -138,13 +138,17 @@ def _check_schedule(schedule: Schedule, precision: str) -> None:
     if template == "ping-pong":
         warps = schedule.num_warps
         if splits not in (None, 1):
-            raise InvalidArgumentError("splits", f"got {splits}", "Give 1, or another template.")
+            raise InvalidArgumentError(
+                "splits", f"got {splits} for ping-pong", "Give 1, or another template."
+            )
         if schedule.pack:
-            raise InvalidArgumentError("pack", f"got {schedule.pack}", "Give False, or another template.")
+            given = f"got {schedule.pack} for ping-pong"
+            raise InvalidArgumentError("pack", given, "Give False, or another template.")
         if warps not in (None, gemm_hopper.WARPS):
-            raise InvalidArgumentError("num_warps", f"got {warps}", f"Its groups have {gemm_hopper.WARPS}.")
+            given, fix = f"got {warps} for ping-pong", f"Give {gemm_hopper.WARPS}, or another template."
+            raise InvalidArgumentError("num_warps", given, fix)
     if template == "simple" and schedule.programs is not None:
-        rejected = f"got {schedule.programs}"
+        rejected = f"got {schedule.programs} for the simple template"
         raise InvalidArgumentError("programs", rejected, "Give another template, or None.")
 
 

@@ -1,7 +1,7 @@
 """Tile transfer: load a tile from memory into registers, and store it.
 
-A tile is a block of elements that one program handles. If a tensor's length is no multiple of the tile's, the
-last tile hangs over the end; `valid` is the mask that keeps its extra elements from accessing memory.
+A tile is a block of elements that one program handles. If a tensor's length is not a multiple of the tile's,
+the last tile hangs over the end; `valid` is the mask that keeps its extra elements from accessing memory.
 """
 
 import triton

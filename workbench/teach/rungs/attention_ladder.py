@@ -187,7 +187,7 @@ def attend_by_rules(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, WIDTHS: tl.constexpr, RULES: tl.constexpr,
     MASKED: tl.constexpr,
 ):  # fmt: skip
-    """Like attend_seen, by the package's tile operators: any window, hooks, and powers of two."""
+    """Like attend_seen, with the package's tile operators: any window, hooks, and powers of 2, not of e."""
     batch, head, row = place
     keys, scale, window, extras = rules
     tiles = gemm.load_parts(key, start, BLOCK_N, WIDTHS, MASKED, False)

@@ -58,7 +58,7 @@ def launch_backward(
     if [(t.shape, t.dtype, t.device) for t in results] != [(t.shape, t.dtype, t.device) for t in like]:
         given = ", ".join(f"{t.dtype} {tuple(t.shape)}" for t in results)
         raise TensorMismatchError(
-            "results", f"got {given}", f"Give two of {like[0].dtype} {(*like[0].shape,)}."
+            "results", f"got {given}", f"Give two tensors of {like[0].dtype} {(*like[0].shape,)}."
         )
     normalization.check_gradient(gradient, x)
     if vectors not in (0, 1, 2):

@@ -46,7 +46,7 @@ def is_supported(norm: str, x: torch.Tensor, cols: int, *others: torch.Tensor | 
         if tensor.dtype not in SUPPORTED:
             return f"{name} is {tensor.dtype}; supported: {', '.join(str(d)[6:] for d in SUPPORTED)}"
         if tensor.layout != torch.strided or tensor.is_neg():
-            return f"{name} is no plain strided tensor"
+            return f"{name} is not a plain strided tensor"
         if tensor.device != x.device:
             return f"{name} is on {tensor.device}, x on {x.device}"
         if tensor is not x and (tensor.numel() != cols or not tensor.is_contiguous()):
@@ -182,7 +182,7 @@ def checked_output(x: torch.Tensor, output: torch.Tensor | None) -> torch.Tensor
 
 
 def check_floating(name: str, tensor: object) -> None:
-    """Raise if an argument is no plain tensor of a supported dtype."""
+    """Raise if an argument is not a plain tensor of a supported dtype."""
     check_type(name, tensor, torch.Tensor, "Give a torch.Tensor.")
     assert isinstance(tensor, torch.Tensor)
     if tensor.dtype not in SUPPORTED or tensor.layout != torch.strided or tensor.is_neg():
@@ -191,7 +191,7 @@ def check_floating(name: str, tensor: object) -> None:
 
 
 def check_gradient(gradient: object, x: torch.Tensor) -> None:
-    """Raise if the output's gradient is no tensor of floats of the shape of `x`, on its device."""
+    """Raise if the output's gradient is not a tensor of floats of the shape of `x`, on its device."""
     check_type("gradient", gradient, torch.Tensor, "Give a torch.Tensor.")
     assert isinstance(gradient, torch.Tensor)
     if gradient.shape != x.shape or gradient.dtype not in SUPPORTED or gradient.device != x.device:
@@ -203,7 +203,7 @@ def check_place(name: str, tensor: torch.Tensor, shape: Sequence[int], device: t
     """Raise if a tensor has another shape or is on another device."""
     if tuple(tensor.shape) != tuple(shape) or tensor.device != device:
         given = f"shape {tuple(tensor.shape)} on {tensor.device}"
-        raise TensorMismatchError(name, given, f"Give {tuple(shape)} on {device}.")
+        raise TensorMismatchError(name, given, f"Give a tensor of shape {tuple(shape)} on {device}.")
 
 
 def statistics_dtype(x: torch.Tensor) -> torch.dtype:

@@ -43,7 +43,7 @@ def is_supported(x: torch.Tensor, reduction: str = "sum") -> str:
     if x.dtype not in SUPPORTED:
         return f"x is {x.dtype}; supported: {', '.join(str(d)[6:] for d in SUPPORTED)}"
     if x.layout != torch.strided or x.is_neg():
-        return "x is no plain strided tensor"
+        return "x is not a plain strided tensor"
     if reduction == "norm" and x.dtype != torch.float64:
         return f"x is {x.dtype}; powers are taken in float64"
     if reduction in OF_FLOATS and not x.dtype.is_floating_point:

@@ -141,7 +141,7 @@ def plan(
             its rows.
 
     Raises:
-        InvalidArgumentError, ArgumentTypeError: a number is not positive, or `num_warps` is no power of two.
+        InvalidArgumentError, ArgumentTypeError: a number is not positive, or `num_warps` no power of two.
     """
     units = units_of(compute_units)
     row_tiles, col_tiles = triton.cdiv(view.rows, tile[0]), triton.cdiv(view.cols, tile[1])
