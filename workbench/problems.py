@@ -621,7 +621,9 @@ def _varlen_attention(name: str) -> Operator:
     def work(dtype: str, case: Mapping[str, Any]) -> Work:
         if case["n_q"] != case["n_k"]:
             given = f"got {case['n_k']} for {case['n_q']} queries"
-            raise InvalidArgumentError("n_k", given, "Give as many: each sequence attends to itself.")
+            raise InvalidArgumentError(
+                "n_k", given, "Give as many keys as queries: each sequence attends to itself."
+            )
         whole = _attention(ATTENTION[is_backward]).work
         parts = [
             whole(dtype, {**case, "b": 1, "n_q": length, "n_k": length})

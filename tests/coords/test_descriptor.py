@@ -370,7 +370,10 @@ def frozen(length: Number, index: int) -> Descriptor:
         (lambda: xor((4, 3)), r"lengths\[1\]: got 3"),
         (lambda: xor((4,)), "lengths"),
         (lambda: indexing((4,), 4), r"table\[0\]: got 4"),
-        (lambda: frozen(4, 9), r"transforms\[0\]: freeze\(9\) is outside .*: y has 4. Give one from 0 to 3"),
+        (
+            lambda: frozen(4, 9),
+            r"transforms\[0\]: freeze\(9\) is outside .*: y has 4. Give an index from 0 to 3",
+        ),
         (lambda: frozen(4, 4), r"transforms\[0\]: freeze\(4\)"),
         (lambda: frozen(4, -1), r"transforms\[0\]: freeze\(-1\)"),
         (lambda: frozen(symbol("n"), -1), r"freeze\(-1\) .*: y has n"),

@@ -519,7 +519,7 @@ WRONG: dict[str, tuple[Callable[[], object], type[WorkbenchError], str]] = {
     ),
     "a batch": (
         lambda: fused(A[None], B, epilogues.permuted((8, 6), (1, 0))), TensorMismatchError,
-        "begin with the batch",
+        "Give the batch's",
     ),
 }  # fmt: skip
 

@@ -46,7 +46,7 @@ def measure_ceilings(dtypes: Sequence[str] = PRODUCT_DTYPES) -> Ceilings:
     here = device.current()
     dtypes = check_each("dtypes", dtypes, str, "Give names in a list, such as ['fp16', 'bf16'].")
     if not dtypes:
-        raise InvalidArgumentError("dtypes", "none", f"Name some of {', '.join(PRODUCT_DTYPES)}.")
+        raise InvalidArgumentError("dtypes", "got none", f"Name some of {', '.join(PRODUCT_DTYPES)}.")
     wanted = [dtype for dtype in dtypes if not data.product_absence(dtype, here)]
     if not here.is_gpu:
         refuse_interpreter_time(allowed=False)

@@ -356,7 +356,8 @@ def aligned(lengths: Sequence[Number], alignment: int, *, names: Sequence[str] |
     lengths = transforms.checked_lengths(lengths)
     check_type("alignment", alignment, int, "Give a whole number.")
     if alignment < 1 or not lengths:
-        raise InvalidArgumentError("alignment", f"got {alignment}", "Give 1 or more, and a length at least.")
+        fix = "Give an alignment of 1 or more, and at least one length."
+        raise InvalidArgumentError("alignment", f"got {alignment} for lengths {lengths}", fix)
     pitch = (lengths[-1] + (alignment - 1)) // alignment * alignment
     return naive(lengths, row_major((*lengths[:-1], pitch)), names=names)
 
@@ -501,7 +502,7 @@ def _check_fit(which: str, one: Transform, base: Adaptor, places: Sequence[int])
             )
         most = interval_of(length).high
         if isinstance(one, transforms.Freeze) and not Interval(one.index, one.index).is_within(0, most):
-            fix = f"Give one from 0 to {length - 1}." if most != 0 else "Give a dimension with elements."
+            fix = f"Give an index from 0 to {length - 1}." if most != 0 else "Give a dimension with elements."
             raise InvalidArgumentError(which, f"{one.label()} is outside its dimension: {has}", fix)
 
 

@@ -384,7 +384,7 @@ def symbol(name: str, *, least: int | None = 0, most: int | None = None, multipl
             raise ArgumentTypeError(argument, f"got {end!r}", "Give a whole number, or None for no end.")
     if least is not None and most is not None and least > most:
         raise InvalidArgumentError(
-            "least, most", f"got {least} and {most}", "Give a least that is no more than the most."
+            "least, most", f"got {least} and {most}", "Give a `least` that is not above `most`."
         )
     check_positive("multiple_of", multiple_of)
     return Expression(((Symbol(name, Interval(least, most), multiple_of), 1),))

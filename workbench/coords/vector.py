@@ -105,7 +105,7 @@ def vector_of(
     check_type("dim", dim, int, "Give the number of a top dimension, from 0.")
     if not 0 <= dim < len(descriptor.top):
         last = len(descriptor.top) - 1
-        raise InvalidArgumentError("dim", f"got {dim}", f"Give one from 0 to {last}.")
+        raise InvalidArgumentError("dim", f"got {dim}", f"Give a dimension from 0 to {last}.")
     longest = interval_of(descriptor.lengths[dim]).high
     length = check_power_of_two("most", most)
     while True:

@@ -678,7 +678,7 @@ def _on_images(
     m = x.numel() // n
     if max(x.numel(), bound.reach) + (block_m + 1) * (n + block_n) > MOST_OFFSETS_IN_32_BITS:
         given = f"its output would be images of {tuple(x.shape)}"
-        raise TensorMismatchError("input", given, "Give fewer elements: offsets are 32 bits.")
+        raise TensorMismatchError("input", given, "Give fewer elements: offsets have 32 bits.")
     own = epilogue.work(x.numel())
     work = Work(own.flops, 2 * x.numel() * x.element_size() + own.bytes)
     return Launch.of(

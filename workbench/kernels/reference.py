@@ -430,7 +430,7 @@ def scaled_dot_product_attention(
     """softmax(scale * query @ key^T + attn_mask) @ value; without dropout, whose numbers are the kernel's."""
     if dropout_p:
         raise InvalidArgumentError(
-            "dropout_p", f"got {dropout_p}", "Judge dropout with a value of eye(keys)."
+            "dropout_p", f"got {dropout_p}", "To check dropout, give eye(keys) as value."
         )
     return functional.scaled_dot_product_attention(
         query, key, value, attn_mask, 0.0, is_causal, scale=scale, enable_gqa=enable_gqa

@@ -279,7 +279,7 @@ def _held(layout: Layout, site: Site, target: str) -> _Held:
     if layout.shape != site.shape:
         raise TensorMismatchError(
             "layout",
-            f"it is of a tile of {_shape_text(layout.shape)}, and the access of {_shape_text(site.shape)}",
+            f"its tile is {_shape_text(layout.shape)}, but the access has {_shape_text(site.shape)}",
             "Give the layout of the tile that is accessed.",
         )
     return _holders(layout, site.kind == "load")
@@ -570,7 +570,7 @@ def bank_conflicts(
     if layout.shape != shared.shape:
         raise TensorMismatchError(
             "shared",
-            f"it is of a tile of {_shape_text(shared.shape)}, the registers' of {_shape_text(layout.shape)}",
+            f"its tile is {_shape_text(shared.shape)}, but that of the registers {_shape_text(layout.shape)}",
             "Give two layouts of the same tile.",
         )
     chosen, addresses = _instructions(layout, shared, bits)

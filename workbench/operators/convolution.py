@@ -171,7 +171,7 @@ def _transposed(
 ) -> list[operation.Instance]:
     """Return the configurations of the kernel of `ops.conv_transpose2d`, which adds no bias."""
     if bias is not None:
-        raise TensorMismatchError("bias", "given", "Leave it out: it is added behind the product.")
+        raise TensorMismatchError("bias", "given", "Leave it out: it is added after the product.")
     sizes = [
         (n - 1) * stride - 2 * padding + r for n, r in zip(input.shape[2:], weight.shape[2:], strict=True)
     ]

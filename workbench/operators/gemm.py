@@ -39,7 +39,7 @@ def instances_for(
     """
     if a.dim() < 2 or b.dim() < 2:
         shapes = f"shapes {tuple(a.shape)} and {tuple(b.shape)}"
-        raise TensorMismatchError("input, other", shapes, "Give matrices: a vector is one of one row.")
+        raise TensorMismatchError("input, other", shapes, "Give matrices: a vector is a matrix of one row.")
     a, b, addend, epilogue = _as_the_operator_gives_them(a, b, addend, beta, epilogue)
     if reason := gemm.is_supported(a, b):
         raise TensorMismatchError("input, other", reason, "Give matrices that can be multiplied.")

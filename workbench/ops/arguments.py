@@ -46,7 +46,7 @@ def as_number(name: str, value: object) -> Number:
     elif isinstance(value, np.generic):
         value = value.item()
     if not isinstance(value, Number):
-        wanted = "Give a number, or a tensor of no dimensions that requires no grad."
+        wanted = "Give a number, or a tensor without dimensions that does not require grad."
         raise ArgumentTypeError(name, f"got {in_brief(value)}, a {type(value).__name__}", wanted)
     return value
 

@@ -87,7 +87,7 @@ def scaled_dot_product_attention(
             "attn_mask", "given together with is_causal", "Give one of them; a mask can be causal itself."
         )
     if not 0 <= dropout_p <= 1:
-        raise TensorMismatchError("dropout_p", f"got {dropout_p}", "Give a probability of 0 to 1.")
+        raise TensorMismatchError("dropout_p", f"got {dropout_p}", "Give a probability from 0 to 1.")
     query, key, value, *masks = _in_autocasts_dtype(
         query, key, value, *(() if attn_mask is None else (attn_mask,))
     )

@@ -346,7 +346,7 @@ def _operands(
         raise TensorMismatchError(
             "input, weight",
             f"{input.dim()} and {weight.dim()} dimensions",
-            f"Give {rank + 2} of each, or {rank + 1} of a single input.",
+            f"Give {rank + 2} for each, or {rank + 1} for a single input.",
         )
     plain = [tensor.resolve_neg() for tensor in given.values()]
     return plain[0], plain[1], plain[2] if bias is not None else None

@@ -74,7 +74,9 @@ def grouped_mm(
     if offs is None:
         if mat_a.shape[0] != mat_b.shape[0]:
             raise TensorMismatchError(
-                "mat_a, mat_b", f"{mat_a.shape[0]} and {mat_b.shape[0]} matrices", "Give as many of both."
+                "mat_a, mat_b",
+                f"{mat_a.shape[0]} and {mat_b.shape[0]} matrices",
+                "Give the same number of both.",
             )
         return bmm(mat_a, mat_b)
     if reason := grouped_gemm.is_supported(mat_a, mat_b, offs):

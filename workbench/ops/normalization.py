@@ -206,7 +206,7 @@ def batch_norm(
         if tensor is None and not training:
             raise TensorMismatchError(name, "got None", "Give a tensor: without training it is needed.")
         if isinstance(tensor, torch.Tensor) and tensor.requires_grad:
-            raise TensorMismatchError(name, "it requires grad", "Detach it: its gradient is not known.")
+            raise TensorMismatchError(name, "it requires grad", "Detach it: it gets no gradient.")
     if (running_mean is None) != (running_var is None):
         raise InvalidArgumentError("running_mean, running_var", "one is None", "Give both, or neither.")
     mean, variance, weight, bias = _checked_vectors(input, channels, **running, weight=weight, bias=bias)

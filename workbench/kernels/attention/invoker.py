@@ -130,7 +130,9 @@ def launch(
         return Launch((), (output, log_sums), work=work)
     if config.hopper is not None:
         if reason := why_not_hopper(query, key, value, scoring):
-            raise InvalidArgumentError("hopper", reason, "Leave it out: the portable kernel takes them.")
+            raise InvalidArgumentError(
+                "hopper", reason, "Leave it out: the portable kernel takes these arguments."
+            )
         step = _step_on_hopper(given, scoring, config.hopper)
         return Launch((step,), (output, log_sums), work=work)
     plan = plan_of(query, key, value, scoring, config)
@@ -147,7 +149,7 @@ def _results(
         output = query.new_empty(wanted, dtype=dtype)
     elif tuple(output.shape) != wanted or output.dtype != dtype or output.device != query.device:
         given = f"{output.dtype} {tuple(output.shape)} on {output.device}"
-        raise TensorMismatchError("output", given, f"Give {dtype} {wanted} on {query.device}.")
+        raise TensorMismatchError("output", given, f"Give a tensor of {dtype} {wanted} on {query.device}.")
     elif may_share(output.shape, output.stride()):
         raise TensorMismatchError("output", "its elements share memory", "Give one without shared elements.")
     _, kept_as = sum_dtypes(query.dtype)

@@ -206,7 +206,7 @@ def _fault_of_starts(starts: Starts, device: torch.device) -> str:
         if not isinstance(most, int) or most < 0:
             return f"starts.most_{name} is {most!r}, not a length"
     if starts.queries.shape != starts.keys.shape:
-        return f"starts are of {len(starts.queries) - 1} sequences of queries, {len(starts.keys) - 1} of keys"
+        return f"starts have {len(starts.queries) - 1} sequences of queries, {len(starts.keys) - 1} of keys"
     return ""
 
 

@@ -59,7 +59,7 @@ class Frame:
     def wanted(self, operand: Operand) -> str:
         """Return the advice for a tensor that does not fit, a sentence."""
         if operand.along != "all":
-            return f"Give the {operand.along} of {self.shape}."
+            return f"Give a tensor for the {operand.along} of {self.shape}."
         return f"Give a tensor that broadcasts to {self.shape}."
 
     def beside(self, result: torch.Tensor, operand: Operand) -> Any:

@@ -36,9 +36,10 @@ def checked_tile(tile: Sequence[int]) -> tuple[int, int, int]:
             length &= -length  # the smaller of the two parts
             fewest = FEWEST_BESIDE
         if check_power_of_two(f"tile[{i}]", length) < fewest:
-            raise InvalidArgumentError(
-                f"tile[{i}]", f"got {tile[i]}", f"Give 16 or more, and no sum with less than {fewest}."
-            )
+            fix = "Give 16 or more."
+            if fewest == FEWEST_BESIDE:
+                fix = f"Give a power of two, or a sum of two of them, each {fewest} or more."
+            raise InvalidArgumentError(f"tile[{i}]", f"got {tile[i]}", fix)
     m, n, k = tile
     if max(m * n, m * k, n * k) > tl.TRITON_MAX_TENSOR_NUMEL:
         most = f"Two of them may be {tl.TRITON_MAX_TENSOR_NUMEL:,} elements at most, which is Triton's limit."

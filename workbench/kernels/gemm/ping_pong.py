@@ -226,7 +226,7 @@ def without_products(product: Launch) -> Launch:
         raise InvalidArgumentError(
             "product",
             f"got a launch of {names}",
-            'Give one of the template "ping-pong", of no empty product.',
+            'Give a launch of the template "ping-pong" whose product is not empty.',
         )
     steps = tuple(replace(step, meta={**step.meta, "PRODUCTS": False}) for step in product.steps)
     return replace(product, steps=steps, work=None)

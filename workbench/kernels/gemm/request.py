@@ -185,10 +185,10 @@ def _check_output(output: torch.Tensor, shape: tuple[int, ...], a: torch.Tensor,
     check_type("output", output, torch.Tensor, "Give a torch.Tensor, or None.")
     if tuple(output.shape) != shape or output.device != a.device:
         given = f"shape {tuple(output.shape)} on {output.device}"
-        raise TensorMismatchError("output", given, f"Give {shape} on {a.device}.")
+        raise TensorMismatchError("output", given, f"Give a tensor of shape {shape} on {a.device}.")
     check_cast(chain, output.dtype)
     if output.dtype not in output_dtypes(a.dtype, chain):
-        fix = "Give int8 or int32 of int8, else a floating dtype."
+        fix = "Give int8 or int32 if a is int8, else a floating dtype."
         if chain.functors:
             fix = "Give int8, int32 or a floating dtype."
         raise TensorMismatchError("output", f"{output.dtype} of {a.dtype}", fix)

@@ -767,7 +767,9 @@ def _checked_result(
     is_plain = output.layout == torch.strided and output.is_contiguous() and not output.is_neg()
     if tuple(output.shape) != tuple(shape) or output.device != a.device or not is_plain:
         given = f"shape {tuple(output.shape)}, strides {output.stride()}, on {output.device}"
-        raise TensorMismatchError("output", given, f"Give a contiguous {tuple(shape)} on {a.device}.")
+        raise TensorMismatchError(
+            "output", given, f"Give a contiguous tensor of shape {tuple(shape)} on {a.device}."
+        )
     if output.dtype not in supported:
         names = ", ".join(str(dtype)[6:] for dtype in supported)
         raise TensorMismatchError("output", f"{output.dtype}", f"Give one of {names}.")

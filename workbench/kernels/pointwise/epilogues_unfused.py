@@ -72,7 +72,9 @@ def launch(
     rows, cols = (check_power_of_two(f"tile[{i}]", length) for i, length in enumerate(tile))
     bound = bind(epilogue, Frame(tuple(x.shape)), torch.float32, output.dtype, x.device)
     if max(reach_of(x), bound.reach) + (rows + 1) * (x.shape[1] + cols) > MOST_OFFSETS_IN_32_BITS:
-        raise TensorMismatchError("x", f"shape {tuple(x.shape)}", "Give fewer elements: offsets are 32 bits.")
+        raise TensorMismatchError(
+            "x", f"shape {tuple(x.shape)}", "Give fewer elements: offsets have 32 bits."
+        )
     own = epilogue.work(x.numel())
     size = (distinct_elements(x) + distinct_elements(output)) * x.element_size()
     work = Work(own.flops, size + own.bytes)

@@ -151,7 +151,9 @@ def _check_gradients(gradients: Gradients, given: Operands) -> None:
         if (tensor.shape, tensor.dtype, tensor.device) != (of.shape, of.dtype, of.device):
             words = f"{tensor.dtype} {tuple(tensor.shape)} on {tensor.device}"
             raise TensorMismatchError(
-                f"gradients, of {name}", words, f"Give {of.dtype} {tuple(of.shape)} on {of.device}."
+                f"gradients, of {name}",
+                words,
+                f"Give a tensor of {of.dtype} {tuple(of.shape)} on {of.device}.",
             )
         if may_share(tensor.shape, tensor.stride()):
             fix = "Give a tensor whose elements do not share memory."

@@ -77,7 +77,7 @@ def launch(
     if operation not in OPERATIONS:
         raise UnknownNameError("operation", operation, OPERATIONS)
     if reason := is_supported(x, y, output):
-        raise TensorMismatchError("x, y, output", reason, "Bring them to one shape and a supported dtype.")
+        raise TensorMismatchError("x, y, output", reason, "Give tensors of one shape and a supported dtype.")
     if output is None:
         output = torch.empty(x.shape, dtype=torch.result_type(x, y), device=x.device)
     if operation in GATED and not output.is_floating_point():

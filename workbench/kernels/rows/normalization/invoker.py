@@ -102,7 +102,9 @@ def launch(
     check_type("epsilon", epsilon, float | int, "Give a number.")
     rows, cols = rows_and_cols(x, rank)
     if reason := is_supported(norm, x, cols, weight, bias):
-        raise TensorMismatchError("x, weight, bias", reason, "Give contiguous weights of as many elements.")
+        raise TensorMismatchError(
+            "x, weight, bias", reason, "Give a contiguous weight and bias of a row's length."
+        )
     columns = vectors_of(weight, bias)
     output = checked_output(x, output)
     results = statistics(norm, x, rows) if with_statistics else []
@@ -154,7 +156,7 @@ def rows_and_cols(x: torch.Tensor, rank: int) -> tuple[int, int]:
     check_type("x", x, torch.Tensor, "Give a torch.Tensor.")
     first = x.dim() - check_positive("rank", rank)
     if first < 0:
-        raise DimensionError("rank", f"got {rank}", f"x has {x.dim()} dimensions.")
+        raise DimensionError("rank", f"got {rank}", f"Give {x.dim()} or less: x has {x.dim()} dimensions.")
     return x.shape[:first].numel(), x.shape[first:].numel()
 
 

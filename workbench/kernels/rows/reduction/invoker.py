@@ -194,7 +194,7 @@ def launch_view(
     for i, output in enumerate(outputs):
         if output.numel() != matrix.rows:
             given = f"{output.numel()} elements for {matrix.rows} rows"
-            raise TensorMismatchError(f"outputs[{i}]", given, "Give one element a row.")
+            raise TensorMismatchError(f"outputs[{i}]", given, "Give one element for each row.")
     plan = planned(matrix, x.element_size(), chosen.has_index, fixed)
     if work is None:
         read, written = (sum(t.numel() * t.element_size() for t in some) for some in ((x,), outputs))
