@@ -184,7 +184,7 @@ def divides(tile: float, length: Number) -> bool:
 
 
 def is_all_or_none(run: Run, end: Number, length: int) -> bool:
-    """Return whether the elements of every such run are either all less than `end` or all not."""
+    """Return whether the elements of each such run are either all below `end` or all not below it."""
     if run.step is None:
         return False
     span = (length - 1) * run.step

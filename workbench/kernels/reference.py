@@ -234,7 +234,7 @@ def linear(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None 
 
 
 def grouped_mm(mat_a: torch.Tensor, mat_b: torch.Tensor, *, offs: torch.Tensor) -> torch.Tensor:
-    """The product of each part [offs[g - 1], offs[g]) of the divided axis; 0 behind the last part."""
+    """The product of each part [offs[g - 1], offs[g]) of the divided axis; 0 after the last part."""
     ends = offs.tolist()
     parts = [slice(begin, end) for begin, end in zip([0, *ends], ends, strict=False)]
     if mat_a.dim() == mat_b.dim() == 2:

@@ -1,4 +1,4 @@
-"""Products with an epilogue: what would be kernels behind them is done before they are stored."""
+"""Products with an epilogue: what would take more kernels after them is done before they are stored."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def fused_grouped_mm(
     epilogue: Epilogue,
     out_dtype: torch.dtype | None = None,
 ) -> torch.Tensor:
-    """epilogue(grouped_mm(mat_a, mat_b, offs=offs)), in one kernel; 0 behind the last group.
+    """epilogue(grouped_mm(mat_a, mat_b, offs=offs)), in one kernel; 0 after the last group.
 
     Args:
         mat_a, mat_b, offs: as for :func:`grouped_mm`.

@@ -35,7 +35,7 @@ def grouped_mm(
     Nothing is copied to the CPU. The result's rows begin at multiples of 16 bytes, as torch's do. fp32 is
     rounded to tf32 if torch's switch allows it.
 
-    Differences from torch: fp64 and any strides are supported; behind the last offset the result and the
+    Differences from torch: fp64 and any strides are supported; after the last offset the result and the
     gradients are 0, where torch leaves uninitialized memory; gradients can be differentiated.
 
     Args:

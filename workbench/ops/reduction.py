@@ -600,7 +600,7 @@ def _prod_gradient(
     """Return grad times the product of all other elements, by torch's rules for zeros, infinities and NaN.
 
     Without a zero in `x` the factor is result / x, which is NaN for an infinity. With zeros it is the product
-    of the elements before times that of the elements behind, so that 0 times infinity gives NaN only if both
+    of the elements before times that of the elements after, so that 0 times infinity gives NaN only if both
     are other elements. For the product of all elements, two zeros make every gradient 0.
     """
     if not x.dim():

@@ -278,7 +278,7 @@ _launches = LaunchCache()
 def run_transfer(source: torch.Tensor, destination: torch.Tensor) -> None:
     """Copy source to destination; the launch is kept for tensors of the same layout.
 
-    They share no memory, and neither has a pending negation or conjugation.
+    The tensors share no memory, and neither has a pending negation or conjugation.
     """
     if source.dtype != destination.dtype:  # as words, dtypes of one width would pass the check
         transfer.check(source, destination)

@@ -297,7 +297,7 @@ def visits_launch(
     Returns:
         a launch with one output, int32 [batch, heads, tiles, 2 + others]; batch or heads are 1 if the mask
         does not depend on them. For each tile it has the number of others that it sees whole, the number that
-        it sees in part, and the numbers of the former and then of the latter.
+        it sees in part, then their numbers in the same order.
     """
     if scoring.mask is None:
         raise InvalidArgumentError("scoring", "it has no mask", "Give a scoring with a mask.")

@@ -260,8 +260,8 @@ def chosen_for_followed(
 
     Args:
         a, b, output, precision: as `gemm.launch` takes them.
-        loads: whether it loads such tensors. may_be_wide: whether it first adds two tensors that tiles of 192
-            columns can load by tensor descriptors.
+        loads: whether the epilogue loads such tensors. may_be_wide: whether it first adds two tensors that
+            tiles of 192 columns can load by tensor descriptors.
     """
     asked = asked_of(a, b, output, precision)
     if asked.architecture != "sm_90" or not asked.are_matrices or not asked.can_describe:

@@ -36,7 +36,7 @@ class Product(NamedTuple):
 
     Attributes:
         a, b, output: the matrices.
-        images: the image or weight that is behind a, and that behind b.
+        images: the image or weight that a is a view of, and that of b.
         shape: of the part of the result that this product computes.
     """
 

@@ -159,13 +159,13 @@ class GroupedFrame(Frame):
         if self.axis == 2 or not isinstance(found, torch.Tensor):
             return found
         if found.dim() < 3:
-            # Elements behind the last group, such as memory that nobody wrote, become 0. Otherwise they
+            # Elements after the last group, such as memory that nobody wrote, become 0. Otherwise they
             # would reach gradients as 0 * nan.
             is_divided = found.dim() >= 2 - self.axis and found.shape[self.axis - 2] > 1
             return self.within_groups(found) if is_divided else found
         if found.shape[0] == 1:
             return found[0]
-        # One more group of zeros, for what lies behind the last group.
+        # One more group of zeros, for what lies after the last group.
         of_each = functional.pad(found, (0, 0, 0, 0, 0, 1))[self._groups(found.device)]
         return of_each.squeeze(1) if self.axis == 0 else of_each.squeeze(2).T
 
@@ -175,7 +175,7 @@ class GroupedFrame(Frame):
         return (batch if self.axis == 2 else self._along(self._groups(device))), row, col
 
     def within_groups(self, result: torch.Tensor) -> torch.Tensor:
-        """Return the result with zeros behind the last group."""
+        """Return the result with zeros after the last group."""
         if self.axis == 2:
             return result
         return torch.where(self._along(self._groups(result.device)) < len(self.offs), result, 0)

@@ -276,7 +276,7 @@ def places(
     row, col, sizes, strides, PLACE: tl.constexpr, DIVISORS: tl.constexpr, ROWS: tl.constexpr,
     COLS: tl.constexpr,
 ):  # fmt: skip
-    """Offsets of a tile's elements in the output and which are valid; rows, columns, and which are valid."""
+    """Offsets of a tile's elements in the output and their validity; rows, columns, and their validity."""
     OF_SIZES: tl.constexpr = DIVISORS.sizes
     OF_OUTPUT: tl.constexpr = DIVISORS.strides[2]
     m, n, _ = transfer.multiples_of(sizes, OF_SIZES)
@@ -293,7 +293,7 @@ def finish(
     accumulators, batch, row, col, outputs, shift, extra, sizes, batch_sizes, strides, batch_strides,
     EPILOGUE: tl.constexpr, PLACE: tl.constexpr, DESCRIPTORS: tl.constexpr, DIVISORS: tl.constexpr,
 ):  # fmt: skip
-    """Store what the epilogue makes of a tile's parts; `shift` elements behind where outputs begin."""
+    """Apply the epilogue to a tile's parts and store them, `shift` elements after the outputs' beginning."""
     for i in tl.static_range(len(accumulators)):
         part = accumulators[i]
         if len(EPILOGUE) > 0 and part.shape[0] * part.shape[1] > MOST_AT_ONCE:

@@ -130,7 +130,7 @@ def result_dtype(dtype: torch.dtype) -> torch.dtype:
 
 
 def output_dtypes(dtype: torch.dtype, chain: Epilogue) -> list[torch.dtype]:
-    """Return the dtypes in which a product of operands of this dtype can be stored, behind this epilogue."""
+    """Return the dtypes in which a product of operands of this dtype can be stored, after this epilogue."""
     if chain.functors:
         return [*SUPPORTED, torch.int32]
     floats = [each for each in SUPPORTED if each.is_floating_point]

@@ -71,7 +71,7 @@ def store(
 
 
 class Descriptors(NamedTuple):
-    """Operands that are behind tensor descriptors: A, and the matrices with which it is multiplied."""
+    """Operands that are accessed through tensor descriptors: A, and the matrices that it is multiplied by."""
 
     a: bool
     b: bool

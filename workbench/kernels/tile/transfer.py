@@ -213,7 +213,7 @@ def load(pointer, offsets, valid, fill=0):
 
 @triton.jit
 def load_or(pointer, offsets, valid, FILL: tl.constexpr):
-    """:func:`load` for any constant FILL.
+    """Like :func:`load`, for any constant FILL.
 
     If a lane loads several integers of 8 or 16 bits at once, Triton 3.6 and 3.7 fill one with a negative
     constant and the others with -1: they extend the constant's sign before they repeat it.

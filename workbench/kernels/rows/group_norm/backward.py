@@ -28,7 +28,7 @@ def launch_backward(
     vectors: int = 0,
     compute_units: int | None = None,
 ) -> Launch:
-    """Compute the gradients of x, weight and bias, the latter two in the dtype of the arithmetic.
+    """Compute the gradients of x, weight and bias, the last two in the dtype of the arithmetic.
 
     The gradient of x is one row operator. Those of weight and bias are another, followed by reductions; the
     order in which they add depends on shapes alone.
