@@ -269,7 +269,7 @@ def _matmul_references(inputs: Sequence[torch.Tensor], case: Mapping[str, Any]) 
 
 
 def _our_product(a: torch.Tensor, b: torch.Tensor) -> Callable[[], torch.Tensor]:
-    """Return a call of `ops.matmul`; for int8 of the kernel, into int32, since `ops` returns int8 there."""
+    """Return a call of `ops.matmul`; for int8, of the kernel with an int32 result, as `ops` returns int8."""
     return partial(ops.matmul if a.is_floating_point() else _int8_product, a, b)
 
 

@@ -75,7 +75,7 @@ class Baseline:
         return self.package is not None
 
     def absence(self, here: device.Device | None = None) -> str:
-        """Return why it cannot run; empty if it can.
+        """Return why the baseline cannot run; empty if it can.
 
         Args:
             here: the device in question; this process's by default.
@@ -95,7 +95,7 @@ class Baseline:
         return ""
 
     def available(self) -> bool:
-        """Return whether it can run here; :meth:`absence` says why not."""
+        """Return whether the baseline can run here; :meth:`absence` says why not."""
         return not self.absence()
 
     def build(self, op: str, *inputs: torch.Tensor, **options: Any) -> Callable[[], Any]:

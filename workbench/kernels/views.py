@@ -100,7 +100,7 @@ class Affine:
 
 @lru_cache(maxsize=1024)
 def affine(descriptor: Descriptor) -> Affine | None:
-    """Return the descriptor's offset and strides, if it has nothing else; else None."""
+    """Return the descriptor's offset and strides if they describe it completely; else None."""
     asked = descriptor.symbolic_indices()
     values = descriptor.values(asked)
     if _checks_something(descriptor, values):

@@ -205,7 +205,7 @@ def _check_scalar(
     name: str,
     value: Number,
 ) -> None:
-    """Raise an error that quotes torch if it does not take this number for a product of these sizes.
+    """Raise an error that quotes torch if torch does not take this number for these sizes.
 
     Args:
         sizes: those of the result, then k.

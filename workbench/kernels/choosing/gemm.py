@@ -440,7 +440,7 @@ def splits_worth_a_try(instance: Instance, asked: Asked) -> set[int]:
 
 
 def _shared_bytes(instance: Instance, asked: Asked) -> int:
-    """Return the bytes of shared memory of an instance: its stages, and the output's tile if it is apart.
+    """Return an instance's bytes of shared memory: its stages, and the output's tile if stored apart.
 
     The output's tile has memory of its own in persistent programs, which load the next tile while they store,
     and if its elements have 4 bytes or more, which are not rounded. A masked last step along K is not part of

@@ -96,7 +96,7 @@ class Listing:
         return enumerate(self._places)
 
     def lines(self, frames: Iterable[tuple[str, int]]) -> Lines:
-        """Return those lines of a chain of calls that are in the listing."""
+        """Return the lines of a chain of calls that are in the listing."""
         return frozenset(self._numbers[frame] for frame in frames if frame in self._numbers)
 
     def text(self, line: int) -> str:

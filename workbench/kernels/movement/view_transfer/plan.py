@@ -206,7 +206,7 @@ def divisor_of_rows(length: Number, block: int) -> int:
 
 
 def checked_tile(tile: tuple[int, int]) -> tuple[int, int]:
-    """Return `tile`, rows and columns; raise if they are not powers of two or too many elements."""
+    """Return `tile`, rows and columns; raise unless both are powers of two and not too many together."""
     rows, cols = check_each("tile", tile, int, "Give rows and columns: (16, 256).")
     for d, length in enumerate((rows, cols)):
         check_power_of_two(f"tile[{d}]", length)

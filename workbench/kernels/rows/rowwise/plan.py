@@ -86,7 +86,7 @@ class Plan(NamedTuple):
 
 
 def checked_tile(tile: Sequence[int]) -> tuple[int, int]:
-    """Return `tile` as (rows, cols); raise if they are not two powers of two."""
+    """Return `tile` as (rows, cols); raise unless it has two powers of two."""
     if not isinstance(tile, Sequence) or len(tile) != 2:
         raise InvalidArgumentError(
             "tile", f"got {tile!r}", "Give a tile's rows and columns, such as (4, 256)."
