@@ -323,7 +323,7 @@ def all(
 def argmax(
     input: torch.Tensor, dim: int | None = None, keepdim: bool = False, *, out: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """The index of the largest element, as `torch.argmax`: the first of equal elements, or the first NaN if any.
+    """The index of the largest element, as `torch.argmax`: the first of equal elements, or the first NaN.
 
     Without `dim` it is the index in the flattened tensor. Arguments and errors as for :func:`sum`.
     """
@@ -335,7 +335,7 @@ def argmax(
 def argmin(
     input: torch.Tensor, dim: int | None = None, keepdim: bool = False, *, out: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """The index of the smallest element, as `torch.argmin`: the first of equal elements, or the first NaN if any.
+    """The index of the smallest element, as `torch.argmin`: the first of equal elements, or the first NaN.
 
     Arguments and errors as for :func:`argmax`.
     """
