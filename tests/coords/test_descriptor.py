@@ -304,7 +304,7 @@ def test_symbols_are_bound_within_their_limits() -> None:
         rows.offset((0, 0))
     with pytest.raises(InvalidArgumentError, match="no such symbol"):
         rows.bind(n=3)
-    with pytest.raises(InvalidArgumentError, match="from 1"):
+    with pytest.raises(InvalidArgumentError, match="Give 1 or more"):
         rows.bind(batch=0)
     with pytest.raises(ArgumentTypeError, match="whole number"):
         rows.bind(batch=1.5)  # type: ignore[arg-type]

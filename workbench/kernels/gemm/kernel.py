@@ -293,7 +293,7 @@ def finish(
     accumulators, batch, row, col, outputs, shift, extra, sizes, batch_sizes, strides, batch_strides,
     EPILOGUE: tl.constexpr, PLACE: tl.constexpr, DESCRIPTORS: tl.constexpr, DIVISORS: tl.constexpr,
 ):  # fmt: skip
-    """Apply the epilogue to a tile's parts and store them, `shift` elements after the outputs' beginning."""
+    """Store what the epilogue makes of a tile's parts; `shift` elements behind where outputs begin."""
     for i in tl.static_range(len(accumulators)):
         part = accumulators[i]
         if len(EPILOGUE) > 0 and part.shape[0] * part.shape[1] > MOST_AT_ONCE:

@@ -202,7 +202,7 @@ def keep_smaller(a, a_index, b, b_index):
 
 @triton.jit
 def first_larger(a, a_index, b, b_index):
-    """The larger value and its index; the lower index if they are equal, or if both are NaN."""
+    """The larger one and its index; of equals, and of several NaN, that of the lower index."""
     is_a = (a > b) | ((a != a) & (b == b)) | (((a == b) | ((a != a) & (b != b))) & (a_index < b_index))
     return tl.where(is_a, a, b), tl.where(is_a, a_index, b_index)
 

@@ -61,7 +61,7 @@ def rowwise_kernel(
 def whole_rows(
     # as in rowwise_kernel, and a tile's number
     sources, columns, of_columns, given, destination, results, number, rows, cols, layouts, parameter,
-    # BESIDE: values by column are loaded after the tile; LATE: and once more where they are used
+    # BESIDE: values by column are loaded behind the tile; LATE: and once more where they are used
     WHOLE: tl.constexpr, FINISH: tl.constexpr, APPLY: tl.constexpr, BESIDE: tl.constexpr, LATE: tl.constexpr,
     ACCESS: tl.constexpr, FILLS: tl.constexpr, TYPE: tl.constexpr,
     ROWS: tl.constexpr, COLS: tl.constexpr, EXACT: tl.constexpr, WIDE: tl.constexpr,
