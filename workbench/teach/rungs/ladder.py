@@ -132,8 +132,7 @@ def _last(pattern: str, length: int) -> int:
 def _check_alike(x: torch.Tensor, output: torch.Tensor) -> None:
     """Raise TensorMismatchError if dtypes differ or a tensor is not contiguous: kernels take no strides."""
     if x.dtype != output.dtype:
-        given = f"it is {output.dtype}, not {x.dtype}"
-        raise TensorMismatchError("output", given, f"Give a tensor of {x.dtype}.")
+        raise TensorMismatchError("output", f"it is {output.dtype}, not {x.dtype}", f"Give {x.dtype}.")
     for name, tensor in (("source", x), ("output", output)):
         if not tensor.is_contiguous():
             raise TensorMismatchError(name, f"its strides are {tensor.stride()}", "Give a contiguous tensor.")
