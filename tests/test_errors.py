@@ -148,7 +148,7 @@ def test_power_of_two_refuses_other_numbers(value: int) -> None:
         return
     with pytest.raises(InvalidArgumentError) as caught:
         check_power_of_two("tile", value)
-    assert str(caught.value).startswith(f"tile: got {value}, not a power of two. Triton wants one: try ")
+    assert str(caught.value).startswith(f"tile: got {value}, not a power of two. Triton needs one: try ")
     below, above = (int(word.strip(".")) for word in str(caught.value).split()[-3::2])
     assert below < value < above == 2 * below
     assert bin(below).count("1") == 1

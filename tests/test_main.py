@@ -119,9 +119,15 @@ def test_every_mode_of_timing_can_be_asked_for(
         (["matmul", "--dtype", "fp4"], "--dtype: matmul is not made for 'fp4'. Give one of fp16, bf16,"),
         (["matmul", "--layout", "nx"], "--layout: 'nx' is not known"),
         (["add", "--init", "ones"], "--init: 'ones' is not known"),
-        (["conv2d", "--groups", "3"], "--groups: got 3 for 4 and 8 channels. Give a divisor."),
-        (["conv2d", "--r", "9"], "--r: got 9 taps for 8 pixels. Give fewer."),
-        (["scaled_dot_product_attention", "--h_kv", "3"], "--h_kv: got 3 for 2 heads. Give a divisor."),
+        (
+            ["conv2d", "--groups", "3"],
+            "--groups: got 3 for 4 and 8 channels. Give a number that divides both.",
+        ),
+        (["conv2d", "--r", "9"], "--r: got 9 taps for 8 pixels, padding included. Give fewer taps"),
+        (
+            ["scaled_dot_product_attention", "--h_kv", "3"],
+            "--h_kv: got 3 for 2 heads. Give a number that divides it.",
+        ),
         (["unfold", "--window", "30"], "kernel_size: got 30. No window fits into [5, 6]."),
         (["add", "--target", "sm_1"], "target: 'sm_1' is not known"),
     ],

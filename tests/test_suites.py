@@ -191,7 +191,7 @@ def test_candidates_that_do_not_exist_here_are_left_out_and_reported() -> None:
     assert [line.provider for line in lines] == ["workbench"]
     assert [str(one) for one in cut] == [
         "fused_matmul fp16 40 x 32 x 24: workbench:without products is left out: "
-        "only Hopper's kernels, which large products take, leave them out"
+        "only the kernels of Hopper for large products can leave the products out"
     ]
 
 
@@ -956,8 +956,8 @@ def test_problems_of_images_that_cannot_be_measured_are_refused(
 @pytest.mark.parametrize(
     ("op", "problem", "words"),
     [
-        ("flip", {"shape": [6, 8], "dims": [2]}, "Give dimensions of the shape once"),
-        ("flip", {"shape": [6, 8], "dims": [0, 0]}, "Give dimensions of the shape once"),
+        ("flip", {"shape": [6, 8], "dims": [2]}, "Give dimensions of the shape, each once"),
+        ("flip", {"shape": [6, 8], "dims": [0, 0]}, "Give dimensions of the shape, each once"),
         ("roll", {"shape": [6, 8], "dims": [0]}, "The keys of roll are dims, shape, shift"),
         ("unfold", {"shape": [6, 8], "window": 3, "pad": 0}, "torch says"),
         ("pixel_shuffle", {"shape": [1, 3, 8, 8], "factor": 2}, "torch says"),

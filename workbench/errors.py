@@ -261,7 +261,7 @@ def check_type(argument: str, value: object, kind: type | UnionType, fix: str) -
 
 
 def check_each(argument: str, values: object, kind: type | UnionType, fix: str) -> list[Any]:
-    """Return `values` as a list, or raise ArgumentTypeError if it is no iterable of `kind`.
+    """Return `values` as a list, or raise ArgumentTypeError if it is not an iterable of `kind`.
 
     Args:
         argument: the argument's name; the error calls an element `argument[i]`.
@@ -306,6 +306,6 @@ def check_power_of_two(argument: str, value: object) -> int:
     if number & (number - 1):
         below, above = 1 << (number.bit_length() - 1), 1 << number.bit_length()
         raise InvalidArgumentError(
-            argument, f"got {number}, not a power of two", f"Triton wants one: try {below} or {above}."
+            argument, f"got {number}, not a power of two", f"Triton needs one: try {below} or {above}."
         )
     return number

@@ -399,7 +399,9 @@ class Launch:
             for i, tensor in enumerate(tensors):
                 if not isinstance(tensor, torch.Tensor):
                     raise ArgumentTypeError(
-                        f"{argument}[{i}]", f"got a {type(tensor).__name__}", "Give the tensors written."
+                        f"{argument}[{i}]",
+                        f"got a {type(tensor).__name__}",
+                        "Give the tensors that the kernels write.",
                     )
                 if self.steps and tensor.numel() and _storage(tensor) not in known:
                     raise InvalidArgumentError(

@@ -269,7 +269,7 @@ def _matmul_references(inputs: Sequence[torch.Tensor], case: Mapping[str, Any]) 
 
 
 def _our_product(a: torch.Tensor, b: torch.Tensor) -> Callable[[], torch.Tensor]:
-    """Return a call of `ops.matmul`; for int8 of the kernel, into int32, since `ops` returns int8 there."""
+    """Return a call of `ops.matmul`; for int8, of the kernel with an int32 result, as `ops` returns int8."""
     return partial(ops.matmul if a.is_floating_point() else _int8_product, a, b)
 
 
@@ -342,7 +342,9 @@ def _our_fused_product_without_products(
     try:
         launch = gemm.without_products(whole)
     except InvalidArgumentError:
-        raise NotMeasurableError("only Hopper's kernels, which large products take, leave them out") from None
+        raise NotMeasurableError(
+            "only the kernels of Hopper for large products can leave the products out"
+        ) from None
     (result,) = launch.outputs
     again = Replay(launch, a, b, *addends, result)
 
@@ -497,7 +499,9 @@ def _group_norm() -> Operator:
         _check_images(case)
         channels, groups = case["shape"][1], case["groups"]
         if channels % groups:
-            raise InvalidArgumentError("groups", f"got {groups} for {channels} channels", "Give a divisor.")
+            raise InvalidArgumentError(
+                "groups", f"got {groups} for {channels} channels", "Give a number that divides it."
+            )
         elements = math.prod(case["shape"])
         return Work(group_norm.FLOPS * elements, 2 * (elements + channels) * itemsize_of(dtype))
 
@@ -617,7 +621,9 @@ def _varlen_attention(name: str) -> Operator:
     def work(dtype: str, case: Mapping[str, Any]) -> Work:
         if case["n_q"] != case["n_k"]:
             given = f"got {case['n_k']} for {case['n_q']} queries"
-            raise InvalidArgumentError("n_k", given, "Give as many: each sequence attends to itself.")
+            raise InvalidArgumentError(
+                "n_k", given, "Give as many keys as queries: each sequence attends to itself."
+            )
         whole = _attention(ATTENTION[is_backward]).work
         parts = [
             whole(dtype, {**case, "b": 1, "n_q": length, "n_k": length})

@@ -558,8 +558,8 @@ def _check_problem(case: Case) -> None:
         dims = " or ".join(map(str, operator.dims))
         raise InvalidArgumentError("dim", f"got {problem['dim']}", f"Suites measure {case.op} with {dims}.")
     if not _are_dims(problem, operator):
-        which = "each dimension" if operator.is_permutation else "dimensions"
-        raise InvalidArgumentError("dims", f"got {problem['dims']}", f"Give {which} of the shape once.")
+        which = "each dimension of the shape" if operator.is_permutation else "dimensions of the shape, each"
+        raise InvalidArgumentError("dims", f"got {problem['dims']}", f"Give {which} once.")
     if not math.prod(problem.get("shape", [1])) or problem.get("shape") == []:
         raise InvalidArgumentError("shape", f"got {problem['shape']}", "Give lengths of 1 or more.")
 

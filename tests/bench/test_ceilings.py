@@ -75,7 +75,7 @@ def test_dtypes_of_a_wrong_type_are_refused(dtypes: Any) -> None:
 
 
 def test_roofs_of_no_dtype_are_refused() -> None:
-    with pytest.raises(InvalidArgumentError, match="dtypes: none"):
+    with pytest.raises(InvalidArgumentError, match="dtypes: got none"):
         ceilings.measure_ceilings([])
     with pytest.raises(UnknownNameError, match="dtype: 'half'"):
         ceilings.roof_sizes("half")

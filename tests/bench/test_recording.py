@@ -518,7 +518,7 @@ def test_a_table_refuses_unknown_columns() -> None:
         recording.table([], "latex")  # type: ignore[arg-type] # what a user might type
     with pytest.raises(ArgumentTypeError, match="columns: got 'op'"):
         recording.table([], columns="op")
-    with pytest.raises(InvalidArgumentError, match="columns: none"):
+    with pytest.raises(InvalidArgumentError, match="columns: got none"):
         recording.table([], columns=[])
 
 

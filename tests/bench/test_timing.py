@@ -402,7 +402,7 @@ def test_work_of_a_wrong_type_is_refused(work: Any) -> None:
 def test_candidates_without_names_are_refused(candidates: Any) -> None:
     with pytest.raises(ArgumentTypeError, match="candidates"):
         measure_together(candidates, interpreter=True)
-    with pytest.raises(InvalidArgumentError, match="candidates: none"):
+    with pytest.raises(InvalidArgumentError, match="candidates: got none"):
         measure_together({}, interpreter=True)
 
 

@@ -304,7 +304,7 @@ def test_symbols_are_bound_within_their_limits() -> None:
         rows.offset((0, 0))
     with pytest.raises(InvalidArgumentError, match="no such symbol"):
         rows.bind(n=3)
-    with pytest.raises(InvalidArgumentError, match="from 1"):
+    with pytest.raises(InvalidArgumentError, match="Give 1 or more"):
         rows.bind(batch=0)
     with pytest.raises(ArgumentTypeError, match="whole number"):
         rows.bind(batch=1.5)  # type: ignore[arg-type]
@@ -324,7 +324,10 @@ def frozen(length: Number, index: int) -> Descriptor:
 @pytest.mark.parametrize(
     ("made", "words"),
     [
-        (lambda: transform(IMAGE, [pass_through(4)], [(0,)], [(0,)]), r"lower_dims: \[1\] not given"),
+        (
+            lambda: transform(IMAGE, [pass_through(4)], [(0,)], [(0,)]),
+            r"lower_dims: dimensions \[1\] are missing",
+        ),
         (
             lambda: transform(IMAGE, [pass_through(4), pass_through(4)], [(0,), (0,)], [(0,), (1,)]),
             r"lower_dims\[1\]: 0 is in lower_dims\[0\] already",
@@ -367,7 +370,10 @@ def frozen(length: Number, index: int) -> Descriptor:
         (lambda: xor((4, 3)), r"lengths\[1\]: got 3"),
         (lambda: xor((4,)), "lengths"),
         (lambda: indexing((4,), 4), r"table\[0\]: got 4"),
-        (lambda: frozen(4, 9), r"transforms\[0\]: freeze\(9\) is outside .*: y has 4. Give one from 0 to 3"),
+        (
+            lambda: frozen(4, 9),
+            r"transforms\[0\]: freeze\(9\) is outside .*: y has 4. Give an index from 0 to 3",
+        ),
         (lambda: frozen(4, 4), r"transforms\[0\]: freeze\(4\)"),
         (lambda: frozen(4, -1), r"transforms\[0\]: freeze\(-1\)"),
         (lambda: frozen(symbol("n"), -1), r"freeze\(-1\) .*: y has n"),

@@ -146,7 +146,7 @@ def test_every_element_is_held_once_for_each_r(encoding: TileDistributionEncodin
         ({"ys_to_rhs_minor": (0, 7)}, r"ys_to_rhs_minor: Y\[1\] is of major 1 and minor 7"),
         ({"ps_to_rhss_minor": ((1,),)}, r"ps_to_rhss_minor\[0\]: got \(1,\) for the majors \(1, 2\)"),
         ({"ys_to_rhs_minor": (0,)}, r"ys_to_rhs_minor: got \(0,\) for the majors \(1, 1\)"),
-        ({"ps_to_rhss_major": (), "ps_to_rhss_minor": ()}, "ps_to_rhss_major: got 0 P"),
+        ({"ps_to_rhss_major": (), "ps_to_rhss_minor": ()}, "ps_to_rhss_major: got 0 dimensions P"),
         ({"ps_to_rhss_minor": ()}, "ps_to_rhss_minor: got"),
         ({"hs_lengthss": ((4, 2, 0), (32,))}, r"hs_lengthss\[0\]: got \(4, 2, 0\)"),
         ({"hs_lengthss": ((4, 2, 4), ())}, r"hs_lengthss\[1\]: got \(\)"),

@@ -280,7 +280,7 @@ def test_errors_name_the_wrong_argument() -> None:
         explore.tiles.tile(FIRST, roofs={"sm_80": 3})  # type: ignore[dict-item] # that is the question
     with pytest.raises(UnknownNameError, match="target: 'a100'"):
         explore.tiles.tile(FIRST, roofs={"a100": Ceilings(1.0, {}, "a GPU", "2026-01-31", True)})
-    with pytest.raises(InvalidArgumentError, match="targets: none"):
+    with pytest.raises(InvalidArgumentError, match="targets: got none"):
         explore.tiles.tile_sizes(targets=())
     with pytest.raises(UnknownNameError, match="target: 'sm90'"):
         explore.tiles.tile_sizes(targets=("sm90",))

@@ -519,7 +519,7 @@ WRONG: dict[str, tuple[Callable[[], object], type[WorkbenchError], str]] = {
     ),
     "a batch": (
         lambda: fused(A[None], B, epilogues.permuted((8, 6), (1, 0))), TensorMismatchError,
-        "begin with the batch",
+        "Give the batch's",
     ),
 }  # fmt: skip
 
@@ -534,11 +534,11 @@ def test_invalid_arguments_are_named(call: tuple[Callable[[], object], type[Work
 @pytest.mark.parametrize(
     ("meaning", "words"),
     [
-        (lambda x: x, "raises TypeError"),
-        (lambda x, operands, place: x @ operands[0], "raises IndexError"),
-        (lambda x, operands, place: x @ x, "raises RuntimeError"),
-        (lambda x, operands, place: None, "makes a NoneType"),
-        (lambda x, operands, place: x[:1], r"makes \(1, 6\) of \(8, 6\)"),
+        (lambda x: x, "it raises TypeError"),
+        (lambda x, operands, place: x @ operands[0], "it raises IndexError"),
+        (lambda x, operands, place: x @ x, "it raises RuntimeError"),
+        (lambda x, operands, place: None, "it returns a NoneType"),
+        (lambda x, operands, place: x[:1], r"it returns shape \(1, 6\) for \(8, 6\)"),
     ],
 )
 def test_backward_names_a_wrong_meaning(meaning: Any, words: str) -> None:

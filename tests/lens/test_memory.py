@@ -220,11 +220,11 @@ def test_wrong_arguments_of_coalescing_are_named() -> None:
     dot = Event(0, Site("dot", "", (), (16, 16, 16), 0, 8192), None, None)
     with pytest.raises(InvalidArgumentError, match="event: it is a dot"):
         memory.coalescing(dot, layout, target="sm_90")
-    with pytest.raises(TensorMismatchError, match="layout: it is of a tile of 64, and the access of 32"):
+    with pytest.raises(TensorMismatchError, match="layout: its tile is 64, but the access has 32"):
         memory.coalescing(tile, line_layout(each=2), target="sm_90")
-    with pytest.raises(TensorMismatchError, match="the access of one element"):
+    with pytest.raises(TensorMismatchError, match="the access has one element"):
         memory.coalescing(access(0), layout, target="sm_90")
-    with pytest.raises(InvalidArgumentError, match="its warps have 32 lanes, those of gfx942 64"):
+    with pytest.raises(InvalidArgumentError, match="its warps have 32 lanes, and those of gfx942 have 64"):
         memory.coalescing(tile, layout, target="gfx942")
     with pytest.raises(UnknownNameError, match="sm_90"):
         memory.coalescing(tile, layout, target="sm_91")
@@ -625,7 +625,7 @@ def test_wrong_arguments_of_bank_conflicts_are_named() -> None:
     layout, tile = strided(32, 1)
     with pytest.raises(InvalidArgumentError, match=r"bits: got 64, .* give one of 32\."):
         memory.bank_conflicts(layout, tile, target="sm_90", bits=64)
-    with pytest.raises(TensorMismatchError, match="shared: it is of a tile of 2 × 64, the registers' of 32"):
+    with pytest.raises(TensorMismatchError, match="shared: its tile is 2 × 64, but that of the registers 32"):
         memory.bank_conflicts(layout, shared_tile(2, 64, 32), target="sm_90")
     with pytest.raises(UnknownNameError, match="kind: 'read'"):
         memory.bank_conflicts(layout, tile, target="sm_90", kind="read")  # type: ignore[arg-type]

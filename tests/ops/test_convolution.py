@@ -401,9 +401,11 @@ def test_arguments_are_accepted_exactly_where_torch_accepts_them(
 
 
 def test_errors_name_the_argument_and_its_value() -> None:
-    with pytest.raises(InvalidArgumentError, match=r"stride: got 1180591620717411303424\. Give less than"):
+    with pytest.raises(
+        InvalidArgumentError, match=r"stride: got 1180591620717411303424\. Give a number that fits"
+    ):
         ops.conv2d(IMAGE, WEIGHT, stride=2**70)
-    with pytest.raises(TensorMismatchError, match=r"bias: shape \(3,\).*Give \(4,\)"):
+    with pytest.raises(TensorMismatchError, match=r"bias: shape \(3,\).*Give shape \(4,\)"):
         ops.conv_transpose2d(SMALL, FILTER, torch.ones(3))
     with pytest.raises(TensorMismatchError, match=r"output_padding: \(1, 1\) for a stride of \(1, 1\)"):
         ops.conv_transpose2d(SMALL, FILTER, output_padding=1)

@@ -400,7 +400,7 @@ WRONG: dict[str, tuple[Callable[[], object], type[WorkbenchError], str]] = {
     ),
     "groups' rows": (
         lambda: ops.fused_grouped_mm(A, W, offs=ENDS, epilogue=add(torch.ones(3, 4, 6))),
-        TensorMismatchError, "same for each of a group's rows",
+        TensorMismatchError, "same for all rows of a group",
     ),
     "groups permuted": (
         lambda: ops.fused_grouped_mm(A, W, offs=ENDS, epilogue=permuted((4, 6), (1, 0))),
@@ -422,15 +422,15 @@ WRONG: dict[str, tuple[Callable[[], object], type[WorkbenchError], str]] = {
     ),
     "features in two dimensions": (
         lambda: ops.fused_conv2d(X, TAPS, epilogue=relu() | bias(A[:2, :3].clone())), TensorMismatchError,
-        r"\[1\], bias: shape \(2, 3\). Give \(6,\)",
+        r"\[1\], bias: shape \(2, 3\). Give shape \(6,\)",
     ),
     "a scale of images": (
         lambda: ops.fused_conv2d(X, TAPS, epilogue=column_scale(A[:1, :6])), TensorMismatchError,
-        r"column_scale: shape \(1, 6\). Give \(6,\)",
+        r"column_scale: shape \(1, 6\). Give shape \(6,\)",
     ),
     "one feature": (
         lambda: ops.fused_conv2d(X, TAPS, epilogue=bias(A[0, :1])), TensorMismatchError,
-        r"bias: shape \(1,\). Give \(6,\)",
+        r"bias: shape \(1,\). Give shape \(6,\)",
     ),
     "features of instances": (
         lambda: ops.conv2d.instances(X, TAPS, A[:2, :3]), TensorMismatchError, r"^bias: shape",

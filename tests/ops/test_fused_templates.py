@@ -317,7 +317,7 @@ def test_an_operand_that_only_chooses_has_a_gradient_of_0() -> None:
 
 
 def test_an_epilogue_before_rows_neither_casts_nor_permutes() -> None:
-    with pytest.raises(TensorMismatchError, match="rows follow it"):
+    with pytest.raises(TensorMismatchError, match="an operation on rows follows it"):
         ops.matmul_softmax(A, B, epilogue=epilogues.cast(torch.float8_e5m2))
     with pytest.raises(TensorMismatchError, match="epilogue"):
         ops.matmul_argmax(A, B, epilogue=epilogues.add(A))

@@ -631,11 +631,11 @@ def local_class_kernel() -> Any:
     [
         (
             lambda: global_tensor_kernel,
-            "^TABLE: kernel global_tensor_kernel uses it, and it is a Tensor from around",
+            "^TABLE: kernel global_tensor_kernel uses it, and it is a Tensor from outside",
         ),
         (
             lambda: dictionary_kernel,
-            "^OPTIONS: kernel dictionary_kernel uses it, and it is a dict from around",
+            "^OPTIONS: kernel dictionary_kernel uses it, and it is a dict from outside",
         ),
         (lambda: nested_kernel, "^OPTIONS: "),
         (lambda: tensor_below_kernel, "^TABLE: kernel tensor_in_a_helper uses it"),
@@ -645,7 +645,7 @@ def local_class_kernel() -> Any:
         ),
         (lambda: mutual_kernel, "^ping: it calls itself"),
         (lambda: without_source(), "^kernel: its source text cannot be found"),
-        (lambda: local_class_kernel(), "^thing: kernel kernel uses it, and it is a Local from around"),
+        (lambda: local_class_kernel(), "^thing: kernel kernel uses it, and it is a Local from outside"),
     ],
     ids=[
         "tensor",

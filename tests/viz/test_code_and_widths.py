@@ -83,7 +83,7 @@ def test_only_python_code_is_accepted(function: Any) -> None:
         function(3)
     with pytest.raises(InvalidArgumentError, match="text: it is empty"):
         function("")
-    with pytest.raises(InvalidArgumentError, match="text: it is no Python"):
+    with pytest.raises(InvalidArgumentError, match="text: it is not Python"):
         function("def f(:")
     with pytest.raises(InvalidArgumentError, match=r"marked: got 6\. Give numbers from 1 to 5"):
         function(SHORT, marked=[6])

@@ -149,7 +149,7 @@ def test_limits_beyond_the_number_of_colors_share_one_label() -> None:
 @pytest.mark.parametrize(
     ("case", "error", "said"),
     [
-        ([], InvalidArgumentError, "instances: got 0. Give 1 to 500"),
+        ([], InvalidArgumentError, "instances: got 0 instances. Give 1 to 500"),
         ([3], ArgumentTypeError, r"instances\[0\]: got 3"),
         ([FAST, FAST], InvalidArgumentError, "several are called 'fast'"),
         ([replace(FAST, tile=(64,))], InvalidArgumentError, r"instances\[0\]\.tile: got \(64,\)"),

@@ -382,9 +382,9 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"source": ["def kernel"]}, r"source\[0\]: got 'def kernel'.*`name`, `file`, `line` and `text`"),
     (
         {"source": [SimpleNamespace(name="product_kernel", file="", line=1, text="  ?")]},
-        "its text is no Python",
+        "its text is not Python",
     ),
-    ({"source": [SimpleNamespace(name="product_kernel", file="", line=1, text=3)]}, "its text is no Python"),
+    ({"source": [SimpleNamespace(name="product_kernel", file="", line=1, text=3)]}, "its text is not Python"),
     ({"theme": "blue"}, "theme: 'blue'"),
 ]
 

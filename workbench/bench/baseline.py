@@ -71,11 +71,11 @@ class Baseline:
 
     @property
     def is_optional(self) -> bool:
-        """True if comparisons leave it out where it is absent, fails or is wrong."""
+        """True if comparisons leave the baseline out where it is absent, fails or is wrong."""
         return self.package is not None
 
     def absence(self, here: device.Device | None = None) -> str:
-        """Return why it cannot run; empty if it can.
+        """Return why the baseline cannot run; empty if it can.
 
         Args:
             here: the device in question; this process's by default.
@@ -95,7 +95,7 @@ class Baseline:
         return ""
 
     def available(self) -> bool:
-        """Return whether it can run here; :meth:`absence` says why not."""
+        """Return whether the baseline can run here; :meth:`absence` says why not."""
         return not self.absence()
 
     def build(self, op: str, *inputs: torch.Tensor, **options: Any) -> Callable[[], Any]:
@@ -123,7 +123,7 @@ class Baseline:
         is_fp8 = inputs[0].dtype.itemsize == 1 and inputs[0].is_floating_point()
         if is_fp8 and self.library == "cublas":
             raise TensorMismatchError(
-                "inputs", f"{inputs[0].dtype}", f"{self.name} cannot multiply fp8: use the Lt library."
+                "inputs", f"{inputs[0].dtype}", f"{self.name} cannot multiply fp8: use cuBLASLt (hipBLASLt)."
             )
         _check_place(inputs)
         if self.by_hand is not None:

@@ -46,7 +46,7 @@ def measure_ceilings(dtypes: Sequence[str] = PRODUCT_DTYPES) -> Ceilings:
     here = device.current()
     dtypes = check_each("dtypes", dtypes, str, "Give names in a list, such as ['fp16', 'bf16'].")
     if not dtypes:
-        raise InvalidArgumentError("dtypes", "none", f"Name some of {', '.join(PRODUCT_DTYPES)}.")
+        raise InvalidArgumentError("dtypes", "got none", f"Name some of {', '.join(PRODUCT_DTYPES)}.")
     wanted = [dtype for dtype in dtypes if not data.product_absence(dtype, here)]
     if not here.is_gpu:
         refuse_interpreter_time(allowed=False)
@@ -96,12 +96,12 @@ def from_recording(lines: Iterable[Line], *, recorded: bool = True) -> Ceilings:
     lines = recording.select(lines, mode="events")
     devices = sorted({line.device for line in lines})
     if len(devices) > 1:
-        raise InvalidArgumentError("lines", f"of {' and '.join(devices)}", "Select those of one device.")
+        raise InvalidArgumentError("lines", f"of {' and '.join(devices)}", "Select the lines of one device.")
     copies, products = _copies(lines), _products(lines)
     if not copies or not products:
         missing = "copy (op clone by torch)" if not copies else "product (op matmul) by a vendor's library"
         raise InvalidArgumentError(
-            "lines", f"no {missing} timed by events", "Give those of a run of the suite 'ceilings' or 'all'."
+            "lines", f"no {missing} timed by events", "Give lines of a run of the suite 'ceilings' or 'all'."
         )
     return Ceilings(
         bandwidth=max(line.gb_per_s * 1e9 for line in copies if line.gb_per_s),

@@ -79,7 +79,11 @@ def product_absence(dtype: str, here: device.Device) -> str:
     least = {"tf32": 80, "bf16": 80, "fp8_e4m3": 89}.get(dtype, 0)
     capability = here.architecture.removeprefix("sm_")
     if not capability.isdecimal():
-        raise InvalidArgumentError("here", f"its architecture is {here.architecture!r}", "It is like sm_90.")
+        raise InvalidArgumentError(
+            "here",
+            f"its architecture is {here.architecture!r}",
+            "Give a device with an architecture such as 'sm_90'.",
+        )
     return f"{dtype} needs sm_{least}, this is {here.architecture}" if int(capability) < least else ""
 
 

@@ -162,7 +162,7 @@ def measure_together(
     check_type("candidates", candidates, Mapping, by_name)
     check_each("candidates", candidates, str, by_name)
     if not candidates:
-        raise InvalidArgumentError("candidates", "none", by_name)
+        raise InvalidArgumentError("candidates", "got none", by_name)
     check_type("work", work, Work | None, "Give a Work, or None.")
     functions = {name: callable_of(name, subject) for name, subject in candidates.items()}
     check_positive("rounds", rounds)

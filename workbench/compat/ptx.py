@@ -23,8 +23,8 @@ ONE_BLOCK = "// of one block"
 def let_marks_change_ptx() -> None:
     """Let a kernel use instructions that Gluon cannot express (seen on 3.6.0 and 3.7.1).
 
-    By inline assembly it marks the places that :func:`with_hints` and :func:`with_whole_products` change. If
-    they do not recognize the code there, the mark stays a comment.
+    Inline assembly marks the places that :func:`with_hints` and :func:`with_whole_products` change. If these
+    do not recognize the code there, the mark stays a comment.
     """
     nvidia = backends.get("nvidia")
     if nvidia is None or hasattr(nvidia.compiler.make_ptx, "__wrapped__"):

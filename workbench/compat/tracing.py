@@ -45,7 +45,7 @@ def refuse_tracing() -> None:
 
 
 def refuse_fakes(*tensors: object) -> None:
-    """Raise an error if one is a `FakeTensor`, whose mode may be off by now.
+    """Raise an error if a tensor is a `FakeTensor`, whose mode may be off by now.
 
     Raises:
         TracingError: a kernel would get the address 0.

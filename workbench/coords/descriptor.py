@@ -185,7 +185,7 @@ class Adaptor:
         whole = check_each(name, index, int, f"Give {len(self.top)} whole numbers.")
         if len(whole) != len(self.top):
             given = f"got {len(whole)} numbers for the dimensions {', '.join(self.names)}"
-            raise InvalidArgumentError(name, given, "Give one each.")
+            raise InvalidArgumentError(name, given, "Give one number for each dimension.")
         return tuple(whole)
 
     def _check_bound(self) -> None:
@@ -356,7 +356,8 @@ def aligned(lengths: Sequence[Number], alignment: int, *, names: Sequence[str] |
     lengths = transforms.checked_lengths(lengths)
     check_type("alignment", alignment, int, "Give a whole number.")
     if alignment < 1 or not lengths:
-        raise InvalidArgumentError("alignment", f"got {alignment}", "Give 1 or more, and a length at least.")
+        fix = "Give an alignment of 1 or more, and at least one length."
+        raise InvalidArgumentError("alignment", f"got {alignment} for lengths {lengths}", fix)
     pitch = (lengths[-1] + (alignment - 1)) // alignment * alignment
     return naive(lengths, row_major((*lengths[:-1], pitch)), names=names)
 
@@ -501,7 +502,7 @@ def _check_fit(which: str, one: Transform, base: Adaptor, places: Sequence[int])
             )
         most = interval_of(length).high
         if isinstance(one, transforms.Freeze) and not Interval(one.index, one.index).is_within(0, most):
-            fix = f"Give one from 0 to {length - 1}." if most != 0 else "Give a dimension with elements."
+            fix = f"Give an index from 0 to {length - 1}." if most != 0 else "Give a dimension with elements."
             raise InvalidArgumentError(which, f"{one.label()} is outside its dimension: {has}", fix)
 
 
@@ -523,8 +524,8 @@ def _checked_places(
     """Return the positions; check that each of `count` occurs once, and the number for each transform."""
     checked = check_each(name, places, object, "Give a list of tuples, such as [(0,), (1, 2)].")
     if len(checked) != len(lengths):
-        given = f"got {len(checked)}"
-        raise InvalidArgumentError(name, given, f"Give one tuple a transform: {len(lengths)}.")
+        given = f"got {len(checked)} tuples"
+        raise InvalidArgumentError(name, given, f"Give one for each transform: {len(lengths)}.")
     seen: dict[int, int] = {}
     for i, wanted in enumerate(lengths):
         which = f"{name}[{i}]"
@@ -535,12 +536,14 @@ def _checked_places(
                 raise InvalidArgumentError(which, f"got {place}", f"Give places from 0 to {count - 1}.")
             if place in seen:
                 given = f"{place} is in {name}[{seen[place]}] already"
-                raise InvalidArgumentError(which, given, "Give each once.")
+                raise InvalidArgumentError(which, given, "Give each dimension once.")
             seen[place] = i
         if len(own) != len(wanted):
-            raise InvalidArgumentError(which, f"got {len(own)}", f"The transform has {len(wanted)}.")
+            given = f"got {len(own)} dimensions"
+            raise InvalidArgumentError(which, given, f"Give {len(wanted)}, as many as the transform has.")
     if missing := sorted(set(range(count)) - set(seen)):
-        raise InvalidArgumentError(name, f"{missing} not given", "Give every one; pass_through keeps it.")
+        given = f"dimensions {missing} are missing"
+        raise InvalidArgumentError(name, given, "Give every dimension; pass_through keeps one as it is.")
     return checked
 
 

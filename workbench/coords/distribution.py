@@ -184,7 +184,7 @@ def _check_pairs(encoding: TileDistributionEncoding) -> None:
     majors, minors = encoding.ps_to_rhss_major, encoding.ps_to_rhss_minor
     if len(majors) not in _PARTITIONS:
         raise InvalidArgumentError(
-            "ps_to_rhss_major", f"got {len(majors)} P", "Give those of (warp, lane), or of (lane,)."
+            "ps_to_rhss_major", f"got {len(majors)} dimensions P", "Give two, (warp, lane), or one, (lane,)."
         )
     pairs: list[tuple[str, Sequence[Any], Sequence[Any]]] = [
         ("ps_to_rhss_minor", majors, minors),

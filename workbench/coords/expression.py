@@ -82,8 +82,10 @@ class Symbol:
         if isinstance(value, bool) or not isinstance(value, int):
             raise ArgumentTypeError(self.name, f"got {value!r}", "Give a whole number.")
         low, high = self.interval.low, self.interval.high
-        if (low is not None and value < low) or (high is not None and value > high):
-            raise InvalidArgumentError(self.name, f"got {value}", f"It lies from {low} to {high}.")
+        if low is not None and value < low:
+            raise InvalidArgumentError(self.name, f"got {value}", f"Give {low} or more.")
+        if high is not None and value > high:
+            raise InvalidArgumentError(self.name, f"got {value}", f"Give {high} or less.")
         if value % self.multiple_of:
             raise InvalidArgumentError(self.name, f"got {value}", f"Give a multiple of {self.multiple_of}.")
 
@@ -382,7 +384,7 @@ def symbol(name: str, *, least: int | None = 0, most: int | None = None, multipl
             raise ArgumentTypeError(argument, f"got {end!r}", "Give a whole number, or None for no end.")
     if least is not None and most is not None and least > most:
         raise InvalidArgumentError(
-            "least, most", f"got {least} and {most}", "Give a least that is no more than the most."
+            "least, most", f"got {least} and {most}", "Give a `least` that is not above `most`."
         )
     check_positive("multiple_of", multiple_of)
     return Expression(((Symbol(name, Interval(least, most), multiple_of), 1),))

@@ -82,8 +82,8 @@ class Access:
         """
         values = values or {}
         if not set(values) >= set(self.symbols):
-            given = f"got {', '.join(values) or 'none'}"
-            raise InvalidArgumentError("values", given, f"Give {', '.join(self.symbols) or 'none'}.")
+            given = f"got values of {', '.join(values) or 'no symbol'}"
+            raise InvalidArgumentError("values", given, f"Give a value for {', '.join(self.symbols)}.")
         for symbol in self.promised:
             if symbol.name in values:
                 symbol.check(values[symbol.name])
@@ -117,14 +117,17 @@ def lower(
     """
     check_type("descriptor", descriptor, Descriptor, "Give a descriptor.")
     count = len(descriptor.top)
-    given = (True,) * count if checked is None else check_each("checked", checked, bool, f"Give {count}.")
+    fix = f"Give {count} bools."
+    given = (True,) * count if checked is None else check_each("checked", checked, bool, fix)
     if len(given) != count:
         raise InvalidArgumentError(
-            "checked", f"got {len(given)}", f"Give one for each of {count} dimensions."
+            "checked", f"got {len(given)} bools", f"Give one for each of {count} dimensions."
         )
-    lengths = (MOST,) * count if tile is None else check_each("tile", tile, int, f"Give {count}.")
+    lengths = (MOST,) * count if tile is None else check_each("tile", tile, int, f"Give {count} lengths.")
     if len(lengths) != count:
-        raise InvalidArgumentError("tile", f"got {len(lengths)}", f"Give one for each of {count} dimensions.")
+        raise InvalidArgumentError(
+            "tile", f"got {len(lengths)} lengths", f"Give one for each of {count} dimensions."
+        )
     for i, length in enumerate(lengths):
         check_positive(f"tile[{i}]", length)
     check_identifier("name", name)

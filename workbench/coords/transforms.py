@@ -164,7 +164,7 @@ class Embed(_Linear):
             raise InvalidArgumentError(
                 "coefficients",
                 f"got {len(self.coefficients)} for {len(self.lengths)} lengths",
-                "Give one each.",
+                "Give one coefficient for each length.",
             )
         _set(self, lower_lengths=(None,), upper_lengths=self.lengths)
 
@@ -308,7 +308,7 @@ class Xor(Transform):
     def __post_init__(self) -> None:
         _set(self, lengths=tuple(self.lengths))
         if len(self.lengths) != 2:
-            raise InvalidArgumentError("lengths", f"got {self.lengths}", "Give two.")
+            raise InvalidArgumentError("lengths", f"got {self.lengths}", "Give two lengths.")
         _check_lengths("lengths", self.lengths)
         width = self.lengths[1]
         if not isinstance(width, int) or width.bit_count() != 1:

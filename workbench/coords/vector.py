@@ -99,13 +99,13 @@ def vector_of(
             beyond the lengths too, as far as such tiles reach. None: within the lengths only.
 
     Raises:
-        InvalidArgumentError, ArgumentTypeError: there is no such dimension, or `most` is no power of two.
+        InvalidArgumentError, ArgumentTypeError: there is no such dimension, or `most` is not a power of two.
     """
     check_type("descriptor", descriptor, Descriptor, "Give a descriptor.")
     check_type("dim", dim, int, "Give the number of a top dimension, from 0.")
     if not 0 <= dim < len(descriptor.top):
         last = len(descriptor.top) - 1
-        raise InvalidArgumentError("dim", f"got {dim}", f"Give one from 0 to {last}.")
+        raise InvalidArgumentError("dim", f"got {dim}", f"Give a dimension from 0 to {last}.")
     longest = interval_of(descriptor.lengths[dim]).high
     length = check_power_of_two("most", most)
     while True:
@@ -184,7 +184,7 @@ def divides(tile: float, length: Number) -> bool:
 
 
 def is_all_or_none(run: Run, end: Number, length: int) -> bool:
-    """Return whether the elements of every such run are either all less than `end` or all not."""
+    """Return whether the elements of each such run are either all below `end` or all not below it."""
     if run.step is None:
         return False
     span = (length - 1) * run.step

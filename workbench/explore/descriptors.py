@@ -207,7 +207,7 @@ class _EvaluatedDescriptor:
         bottom = descriptor.stages[0].upper
         by_name = {descriptor.all_names[d]: d for d in bottom}
         if len(pixels) not in (1, 2):
-            raise InvalidArgumentError("pixels", f"got {len(pixels)}", 'Give two, such as ("y", "x").')
+            raise InvalidArgumentError("pixels", f"got {len(pixels)} names", 'Give two, such as ("y", "x").')
         for i, name in enumerate(pixels):
             check_name(f"pixels[{i}]", name, by_name)
         lengths: Any = descriptor.all_lengths  # numbers: there are no symbols

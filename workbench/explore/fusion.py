@@ -275,8 +275,8 @@ def chained(
             `gemm.default_tile`.
 
     Raises:
-        TensorMismatchError: `a` or `b` is no matrix or has another dtype. InvalidArgumentError: the epilogue
-        casts or permutes. Others as `gemm.launch` and `epilogues_unfused.launch`.
+        TensorMismatchError: `a` or `b` is not a matrix or has another dtype. InvalidArgumentError: the
+        epilogue casts or permutes. Others as `gemm.launch` and `epilogues_unfused.launch`.
     """
     _check_separable(epilogue)
     fused = gemm.launch(a, b, epilogue=epilogue, tile=tile, splits=1)
@@ -393,7 +393,7 @@ def _check_functors(names: Sequence[str]) -> None:
     for name in names:
         check_name("functor", name, FUNCTORS)
     if len(names) > MOST_FUNCTORS:
-        raise InvalidArgumentError("functors", f"got {len(names)}", f"Give {MOST_FUNCTORS} at most.")
+        raise InvalidArgumentError("functors", f"got {len(names)} functors", f"Give {MOST_FUNCTORS} at most.")
 
 
 def explored(choice: FusionChoice, *, roofs: Ceilings | None = None) -> ExploredFusion:
@@ -569,7 +569,9 @@ def _check_separable(epilogue: Epilogue) -> None:
     """Raise if a separate kernel for each functor does not give the fused kernel's result."""
     check_type("epilogue", epilogue, Epilogue, "Give a chain of functors, such as epilogues.relu().")
     if epilogue.permuted is not None or any(one.dtype is not None for one in epilogue.functors):
-        raise InvalidArgumentError("epilogue", "it casts or permutes", "Cast or permute the result.")
+        raise InvalidArgumentError(
+            "epilogue", "it casts or permutes", "Cast or permute the result afterwards."
+        )
 
 
 def _check_functor_dtype(name: str, operand: torch.Tensor) -> None:
@@ -589,7 +591,7 @@ def _check_images(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor 
             raise TensorMismatchError(name, words, f"Give {input.dtype} on {input.device}, as the input is.")
         if tensor.layout != torch.strided or tensor.is_neg():
             raise TensorMismatchError(
-                name, "no plain strided tensor", "Give a strided tensor without negation."
+                name, "not a plain strided tensor", "Give a strided tensor without negation."
             )
         if name != "bias" and (tensor.dim() != 4 or not tensor.numel()):
             given_shape = f"shape {tuple(tensor.shape)}"
@@ -676,7 +678,7 @@ def _on_images(
     m = x.numel() // n
     if max(x.numel(), bound.reach) + (block_m + 1) * (n + block_n) > MOST_OFFSETS_IN_32_BITS:
         given = f"its output would be images of {tuple(x.shape)}"
-        raise TensorMismatchError("input", given, "Give fewer elements: offsets are 32 bits.")
+        raise TensorMismatchError("input", given, "Give fewer elements: offsets have 32 bits.")
     own = epilogue.work(x.numel())
     work = Work(own.flops, 2 * x.numel() * x.element_size() + own.bytes)
     return Launch.of(

@@ -95,7 +95,7 @@ def tile_sizes(
     """
     names = check_each("targets", targets, str, 'Give names in a tuple, such as ("sm_90", "gfx942").')
     if not names:
-        raise InvalidArgumentError("targets", "none", 'Give at least one, such as ("sm_90",).')
+        raise InvalidArgumentError("targets", "got none", 'Give at least one, such as ("sm_90",).')
     for name in names:
         check_name("target", name, TARGETS)
     explorer = _GemmExplorer.checked(shape, dtype, roofs)

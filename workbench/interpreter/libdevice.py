@@ -337,7 +337,7 @@ _IN_DOUBLE: dict[str, Function] = {
 
 
 def _exact_root(x: Fraction) -> Fraction:
-    """Return the square root with far more digits than a float; exact if it has no more."""
+    """Return the square root with far more digits than a float has; exact if that is possible."""
     scale = 1 << 2200
     numerator, denominator = x.numerator * scale * scale, x.denominator
     root = math.isqrt(numerator // denominator)

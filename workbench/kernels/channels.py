@@ -114,7 +114,7 @@ class Channels(NamedTuple):
 
 
 def described(view: View, channels: Channels, rows: Lengths, cols: Lengths) -> Described:
-    """Return a view with the knowledge whether rows or columns are neighbors in memory."""
+    """Return a view, and whether its columns, rather than its rows, lie closest together in memory."""
     by_row, by_col = channels.pace(rows), channels.pace(cols)
     count = math.prod((channels.images, *channels.lengths)[d] for d in rows)
     return Described(view, count == 1 or (bool(by_col) and (by_col <= by_row or not by_row)))

@@ -234,7 +234,7 @@ def linear(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None 
 
 
 def grouped_mm(mat_a: torch.Tensor, mat_b: torch.Tensor, *, offs: torch.Tensor) -> torch.Tensor:
-    """The product of each part [offs[g - 1], offs[g]) of the divided axis; 0 behind the last part."""
+    """The product of each part [offs[g - 1], offs[g]) of the divided axis; 0 after the last part."""
     ends = offs.tolist()
     parts = [slice(begin, end) for begin, end in zip([0, *ends], ends, strict=False)]
     if mat_a.dim() == mat_b.dim() == 2:
@@ -270,7 +270,7 @@ def fused_matmul(input: torch.Tensor, other: torch.Tensor, *, epilogue: Chain) -
 def fused_grouped_mm(
     mat_a: torch.Tensor, mat_b: torch.Tensor, *, offs: torch.Tensor, epilogue: Chain
 ) -> torch.Tensor:
-    """The epilogue of :func:`grouped_mm`, whose last group ends at the end of the output."""
+    """The epilogue of the result of :func:`grouped_mm`; the last group ends where the output does."""
     product = grouped_mm(mat_a, mat_b, offs=offs)
     axis = 2 if mat_a.dim() == mat_b.dim() else mat_a.dim() - 2
     return epilogue.meaning_of_groups(product, axis, offs)
@@ -285,7 +285,7 @@ def fused_conv2d(
     epilogue: Chain,
     **options: Any,
 ) -> torch.Tensor:
-    """The epilogue of :func:`conv2d`."""
+    """The epilogue of the result of :func:`conv2d`."""
     return epilogue.meaning_of_images(convolve(input, weight, bias, groups=groups, **options), groups)
 
 
@@ -430,7 +430,7 @@ def scaled_dot_product_attention(
     """softmax(scale * query @ key^T + attn_mask) @ value; without dropout, whose numbers are the kernel's."""
     if dropout_p:
         raise InvalidArgumentError(
-            "dropout_p", f"got {dropout_p}", "Judge dropout with a value of eye(keys)."
+            "dropout_p", f"got {dropout_p}", "To check dropout, give eye(keys) as value."
         )
     return functional.scaled_dot_product_attention(
         query, key, value, attn_mask, 0.0, is_causal, scale=scale, enable_gqa=enable_gqa
@@ -448,7 +448,9 @@ def attention(
     if scoring is None:
         return functional.scaled_dot_product_attention(query, key, value, enable_gqa=True)
     if scoring.hooks or scoring.mask or scoring.dropout or scoring.starts:
-        raise InvalidArgumentError("scoring", "has more than a scale and a window", "Write it in torch.")
+        raise InvalidArgumentError(
+            "scoring", "it has more than a scale and a window", "Write the reference in torch."
+        )
     window, queries, keys = scoring.window, query.shape[-2], key.shape[-2]
     shift = window.shift + (keys - queries if window.from_end else 0)
     place = (

@@ -49,16 +49,17 @@ class View:
         check_type("tensor", self.tensor, torch.Tensor, "Give a tensor.")
         fix = "Give a Descriptor: workbench.coords.naive(lengths, strides), say."
         check_type("descriptor", self.descriptor, Descriptor, fix)
-        check_type("symbols", self.symbols, Mapping, "Give the value of each symbol by name; {} of none.")
+        fix = "Give the value of each symbol by name; {} if there are none."
+        check_type("symbols", self.symbols, Mapping, fix)
         if len(self.descriptor.top) not in (2, 3):
             names = ", ".join(self.descriptor.names)
             raise InvalidArgumentError(
-                "descriptor", f"its dimensions are {names}", "Give two, or a batch of two."
+                "descriptor", f"its dimensions are {names}", "Give two dimensions, or three with a batch."
             )
         missing = {found.name for found in self.descriptor.symbols} - set(self.symbols)
         if missing:
             raise InvalidArgumentError(
-                "symbols", f"no value of {', '.join(sorted(missing))}", "Give one each."
+                "symbols", f"no value of {', '.join(sorted(missing))}", "Give a value for each."
             )
         reach = self.descriptor.bind(**self.symbols).reach
         behind = self.tensor.untyped_storage().nbytes() // self.tensor.element_size()
@@ -99,7 +100,7 @@ class Affine:
 
 @lru_cache(maxsize=1024)
 def affine(descriptor: Descriptor) -> Affine | None:
-    """Return the descriptor's offset and strides, if it has nothing else; else None."""
+    """Return the descriptor's offset and strides if they describe it completely; else None."""
     asked = descriptor.symbolic_indices()
     values = descriptor.values(asked)
     if _checks_something(descriptor, values):
@@ -143,7 +144,9 @@ def of_a_batch(descriptor: Descriptor) -> tuple[Descriptor, Number]:
     checked = any(first in symbols_of(limit.value) for _, limit in descriptor.limits(values))
     if found is None or checked:
         raise InvalidArgumentError(
-            "descriptor", f"its offset is not linear in {descriptor.names[0]}", "Make the batch a stride."
+            "descriptor",
+            f"its offset is not linear in {descriptor.names[0]}",
+            "Give the batch a constant stride.",
         )
     rows, cols = (pass_through(length) for length in descriptor.lengths[1:])
     matrix = transform(

@@ -71,7 +71,9 @@ def compile(launch: Launch, target: str, **meta: Any) -> tuple[CompiledStep, ...
         WorkerError: the compiler died, or took longer than two minutes. The next call starts another.
         as :meth:`Launch.check`.
     """
-    check_type("launch", launch, Launch, "Give what `launch(...)` of a kernel or Launch.of returns.")
+    check_type(
+        "launch", launch, Launch, "Give a Launch, such as Launch.of or a kernel's `launch(...)` returns."
+    )
     targets.target(target)
     launch.check()
     _check_names(launch, meta)
@@ -96,7 +98,7 @@ def compile_all(
         ArgumentTypeError: `launches` are not Launches, or `progress` is not callable.
         UnknownNameError: `target` is unknown.
     """
-    launches = check_each("launches", launches, Launch, "Give what `launch(...)` of kernels returns.")
+    launches = check_each("launches", launches, Launch, "Give launches, as `launch(...)` of kernels returns.")
     targets.target(target)
     if progress is not None and not callable(progress):
         raise ArgumentTypeError("progress", f"got {progress!r}", "Give a function of no arguments, or None.")

@@ -59,9 +59,9 @@ _ANY_BITS = 8
 
 
 class Place(NamedTuple):
-    """A value of a thread; `register` counts a thread's values of the tile as the compiler does.
+    """The place of a value; `register` numbers a thread's values of the tile as the compiler does.
 
-    Values narrower than 32 bits share a hardware register: two of 16 bits, in this order.
+    Values narrower than 32 bits share a hardware register: two of 16 bits, for example, in this order.
     """
 
     warp: int
@@ -478,7 +478,7 @@ def _ask(asked: Sequence[tuple[str, Index]]) -> list[Layout | SharedLayout]:
 
 
 def _read_all(asked: Sequence[tuple[str, Index]], folder: str) -> list[Layout | SharedLayout]:
-    """Read the layouts, in the worker; the compiler's messages go to a file in `folder`, even if it dies."""
+    """Read the layouts in the worker; compiler messages go to a file in `folder`, even if the worker dies."""
     with _stderr_in(Path(folder)):
         return [_read(attribute, shape, Path(folder)) for attribute, shape in asked]
 

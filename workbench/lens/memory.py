@@ -279,7 +279,7 @@ def _held(layout: Layout, site: Site, target: str) -> _Held:
     if layout.shape != site.shape:
         raise TensorMismatchError(
             "layout",
-            f"it is of a tile of {_shape_text(layout.shape)}, and the access of {_shape_text(site.shape)}",
+            f"its tile is {_shape_text(layout.shape)}, but the access has {_shape_text(site.shape)}",
             "Give the layout of the tile that is accessed.",
         )
     return _holders(layout, site.kind == "load")
@@ -314,7 +314,7 @@ def _check_layout(layout: object, on: Target) -> None:
     if layout.lanes != on.warp_size:
         raise InvalidArgumentError(
             "layout",
-            f"its warps have {layout.lanes} lanes, those of {on.name} {on.warp_size}",
+            f"its warps have {layout.lanes} lanes, and those of {on.name} have {on.warp_size}",
             "Give the layout that the kernel has on that target.",
         )
 
@@ -346,7 +346,7 @@ class _Access:
 
     def check_bits(self, bits: int) -> int:
         """Return `bits`; raise if instructions of that width cannot do the access."""
-        check_positive("bits", bits, "Give what a lane moves in one instruction: 128, 64, 32, ...")
+        check_positive("bits", bits, "Give the bits that a lane moves in one instruction: 128, 64, 32, ...")
         problem = self._problem(bits) if bits in self._widths(bits) else "a register has another size"
         if problem is not None:
             raise InvalidArgumentError(
@@ -570,7 +570,7 @@ def bank_conflicts(
     if layout.shape != shared.shape:
         raise TensorMismatchError(
             "shared",
-            f"it is of a tile of {_shape_text(shared.shape)}, the registers' of {_shape_text(layout.shape)}",
+            f"its tile is {_shape_text(shared.shape)}, but that of the registers {_shape_text(layout.shape)}",
             "Give two layouts of the same tile.",
         )
     chosen, addresses = _instructions(layout, shared, bits)
@@ -646,7 +646,7 @@ def _phases(on: Target, kind: SharedKind, bits: int, banks: int) -> tuple[tuple[
 
 
 def _ways(addresses: Integers, bits: int, banks: int) -> Integers:
-    """Return the most distinct words in one bank, for each row of addresses."""
+    """Return the largest number of distinct words in one bank, for each row of addresses."""
     words = addresses[..., None] // BANK_BYTES + np.arange(max(bits // (8 * BANK_BYTES), 1))
     words = np.sort(words.reshape(len(addresses), -1), axis=1)
     is_new = np.ones(words.shape, dtype=bool)

@@ -211,7 +211,7 @@ class SummationErrors:
     Attributes:
         name: the row's name, for titles.
         counts: the numbers of elements: powers of two, and the whole row.
-        lanes, block: for the orders "by lane" and "blocks".
+        lanes, block: the lanes of the order "by lane", and the elements of a block of the order "blocks".
         curves: one for each dtype and order.
     """
 
@@ -472,7 +472,9 @@ def _checked_count(count: object) -> int:
 
 def _checked_lanes(lanes: object) -> int:
     if (number := check_power_of_two("lanes", lanes)) > _MOST_LANES:
-        raise InvalidArgumentError("lanes", f"got {in_brief(number)}", "A tile has at most 2^20 elements.")
+        raise InvalidArgumentError(
+            "lanes", f"got {in_brief(number)}", "Give 2^20 at most, the most elements of a tile."
+        )
     return number
 
 

@@ -105,7 +105,9 @@ def _arguments(is_backward: bool, by_scoring: bool = False) -> Callable[..., ope
         draw: operation.Draw, b: int, h: int, h_kv: int, n_q: int, n_k: int, d: int, causal: int
     ) -> operation.Arguments:
         if h % h_kv:
-            raise InvalidArgumentError("--h_kv", f"got {h_kv} for {h} heads", "Give a divisor.")
+            raise InvalidArgumentError(
+                "--h_kv", f"got {h_kv} for {h} heads", "Give a number that divides it."
+            )
         if causal not in (0, 1):
             raise InvalidArgumentError("--causal", f"got {causal}", "Give 0 or 1.")
         query, key, value = draw(b, h, n_q, d), draw(b, h_kv, n_k, d), draw(b, h_kv, n_k, d)

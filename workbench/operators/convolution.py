@@ -126,7 +126,7 @@ def _fused(
 ) -> list[operation.Instance]:
     """Return the configurations of `ops.fused_conv2d`; the epilogue must not cast."""
     if epilogue.permuted or epilogue.result_dtype(input.dtype) != input.dtype:
-        fix = "Cast the result: instances are the same ones."
+        fix = "Cast or permute the result afterwards: the instances are the same."
         raise InvalidArgumentError("epilogue", "it casts or permutes", fix)
     geometry = geometry_of(input, weight, stride, padding, dilation, groups)
     shape = (input.shape[0], geometry.features, *geometry.outputs)
@@ -139,7 +139,7 @@ def _fused(
 def _of_bias(bias: torch.Tensor, geometry: Geometry) -> Epilogue:
     """Return the epilogue that adds the bias."""
     if tuple(bias.shape) != (geometry.features,):
-        raise TensorMismatchError("bias", f"shape {tuple(bias.shape)}", f"Give ({geometry.features},).")
+        raise TensorMismatchError("bias", f"shape {tuple(bias.shape)}", f"Give shape ({geometry.features},).")
     return epilogues.bias(bias)
 
 
@@ -171,7 +171,7 @@ def _transposed(
 ) -> list[operation.Instance]:
     """Return the configurations of the kernel of `ops.conv_transpose2d`, which adds no bias."""
     if bias is not None:
-        raise TensorMismatchError("bias", "given", "Leave it out: it is added behind the product.")
+        raise TensorMismatchError("bias", "given", "Leave it out: it is added after the product.")
     sizes = [
         (n - 1) * stride - 2 * padding + r for n, r in zip(input.shape[2:], weight.shape[2:], strict=True)
     ]
@@ -196,10 +196,11 @@ def _arguments(rank: int, kind: str) -> Callable[..., operation.Arguments]:
     ) -> operation.Arguments:
         if c % groups or k % groups:
             raise InvalidArgumentError(
-                "--groups", f"got {groups} for {c} and {k} channels", "Give a divisor."
+                "--groups", f"got {groups} for {c} and {k} channels", "Give a number that divides both."
             )
         if (reach := h + 2 * pad) < r:
-            raise InvalidArgumentError("--r", f"got {r} taps for {reach} pixels", "Give fewer.")
+            given = f"got {r} taps for {reach} pixels, padding included"
+            raise InvalidArgumentError("--r", given, "Give fewer taps, or more padding.")
         x, weight = draw(n, c, *(h,) * rank), draw(k, c // groups, *(r,) * rank)
         out = (h + 2 * pad - r) // stride + 1
         gradient = [draw(n, k, *(out,) * rank)] if kind != "forward" else []
@@ -223,7 +224,7 @@ def _transposed_arguments(
     draw: operation.Draw, n: int, c: int, h: int, k: int, r: int, stride: int, pad: int
 ) -> operation.Arguments:
     if (h - 1) * stride + r <= 2 * pad:
-        raise InvalidArgumentError("--pad", f"got {pad}", "Give less, or a larger image.")
+        raise InvalidArgumentError("--pad", f"got {pad}", "Give less padding, or a larger image.")
     tensors = (_laid(each, draw.layout) for each in (draw(n, c, h, h), draw(c, k, r, r)))
     return operation.given(*tensors, stride=stride, padding=pad)
 

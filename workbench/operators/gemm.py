@@ -33,19 +33,19 @@ def instances_for(
 ) -> list[operation.Instance]:
     """List all configurations of alpha * (a @ b) + beta * addend on this device, even too large ones.
 
-    With an epilogue, those of the epilogue's result; it must not cast or permute. If kernels are interpreted,
-    the configurations are those of Hopper, which has most. Products of int8 are stored in int32, as by the
-    vendor's library.
+    With an epilogue, the configurations compute its result; it must not cast or permute. If kernels are
+    interpreted, the configurations are those of Hopper, which has the most. Products of int8 are stored in
+    int32, as by the vendor's library.
     """
     if a.dim() < 2 or b.dim() < 2:
         shapes = f"shapes {tuple(a.shape)} and {tuple(b.shape)}"
-        raise TensorMismatchError("input, other", shapes, "Give matrices: a vector is one of one row.")
+        raise TensorMismatchError("input, other", shapes, "Give matrices: a vector is a matrix of one row.")
     a, b, addend, epilogue = _as_the_operator_gives_them(a, b, addend, beta, epilogue)
     if reason := gemm.is_supported(a, b):
-        raise TensorMismatchError("input, other", reason, "Give what can be multiplied.")
+        raise TensorMismatchError("input, other", reason, "Give matrices that can be multiplied.")
     dtype = gemm.result_dtype(a.dtype)
     if epilogue is not None and (epilogue.permuted or epilogue.result_dtype(dtype) != dtype):
-        fix = "Cast and permute the result: instances are the same ones."
+        fix = "Cast or permute the result afterwards: the instances are the same."
         raise InvalidArgumentError("epilogue", "it casts or permutes", fix)
     output = torch.empty((*gemm.batch_shape(a, b), a.shape[-2], b.shape[-1]), dtype=dtype, device=a.device)
     precision = operation.precision_of(a, operation.matmul_precision)

@@ -201,7 +201,7 @@ def _arguments(vectors: int, is_backward: bool) -> Callable[..., Arguments]:
 
 
 def _with_mean(drawn: torch.Tensor) -> torch.Tensor:
-    """Add 1 to a gradient or weight: with a mean of 0, a kernel that does not subtract it would pass."""
+    """Add 1 to a gradient or weight: with a mean of 0, a kernel that forgets to subtract it would pass."""
     return drawn + 1
 
 
@@ -213,7 +213,9 @@ def _images(draw: Draw, n: int, c: int, h: int, w: int) -> torch.Tensor:
 def _group_arguments(is_backward: bool) -> Callable[..., Arguments]:
     def arguments(draw: Draw, n: int, c: int, h: int, w: int, groups: int) -> Arguments:
         if c % groups:
-            raise InvalidArgumentError("--groups", f"got {groups} for {c} channels", "Give a divisor.")
+            raise InvalidArgumentError(
+                "--groups", f"got {groups} for {c} channels", "Give a number that divides it."
+            )
         images = _images(draw, n, c, h, w)
         gradient = [_with_mean(_images(draw, n, c, h, w))] if is_backward else []
         return given(*gradient, images, groups, draw(c), draw(c))

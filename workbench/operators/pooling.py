@@ -44,7 +44,7 @@ def _instances(
     if min(counts) < 1 or any(2 * p > taps for p, taps in zip(around, window, strict=True)):
         given_as = f"windows of {window} in {sizes} with a padding of {around}"
         raise InvalidArgumentError(
-            "kernel_size, padding", given_as, "Give windows that fit, and a padding of half of one at most."
+            "kernel_size, padding", given_as, "Give windows that fit, and a padding of half a window at most."
         )
     high, wide = counts
     pool = Pool(sizes, (high, wide), window, step, around)

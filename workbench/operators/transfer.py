@@ -73,7 +73,9 @@ def _contiguous(view: torch.Tensor) -> list[Instance]:
 def _check_divides(name: str, factor: int, lengths: Sequence[int], divisor: int) -> None:
     if any(length % divisor for length in lengths):
         raise TensorMismatchError(
-            name, f"got {factor}, and {divisor} does not divide {tuple(lengths)}", "Give one that does."
+            name,
+            f"got {factor}, but {divisor} does not divide all of {tuple(lengths)}",
+            "Give a factor for which it does.",
         )
 
 

@@ -46,7 +46,7 @@ def as_number(name: str, value: object) -> Number:
     elif isinstance(value, np.generic):
         value = value.item()
     if not isinstance(value, Number):
-        wanted = "Give a number, or a tensor of no dimensions that requires no grad."
+        wanted = "Give a number, or a tensor without dimensions that does not require grad."
         raise ArgumentTypeError(name, f"got {in_brief(value)}, a {type(value).__name__}", wanted)
     return value
 
@@ -84,7 +84,9 @@ def as_whole(name: str, value: object, fix: str = "Give a whole number.", *, is_
     else:
         raise ArgumentTypeError(name, f"got {in_brief(value)}, a {type(value).__name__}", fix)
     if not -(2**63) <= number < 2**63:
-        raise InvalidArgumentError(name, f"got {in_brief(value)}", "Give less than 2**63, as torch wants it.")
+        raise InvalidArgumentError(
+            name, f"got {in_brief(value)}", "Give a number that fits 64 bits, as torch needs."
+        )
     return number
 
 
@@ -109,7 +111,7 @@ def as_wholes(name: str, value: object, fix: str = "Give whole numbers.") -> tup
     for number in numbers:
         if not -(2**63) <= number < 2**63:
             raise InvalidArgumentError(
-                name, f"got {in_brief(value)}", "Give less than 2**63, as torch wants it."
+                name, f"got {in_brief(value)}", "Give a number that fits 64 bits, as torch needs."
             )
     return numbers
 
@@ -169,7 +171,7 @@ TORCHS_ERRORS = tuple(_ERRORS)
 
 
 def kind_of(error: Exception) -> _Ours:
-    """Return the workbench's error that is a subclass of this one of torch."""
+    """Return the class of the workbench's errors that is a subclass of this error of torch."""
     return next(ours for torchs, ours in _ERRORS.items() if isinstance(error, torchs))
 
 
@@ -257,7 +259,7 @@ def copy_out(result: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
     """
     if not torch.can_cast(result.dtype, out.dtype):
         raise TensorMismatchError(
-            "out", f"{out.dtype}, the result is {result.dtype}", "Give one that can hold it."
+            "out", f"{out.dtype}, the result is {result.dtype}", "Give a tensor that can hold it."
         )
     if out.device != result.device:
         raise TensorMismatchError("out", f"on {out.device}", f"The operands are on {result.device}.")

@@ -87,7 +87,7 @@ def scaled_dot_product_attention(
             "attn_mask", "given together with is_causal", "Give one of them; a mask can be causal itself."
         )
     if not 0 <= dropout_p <= 1:
-        raise TensorMismatchError("dropout_p", f"got {dropout_p}", "Give a probability of 0 to 1.")
+        raise TensorMismatchError("dropout_p", f"got {dropout_p}", "Give a probability from 0 to 1.")
     query, key, value, *masks = _in_autocasts_dtype(
         query, key, value, *(() if attn_mask is None else (attn_mask,))
     )
@@ -135,7 +135,7 @@ def attention(
         scoring = scoring.with_tensors([_without_negation(t) for t in scoring.tensors])
     query, key, value = (t.resolve_neg() if isinstance(t, torch.Tensor) else t for t in (query, key, value))
     if reason := forward.is_supported(query, key, value, scoring):
-        raise TensorMismatchError("query, key, value", reason, "Give (batch, heads, rows, columns) each.")
+        raise TensorMismatchError("query, key, value", reason, "Give (batch, heads, rows, columns) for each.")
     return _attended(query, key, value, None, scoring)
 
 
@@ -173,7 +173,7 @@ def _in_four_dimensions(
     """Return the result's shape, and the three tensors as (batch, heads, rows, columns)."""
     tensors: tuple[torch.Tensor, ...] = (query, key, value)
     words = ", ".join(f"{t.dtype} {tuple(t.shape)} on {t.device}" for t in tensors)
-    fix = "Give (..., heads, rows, columns) each, of one dtype and device."
+    fix = "Give (..., heads, rows, columns) for each, of one dtype and device."
     if len({(t.dtype, t.device) for t in tensors}) > 1:
         raise TensorMismatchError("query, key, value", words, fix)
     if query.shape[-1] != key.shape[-1] or key.shape[-2] != value.shape[-2]:

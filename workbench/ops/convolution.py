@@ -266,7 +266,7 @@ def _transposed_geometry(
     ]
     if min(sizes) < (1 if images else 0):
         given = f"{padding}, which leaves an output of {tuple(sizes)} pixels"
-        raise TensorMismatchError("padding", given, "Give less, or a larger input.")
+        raise TensorMismatchError("padding", given, "Give less padding, or a larger input.")
     _check_size(images, features, sizes)
     sides = tuple((p, p) for p in padding)
     # The convolution has the opposite direction: its channels are the features here.
@@ -295,23 +295,26 @@ def _check_shapes(
     if not features or not all(weight[2:]):
         given = f"shape {tuple(weight)}, of {features} features"
         raise TensorMismatchError(
-            "weight", given, "Give one feature or more, and one tap or more a dimension."
+            "weight", given, "Give one feature or more, and one tap or more in each dimension."
         )
     if input[1] != channels:
         given = f"{input[1]} channels, for {of_weight}"
         raise TensorMismatchError("input, weight", given, f"Give {channels} channels, or another weight.")
     if bias is not None and tuple(bias) != (features,):
-        raise TensorMismatchError("bias", f"shape {tuple(bias)}, for {of_weight}", f"Give ({features},).")
+        raise TensorMismatchError(
+            "bias", f"shape {tuple(bias)}, for {of_weight}", f"Give shape ({features},)."
+        )
     if input[0] and channels and not all(input[2:]):
         given = f"images of {tuple(input[2:])} pixels"
-        raise TensorMismatchError("input", given, "Give one pixel or more a dimension, or no images at all.")
+        fix = "Give one pixel or more in each dimension, or no images at all."
+        raise TensorMismatchError("input", given, fix)
 
 
 def _check_size(images: int, features: int, sizes: Sequence[int]) -> None:
     """Check that a result of this size is possible; torch counts an empty batch as one image."""
     if max(images, 1) * features * math.prod(sizes) > _MOST_ELEMENTS:
         given = f"a result of {images} x {features} x {' x '.join(map(str, sizes))} elements"
-        raise TensorMismatchError("stride, padding", given, "Give less, for a result that fits memory.")
+        raise TensorMismatchError("stride, padding", given, "Give numbers whose result fits memory.")
 
 
 def _operands(
@@ -343,7 +346,7 @@ def _operands(
         raise TensorMismatchError(
             "input, weight",
             f"{input.dim()} and {weight.dim()} dimensions",
-            f"Give {rank + 2} of each, or {rank + 1} of a single input.",
+            f"Give {rank + 2} for each, or {rank + 1} for a single input.",
         )
     plain = [tensor.resolve_neg() for tensor in given.values()]
     return plain[0], plain[1], plain[2] if bias is not None else None

@@ -124,7 +124,7 @@ def _run_alike(x: torch.Tensor, y: torch.Tensor, output: torch.Tensor, operation
         alpha: 1; any number for floating dtypes.
 
     Returns:
-        Whether the kernel was such a one, so that :func:`_alike` can be called for the tensors.
+        Whether the kernel depends on no size, so that :func:`_alike` can be called for the tensors.
     """
     length = output.numel()
     first, second, third = x.data_ptr(), y.data_ptr(), output.data_ptr()

@@ -1,4 +1,4 @@
-"""Products with an epilogue: what would be kernels behind them is done before they are stored."""
+"""Products with an epilogue: what would take more kernels after them is done before they are stored."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def fused_grouped_mm(
     epilogue: Epilogue,
     out_dtype: torch.dtype | None = None,
 ) -> torch.Tensor:
-    """epilogue(grouped_mm(mat_a, mat_b, offs=offs)), in one kernel; 0 behind the last group.
+    """epilogue(grouped_mm(mat_a, mat_b, offs=offs)), in one kernel; 0 after the last group.
 
     Args:
         mat_a, mat_b, offs: as for :func:`grouped_mm`.
@@ -114,7 +114,7 @@ def fused_grouped_mm(
         raise UnsupportedDtypeError("mat_a", f"{mat_a.dtype}", f"fused_grouped_mm takes {supported}.")
     mat_a, mat_b, offs = mat_a.resolve_neg(), mat_b.resolve_neg(), offs.resolve_neg()
     if reason := grouped_gemm.is_supported(mat_a, mat_b, offs):
-        raise TensorMismatchError("mat_a, mat_b, offs", reason, "Give what torch's grouped_mm takes.")
+        raise TensorMismatchError("mat_a, mat_b, offs", reason, "Give tensors that torch's grouped_mm takes.")
     problem = grouped_gemm.problem_of(mat_a, mat_b, offs)
     chain = _checked(epilogue, mat_a, Frame((problem.groups, *problem.sizes[:2])))
     _check_divided(chain, problem)
@@ -167,7 +167,9 @@ def fused_conv2d(
     shape = (batch.shape[0], geometry.features, *geometry.outputs)
     chain = _checked(epilogue, batch, ImageFrame(shape, geometry.groups))
     if chain.permuted is not None:
-        raise TensorMismatchError("epilogue", "it permutes an image", "Permute the result: it stays a view.")
+        raise TensorMismatchError(
+            "epilogue", "it permutes an image", "Permute the result, which stays a view."
+        )
     dtype = _result_dtype(chain, batch.dtype, out_dtype)
     # Messages number the functors of the given chain, which does not begin with the bias yet.
     whole = chain if bias is None else epilogues.bias(bias) | chain
@@ -232,8 +234,8 @@ def _result_dtype(chain: Epilogue, product: torch.dtype, asked: torch.dtype | No
 def _check_gradient(chain: Epilogue, dtype: torch.dtype) -> None:
     """Raise an error if the result cannot have the gradients that are required."""
     if not dtype.is_floating_point or dtype in gemm.FP8:
-        fix = "Use torch.no_grad(), or cast what is differentiated."
-        raise TensorMismatchError("epilogue, out_dtype", f"{dtype} of what requires grad", fix)
+        fix = "Use torch.no_grad(), or cast a differentiable result."
+        raise TensorMismatchError("epilogue, out_dtype", f"{dtype}, but an argument requires grad", fix)
     _check_meaning(chain, "Give own(..., meaning=...), or no gradient.")
 
 
@@ -247,7 +249,7 @@ def _check_meaning(chain: Epilogue, fix: str) -> None:
 def _check_divided(chain: Epilogue, problem: grouped_gemm.Problem) -> None:
     """Raise an error if the chain permutes, or a tensor varies by group and along the divided dimension."""
     if chain.permuted is not None:
-        raise TensorMismatchError("epilogue", "it permutes groups", "Permute the result: it stays a view.")
+        raise TensorMismatchError("epilogue", "it permutes groups", "Permute the result, which stays a view.")
     if problem.axis == 2:
         return
     frame = Frame((problem.groups, *problem.sizes[:2]))
@@ -259,7 +261,7 @@ def _check_divided(chain: Epilogue, problem: grouped_gemm.Problem) -> None:
             if spread.dim() == 3 and spread.shape[0] > 1 and spread.shape[1 + problem.axis] > 1:
                 raise TensorMismatchError(
                     f"epilogue, {one.name}", f"shape {tuple(each.value.shape)}",
-                    f"Give what is the same for each of a group's {('rows', 'columns')[problem.axis]}.",
+                    f"Give values that are the same for all {('rows', 'columns')[problem.axis]} of a group.",
                 )  # fmt: skip
 
 

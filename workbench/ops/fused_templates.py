@@ -553,7 +553,7 @@ def _operands(function: str, **given: torch.Tensor) -> list[torch.Tensor]:
 
 def _refuse(arguments: str, reason: str) -> None:
     if reason:
-        raise TensorMismatchError(arguments, reason, "Give tensors that fit.")
+        raise TensorMismatchError(arguments, reason, "Give shapes, dtypes and devices that fit.")
 
 
 _Run = Callable[..., tuple[torch.Tensor, Started]]

@@ -164,7 +164,7 @@ def linear(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None 
     addend = rest[0]
     if weight.dim() == 1 and addend.dim():
         raise TensorMismatchError(
-            "bias", f"shape {tuple(addend.shape)}, weight {tuple(weight.shape)}", "Give one of no dimensions."
+            "bias", f"shape {tuple(addend.shape)}, weight {tuple(weight.shape)}", "Give a scalar."
         )
     if input.dim() == 1 and addend.shape == (1, *shape):  # torch treats a vector as a row here
         addend = addend[0]
@@ -205,7 +205,7 @@ def _check_scalar(
     name: str,
     value: Number,
 ) -> None:
-    """Raise an error that quotes torch if it does not take this number for a product of these sizes.
+    """Raise an error that quotes torch if torch does not take this number for these sizes.
 
     Args:
         sizes: those of the result, then k.
@@ -265,7 +265,7 @@ def _operands(
             raise UnsupportedDtypeError(name, f"{tensor.dtype}", f"{function} takes {supported}.")
         if tensor.dtype in gemm.FP8 and tensor.requires_grad and torch.is_grad_enabled():
             raise TensorMismatchError(
-                name, f"{tensor.dtype} that requires grad", "Give it detached, or multiply in bfloat16."
+                name, f"{tensor.dtype} that requires grad", "Detach it, or multiply in bfloat16."
             )
     dtypes = {t.dtype for t in tensors}
     if len(dtypes) > 1 and not (is_fp8 and dtypes <= {*gemm.FP8, torch.bfloat16}):
@@ -289,7 +289,7 @@ def _expanded(name: str, addend: torch.Tensor, shape: torch.Size) -> torch.Tenso
         return addend.expand(shape)
     except RuntimeError:
         raise TensorMismatchError(
-            name, f"shape {tuple(addend.shape)}", f"Give one that broadcasts to {tuple(shape)}."
+            name, f"shape {tuple(addend.shape)}", f"Give a tensor that broadcasts to {tuple(shape)}."
         ) from None
 
 

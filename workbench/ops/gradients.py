@@ -64,7 +64,7 @@ def once_differentiable(compute: Callable[..., Any], *tensors: torch.Tensor | No
 def follow_the_first(ctx: Any, results: Sequence[torch.Tensor]) -> None:
     """Let only the first of several results have a gradient; zeros for the others would cost a kernel each.
 
-    Its gradient can be None then, if later operators have none for it.
+    The first result's gradient can be None then, if later operators have none for it.
     """
     ctx.mark_non_differentiable(*results[1:])
     ctx.set_materialize_grads(False)
@@ -85,7 +85,7 @@ class Batches(NamedTuple):
 
 
 def batches(*tensors: torch.Tensor | None) -> Batches | None:
-    """Return the whole batches behind tensors of torch's legacy vmap; None if none of them is batched.
+    """Return the whole batches of tensors in torch's legacy vmap; None if none of them is batched.
 
     Autograd uses that vmap for `is_grads_batched`, for vectorized Jacobians and for checks of batched
     gradients. It does not support autograd Functions, and a kernel would find no memory behind its tensors.

@@ -35,7 +35,7 @@ def grouped_mm(
     Nothing is copied to the CPU. The result's rows begin at multiples of 16 bytes, as torch's do. fp32 is
     rounded to tf32 if torch's switch allows it.
 
-    Differences from torch: fp64 and any strides are supported; behind the last offset the result and the
+    Differences from torch: fp64 and any strides are supported; after the last offset the result and the
     gradients are 0, where torch leaves uninitialized memory; gradients can be differentiated.
 
     Args:
@@ -74,11 +74,13 @@ def grouped_mm(
     if offs is None:
         if mat_a.shape[0] != mat_b.shape[0]:
             raise TensorMismatchError(
-                "mat_a, mat_b", f"{mat_a.shape[0]} and {mat_b.shape[0]} matrices", "Give as many of both."
+                "mat_a, mat_b",
+                f"{mat_a.shape[0]} and {mat_b.shape[0]} matrices",
+                "Give the same number of both.",
             )
         return bmm(mat_a, mat_b)
     if reason := grouped_gemm.is_supported(mat_a, mat_b, offs):
-        raise TensorMismatchError("mat_a, mat_b, offs", reason, "Give what torch's grouped_mm takes.")
+        raise TensorMismatchError("mat_a, mat_b, offs", reason, "Give tensors that torch's grouped_mm takes.")
     return _product(mat_a, mat_b, offs)
 
 

@@ -204,17 +204,17 @@ def batch_norm(
     running = {"running_mean": running_mean, "running_var": running_var}
     for name, tensor in running.items():
         if tensor is None and not training:
-            raise TensorMismatchError(name, "got None", "Give it, where training is False.")
+            raise TensorMismatchError(name, "got None", "Give a tensor: without training it is needed.")
         if isinstance(tensor, torch.Tensor) and tensor.requires_grad:
-            raise TensorMismatchError(name, "it requires grad", "Detach it: its gradient is not known.")
+            raise TensorMismatchError(name, "it requires grad", "Detach it: it gets no gradient.")
     if (running_mean is None) != (running_var is None):
-        raise InvalidArgumentError("running_mean, running_var", "one is None", "Give both, or none of them.")
+        raise InvalidArgumentError("running_mean, running_var", "one is None", "Give both, or neither.")
     mean, variance, weight, bias = _checked_vectors(input, channels, **running, weight=weight, bias=bias)
     if training:
         _check_writable(**running)
     if training and input.dim() > 1 and input.shape[0] * input.shape[2:].numel() == 1:
         raise InvalidArgumentError(
-            "input", f"shape {tuple(input.shape)}", "Give more than one element a channel in training."
+            "input", f"shape {tuple(input.shape)}", "Give more than one element per channel in training."
         )
     weight, bias = _with_weight(weight, bias)
     input = input.resolve_neg()
@@ -244,7 +244,7 @@ def _check_writable(**running: torch.Tensor | None) -> None:
             continue
         if not tensor.stride(0) and tensor.numel() > 1:
             raise TensorMismatchError(
-                name, "its elements share memory", "Give its clone: training changes each of them."
+                name, "its elements share memory", "Give its clone: training changes each element."
             )
         if tensor.is_inference() and not torch.is_inference_mode_enabled():
             raise TensorMismatchError(
@@ -280,7 +280,7 @@ def _checked_vectors(
             continue
         can_have_any_shape = "running_mean" in vectors and name in ("weight", "bias")
         if tensor.numel() != channels or (tensor.dim() != 1 and not can_have_any_shape):
-            raise TensorMismatchError(name, f"shape {tuple(tensor.shape)}", f"Give ({channels},).")
+            raise TensorMismatchError(name, f"shape {tuple(tensor.shape)}", f"Give shape ({channels},).")
         if tensor.device != input.device:
             given = f"on {tensor.device}, input on {input.device}"
             raise TensorMismatchError(name, given, "Move both to one device.")
@@ -501,7 +501,7 @@ def _run_channels_backward(
 def _launch_channels_backward(
     are_known: bool, input: torch.Tensor, grad: torch.Tensor, *tensors: torch.Tensor
 ) -> Launch:
-    """Return the launch on input and grad; three gradients; mean, scale and perhaps the weight."""
+    """Return the launch; `tensors` are three gradients, mean, scale and, if there is one, the weight."""
     return by_channel.backward_checked(are_known, None, input, grad, tensors[:3], tensors[3:])
 
 
@@ -761,7 +761,7 @@ def _checked_rank(
         if tensor is None:
             continue
         if tensor.shape != shape:
-            raise TensorMismatchError(name, f"shape {tuple(tensor.shape)}", f"Give {tuple(shape)}.")
+            raise TensorMismatchError(name, f"shape {tuple(tensor.shape)}", f"Give shape {tuple(shape)}.")
         if tensor.device != input.device:
             raise TensorMismatchError(
                 name, f"on {tensor.device}, input on {input.device}", "Move both to one device."

@@ -220,7 +220,7 @@ def _lengths(name: str, value: object) -> tuple[int, ...]:
 
 
 def _steps(name: str, value: object) -> tuple[int, ...] | None:
-    """Return the steps; None, for the window's lengths, if there are no numbers or the value is None."""
+    """Return the steps; None (the window's lengths) if there are no numbers or the value is None."""
     return None if value is None else _lengths(name, value) or None
 
 

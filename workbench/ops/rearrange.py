@@ -546,7 +546,7 @@ def _check_dtype(name: str, dtype: torch.dtype) -> None:
 
 @cache
 def _refusal(name: str, dtype: torch.dtype) -> str:
-    """Return torch's reason not to unfold, or pad in this mode, elements of this dtype; empty if it does.
+    """Return why torch does not unfold, or pad in this mode, elements of this dtype; empty if it does.
 
     Args:
         name: "unfold", or the mode of padding.

@@ -87,7 +87,9 @@ def _read(options: dict[str, Any], are_several: bool) -> dict[str, Any]:
     """Translate names and types; `dim` may be a tensor, of one element if the function takes several."""
     read = {_NUMPYS_NAMES.get(name, name): value for name, value in options.items()}
     if len(read) < len(options):
-        raise ArgumentTypeError(", ".join(options), "two of them are one argument", "Give one of the two.")
+        raise ArgumentTypeError(
+            ", ".join(options), "two of these are one argument", "Give only one of the two."
+        )
     if isinstance(read.get("dtype"), type):
         read["dtype"] = _PYTHONS_TYPES.get(read["dtype"], read["dtype"])
     if isinstance(dim := read.get("dim"), torch.Tensor):
@@ -261,8 +263,8 @@ def norm(
         dim, keepdim, dtype, out: as for :func:`sum`.
 
     Raises:
-        InvalidArgumentError: `p` is "nuc", the sum of singular values, which is no reduction. Others as for
-            :func:`sum`.
+        InvalidArgumentError: `p` is "nuc", the sum of singular values, which is not a reduction. Others as
+            for :func:`sum`.
     """
     if not isinstance(p, str | None):
         if isinstance(p, int) and not -(2**63) <= p < 2**64:
@@ -270,7 +272,9 @@ def norm(
         p = as_real("p", p)
     if p == "nuc":
         raise InvalidArgumentError(
-            "p", "got 'nuc', the sum of singular values", "It is no reduction: use torch.linalg.matrix_norm."
+            "p",
+            "got 'nuc', the sum of singular values",
+            "Use torch.linalg.matrix_norm: 'nuc' is not a reduction.",
         )
     question = _Question("norm", input, dim, keepdim, out, p=p, dtype=dtype)
     check_out(out, input)
@@ -319,7 +323,7 @@ def all(
 def argmax(
     input: torch.Tensor, dim: int | None = None, keepdim: bool = False, *, out: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """The index of the largest element, as `torch.argmax`: the first of equals, or the first NaN if any.
+    """The index of the largest element, as `torch.argmax`: the first of equal elements, or the first NaN.
 
     Without `dim` it is the index in the flattened tensor. Arguments and errors as for :func:`sum`.
     """
@@ -331,7 +335,7 @@ def argmax(
 def argmin(
     input: torch.Tensor, dim: int | None = None, keepdim: bool = False, *, out: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """The index of the smallest element, as `torch.argmin`: the first of equals, or the first NaN if any.
+    """The index of the smallest element, as `torch.argmin`: the first of equal elements, or the first NaN.
 
     Arguments and errors as for :func:`argmax`.
     """
@@ -596,7 +600,7 @@ def _prod_gradient(
     """Return grad times the product of all other elements, by torch's rules for zeros, infinities and NaN.
 
     Without a zero in `x` the factor is result / x, which is NaN for an infinity. With zeros it is the product
-    of the elements before times that of the elements behind, so that 0 times infinity gives NaN only if both
+    of the elements before times that of the elements after, so that 0 times infinity gives NaN only if both
     are other elements. For the product of all elements, two zeros make every gradient 0.
     """
     if not x.dim():
@@ -678,7 +682,11 @@ def _shared_gradient(
     y: torch.Tensor,
     is_smaller: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Give the gradient to the tensor that is the result; equals get half each; with a NaN both get it."""
+    """Return the gradients of `x` and `y`.
+
+    The tensor that is the result gets the gradient; equal elements get half each; if one is NaN, both get
+    all of it.
+    """
     of_each = torch.where(x == y, grad / 2, grad)
     return of_each.masked_fill(is_smaller(x, y), 0), of_each.masked_fill(is_smaller(y, x), 0)
 

@@ -117,7 +117,8 @@ def _along_into(
     check_out(out, input)
     dtype = input.dtype if dtype is None else dtype
     if out.dtype != dtype:
-        raise TensorMismatchError("out", f"{out.dtype}, the result is {dtype}", "Give one of that dtype.")
+        given = f"{out.dtype}, the result is {dtype}"
+        raise TensorMismatchError("out", given, "Give a tensor of that dtype.")
     return copy_out(_along(operator, input, dim, dtype, None), out)
 
 
@@ -493,17 +494,19 @@ def _check_weight(weight: torch.Tensor | None, input: torch.Tensor, classes: int
             "weight", f"shape {tuple(weight.shape)}", f"Give one number for each of {classes} classes."
         )
     if weight.dtype != input.dtype:
-        raise TensorMismatchError("weight", f"{weight.dtype}", f"Give {input.dtype}, as input is.")
+        raise TensorMismatchError("weight", f"{weight.dtype}", f"Give {input.dtype}, the dtype of input.")
 
 
 def _check_targets(input: torch.Tensor, target: torch.Tensor, dim: int, ignore_index: int) -> None:
     wanted = input.shape[:dim] + input.shape[dim + 1 :]
     if dim and target.shape[:1] != input.shape[:1]:
         raise InvalidArgumentError(
-            "target", f"shape {tuple(target.shape)}, input {tuple(input.shape)}", f"Give {tuple(wanted)}."
+            "target",
+            f"shape {tuple(target.shape)}, input {tuple(input.shape)}",
+            f"Give shape {tuple(wanted)}.",
         )
     if target.shape != wanted and not (input.dim() == 1 and target.shape == (1,)):
-        raise TensorMismatchError("target", f"shape {tuple(target.shape)}", f"Give {tuple(wanted)}.")
+        raise TensorMismatchError("target", f"shape {tuple(target.shape)}", f"Give shape {tuple(wanted)}.")
     if target.dtype not in (torch.int64, torch.uint8):
         raise TensorMismatchError("target", f"{target.dtype}", "Give int64 or uint8 class indices.")
     if target.device.type == "cpu":
@@ -513,7 +516,7 @@ def _check_targets(input: torch.Tensor, target: torch.Tensor, dim: int, ignore_i
         outside = (classes != ignore_index) & ((classes < 0) | (classes >= input.shape[dim]))
         if outside.any():
             raise DimensionError(
-                "target", f"got {target[outside][0].item()}", f"There are {input.shape[dim]} classes."
+                "target", f"got {target[outside][0].item()}", f"Give a class below {input.shape[dim]}."
             )
 
 

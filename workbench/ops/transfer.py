@@ -215,7 +215,7 @@ def _contiguous(view: torch.Tensor, out: torch.Tensor | None) -> torch.Tensor:
         return _materialized(view, torch.contiguous_format)
     if out.dtype != view.dtype:
         raise TensorMismatchError(
-            "out", f"{out.dtype}, the result is {view.dtype}", "Give one of that dtype."
+            "out", f"{out.dtype}, the result is {view.dtype}", "Give a tensor of that dtype."
         )
     return copy_out(_copy(view, torch.contiguous_format), out)
 
@@ -278,7 +278,7 @@ _launches = LaunchCache()
 def run_transfer(source: torch.Tensor, destination: torch.Tensor) -> None:
     """Copy source to destination; the launch is kept for tensors of the same layout.
 
-    They share no memory, and neither has a pending negation or conjugation.
+    The tensors share no memory, and neither has a pending negation or conjugation.
     """
     if source.dtype != destination.dtype:  # as words, dtypes of one width would pass the check
         transfer.check(source, destination)

@@ -16,7 +16,7 @@ from workbench.operators.operation import Arguments, Operation, operations
 # Texts of the RuntimeErrors that torch raises on a CPU without memory; for a GPU it has an exception.
 _NO_MEMORY = ("can't allocate memory", "not enough memory", "Storage size calculation overflowed")
 
-# The largest size, also for sizes that are no tensor's length, such as a stride: torch's index arithmetic
+# The largest size, also for sizes that are not a tensor's length, such as a stride: torch's index arithmetic
 # overflows with larger ones.
 MOST = 2**36
 

@@ -129,7 +129,7 @@ def best(name: str, arguments: Arguments, *, mode: Mode = "events", progress: bo
         first = found.trials[0]
         raise InvalidArgumentError(
             name, f"no instance can be timed; {first.candidate['instance']} is {first.fate}: {first.reason}",
-            "`profiler.profile` says of each why.",
+            "`profiler.profile` gives the reason for each.",
         )  # fmt: skip
     return found.best
 
@@ -161,8 +161,9 @@ def _check_interpretable(entrants: Entrants) -> None:
     """Raise InvalidArgumentError if the interpreter would take minutes or more for one of the launches."""
     for launch in entrants.launches.values():
         if launch.work is not None and is_too_slow_to_interpret(launch.work):
-            given = f"{launch.work.flops:.3g} FLOPs and {launch.work.bytes:.3g} bytes, for the interpreter"
-            fix = "Leave sizes out for small ones; or give --no-verify, and --target to compile for a GPU."
+            sizes = f"{launch.work.flops:.3g} FLOPs and {launch.work.bytes:.3g} bytes"
+            given = f"{sizes} are too much for the interpreter"
+            fix = "Leave sizes out to get small ones; or give --no-verify, and --target to compile for a GPU."
             raise InvalidArgumentError("--verify", given, fix)
 
 

@@ -206,7 +206,7 @@ def _blocks(trace: StepTrace, matrix: Sequence[Argument], kind: str) -> Mapping[
 
 
 def _accesses(trace: StepTrace, events: NDArray[np.intp]) -> Iterator[tuple[int, int, int]]:
-    """Yield program, pattern and base of each event."""
+    """Yield the program, pattern and base of each event."""
     yield from zip(
         trace.program[events].tolist(),
         trace.pattern[events].tolist(),

@@ -17,7 +17,7 @@ from workbench.runtime.replay import Bucket, Replay, is_only_prepared, only_prep
 
 MOST_KEPT = 4096
 
-_KEY = "Have in it shapes, strides, dtypes and devices of all tensors, and what else a launch is made of."
+_KEY = "Put shapes, strides, dtypes and devices of all tensors into it, and all else that `make` depends on."
 
 
 class LaunchCache:

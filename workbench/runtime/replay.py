@@ -152,8 +152,8 @@ class Replay:
         if len(places) < len(known) or not {id(t) for t in (*held, *launch.accumulators)} <= places.keys():
             raise InvalidArgumentError(
                 "tensors",
-                f"{len(tensors)} of them",
-                "Give all that the steps are given, each once, no views.",
+                f"got {len(tensors)}, of which one is repeated, or the steps take another one",
+                "Give every tensor that the steps take, each once, and no views.",
             )
         launch.check_ready()
         self._spaces = [(tuple(t.shape), t.stride(), t.dtype) for t in launch.workspaces]

@@ -250,8 +250,8 @@ class _Reader:
             return _ModuleMember(module, value.__qualname__)
         raise ArgumentTypeError(
             ".".join(path),
-            f"kernel {self.kernel} uses it, and it is a {type(value).__name__} from around the kernel",
-            "Pass it as an argument; only numbers, types and jit functions may come from around.",
+            f"kernel {self.kernel} uses it, and it is a {type(value).__name__} from outside the kernel",
+            "Pass it as an argument; only numbers, types and jit functions may come from outside.",
         )
 
     def _packed_module(

@@ -150,7 +150,7 @@ class _Answer:
 
     Attributes:
         launch: the launch; None if the function does not return a launch.
-        usage: the resources that the launch used; None if there is no launch.
+        usage: the resources that the launch used; None if there is not a launch.
         note: a note for the verdict, as lines to append; often empty.
         sectors: the sectors that its loads and stores touch; empty without a budget for sectors.
         missed: the cache lines that its reads fetch from memory, by the model; 0 without a budget for misses.

@@ -80,7 +80,7 @@ def checked(candidates: Candidates) -> Sequence[Mapping[str, Any]]:
     fix = "Give dicts of keywords: [{'num_warps': 4}, {'num_warps': 8}]."
     found = check_each("candidates", candidates, Mapping, fix)
     if not found:
-        raise InvalidArgumentError("candidates", "none", fix)
+        raise InvalidArgumentError("candidates", "got none", fix)
     for index, candidate in enumerate(found):
         check_each(f"candidates[{index}]", candidate, str, fix)
     return found

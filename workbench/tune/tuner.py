@@ -127,7 +127,7 @@ def _check_left(entrants: Entrants) -> None:
     raise InvalidArgumentError(
         "candidates",
         f"none of {len(entrants.trials)} can be timed; the first one is {first.fate}: {first.reason}",
-        "`prune` says of each why.",
+        "`prune` gives the reason for each.",
     )
 
 

@@ -360,7 +360,7 @@ def test_invalid_arguments_are_refused() -> None:
         with pytest.raises(kind, match=r"^gradients"):
             launch(output, *given, output, log_sums, gradients=some)
     shared = (query[:, :1].expand_as(query), key, value)
-    with pytest.raises(TensorMismatchError, match="of query: elements share memory"):
+    with pytest.raises(TensorMismatchError, match="of query: its elements share memory"):
         launch(output, *given, output, log_sums, gradients=shared)
     narrow = tuple(tensor.to(torch.float8_e5m2) for tensor in given)
     with pytest.raises(TensorMismatchError, match="no gradients"):

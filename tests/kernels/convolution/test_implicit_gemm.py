@@ -477,7 +477,7 @@ def test_invalid_arguments_are_refused() -> None:
     views = [matrix(t) for t in (a, b, output)]
     with pytest.raises(TensorMismatchError, match="reaches from element 0 to 80"):
         View(a, naive((8, 9), (8, 3)), {})
-    with pytest.raises(InvalidArgumentError, match="Give two, or a batch of two"):
+    with pytest.raises(InvalidArgumentError, match="Give two dimensions, or three with a batch"):
         View(a, packed((64,)), {})
     with pytest.raises(InvalidArgumentError, match="no value of n"):
         View(a, packed((symbol("n"), 8)), {})

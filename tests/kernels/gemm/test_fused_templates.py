@@ -354,8 +354,8 @@ def test_invalid_arguments_are_refused(
     ("matrix", "words"),
     [
         (torch.ones(4, dtype=torch.float32), "has 1 dimensions, not a matrix's two"),
-        (torch.eye(4).to_sparse(), "is no plain strided tensor"),
-        (torch.ones(4, 4, dtype=torch.complex64).conj().imag, "is no plain strided tensor"),
+        (torch.eye(4).to_sparse(), "is not a plain strided tensor"),
+        (torch.ones(4, 4, dtype=torch.complex64).conj().imag, "is not a plain strided tensor"),
         (torch.ones(4, 4, dtype=torch.int32), "is torch.int32; supported: "),
         (torch.ones(4, 4, dtype=torch.float16), "a is torch.float32, b is torch.float16"),
     ],

@@ -339,7 +339,7 @@ def test_tiles_of_192_columns_start_as_fp16_addends_that_come_first() -> None:
             "there may be 14",
         ),
         ((half(512, 192), half(192, 768)), {"tile": (128, 192, 64), "num_stages": 2}, "Give 3 or more"),
-        ((half(512, 128), half(128, 768)), {"tile": (128, 192, 64)}, "K has 129 elements or more"),
+        ((half(512, 128), half(128, 768)), {"tile": (128, 192, 64)}, "K must have 129 elements or more"),
         ((half(64, 64), half(64, 64)), {"num_stages": 1}, "Give 2 or more"),
         ((half(64, 64), half(64, 64)), {"num_warps": 8}, "num_warps"),
         ((half(64, 64), half(64, 64)), {"splits": 2}, "splits"),

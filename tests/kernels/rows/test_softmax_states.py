@@ -106,7 +106,7 @@ def test_the_kernel_compiles_for_hopper(shifted: bool) -> None:
         (torch.tensor(1.0), "shape (), not one row"),
         (torch.zeros(0), "it has no elements"),
         (torch.zeros(3, dtype=torch.int32), "dtype torch.int32"),
-        (torch.zeros(3).to_sparse(), "no plain strided tensor"),
+        (torch.zeros(3).to_sparse(), "not a plain strided tensor"),
     ],
 )
 def test_tensors_that_are_no_row_are_refused(scores: torch.Tensor, reason: str) -> None:

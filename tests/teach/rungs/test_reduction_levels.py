@@ -238,7 +238,7 @@ def test_levels_are_candidates_of_their_operators() -> None:
         (torch.tensor(1.0), "x has 0 dimensions, not 2"),
         (torch.empty(0, 4), "x has no elements"),
         (torch.empty(4, 0), "x has no elements"),
-        (torch.empty(2, 3).to_sparse(), "x is no plain strided tensor"),
+        (torch.empty(2, 3).to_sparse(), "x is not a plain strided tensor"),
         (torch.empty_strided((1, 4), (1, 2**30), device="meta"), "a row of 4 elements, 1073741824 apart"),
         (3.0, "x is a float, not a tensor"),
     ],

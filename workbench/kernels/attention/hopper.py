@@ -135,7 +135,7 @@ def barriers(NUMBER: gl.constexpr, COUNT: gl.constexpr):
 
 @gluon.jit
 def place_of(number, sizes, NUMBER: gl.constexpr, BLOCK_N: gl.constexpr, CAUSAL: gl.constexpr):
-    """Return batch, head and first of NUMBER queries, and where their whole and all tiles of keys end."""
+    """Return batch, head and first of NUMBER queries; the ends of tiles of keys seen whole, and of all."""
     _, heads, _, queries, keys, _, _, shift = sizes
     tiles = gl.cdiv(queries, NUMBER)
     tile, number = number % tiles, number // tiles

@@ -89,7 +89,7 @@ def launch(
     """softmax(scale * query @ key^T, of the keys that each query sees) @ value, for each head.
 
     A query that sees no key has an output of 0 and a log-sum-exp of -inf. Products are accumulated in fp32,
-    of fp64 in fp64; weights are rounded to the dtype of value. Of fp8 the output is in bf16.
+    or in fp64 for fp64; weights are rounded to the dtype of value. For fp8 the output is in bf16.
 
     FLOPs: 4 for each query, key that it sees, and column. Least bytes: query, key and value read once, output
     and log-sum-exps written once.
@@ -116,7 +116,7 @@ def launch(
     config = from_options(Configuration, options)
     check_type("scoring", scoring, Scoring, "Give a Scoring.")
     if reason := is_supported(query, key, value, scoring):
-        fix = "Give (batch, heads, rows, columns) each, of one dtype and device."
+        fix = "Give (batch, heads, rows, columns) for each, of one dtype and device."
         raise TensorMismatchError("query, key, value", reason, fix)
     check_name("precision", precision, PRECISIONS)
     for name, memory in (("output", output), ("log_sums", log_sums)):
@@ -130,7 +130,9 @@ def launch(
         return Launch((), (output, log_sums), work=work)
     if config.hopper is not None:
         if reason := why_not_hopper(query, key, value, scoring):
-            raise InvalidArgumentError("hopper", reason, "Leave it out: the portable kernel takes them.")
+            raise InvalidArgumentError(
+                "hopper", reason, "Leave it out: the portable kernel takes these arguments."
+            )
         step = _step_on_hopper(given, scoring, config.hopper)
         return Launch((step,), (output, log_sums), work=work)
     plan = plan_of(query, key, value, scoring, config)
@@ -147,9 +149,9 @@ def _results(
         output = query.new_empty(wanted, dtype=dtype)
     elif tuple(output.shape) != wanted or output.dtype != dtype or output.device != query.device:
         given = f"{output.dtype} {tuple(output.shape)} on {output.device}"
-        raise TensorMismatchError("output", given, f"Give {dtype} {wanted} on {query.device}.")
+        raise TensorMismatchError("output", given, f"Give a tensor of {dtype} {wanted} on {query.device}.")
     elif may_share(output.shape, output.stride()):
-        raise TensorMismatchError("output", "elements share memory", "Give one whose elements do not.")
+        raise TensorMismatchError("output", "its elements share memory", "Give one without shared elements.")
     _, kept_as = sum_dtypes(query.dtype)
     if log_sums is None:
         log_sums = torch.empty(wanted[:3], dtype=kept_as, device=query.device)
@@ -295,10 +297,10 @@ def visits_launch(
     Returns:
         a launch with one output, int32 [batch, heads, tiles, 2 + others]; batch or heads are 1 if the mask
         does not depend on them. For each tile it has the number of others that it sees whole, the number that
-        it sees in part, and the numbers of the former and then of the latter.
+        it sees in part, then their numbers in the same order.
     """
     if scoring.mask is None:
-        raise InvalidArgumentError("scoring", "has no mask", "Give a scoring with a mask.")
+        raise InvalidArgumentError("scoring", "it has no mask", "Give a scoring with a mask.")
     block_m, block_n = check_tile(tile)
     ragged = scoring.starts is not None
     tiles, others = triton.cdiv(queries, block_m), triton.cdiv(keys, block_n)
@@ -332,8 +334,8 @@ def clear_slack_step(
     """Return the step that clears rows outside all sequences: 0, and log-sum-exps of -inf.
 
     Args:
-        starts: `queries` or `keys` of `Starts`, as the rows are.
-        targets: (1, heads, rows, columns) each, with the same heads and rows.
+        starts: `Starts.queries` if the rows are queries, or `Starts.keys`.
+        targets: tensors of (1, heads, rows, columns), with the same heads and rows.
     """
     _, heads, rows, _ = targets[0].shape
     cols = tuple([max(16, triton.next_power_of_2(each.shape[3])) for each in targets])

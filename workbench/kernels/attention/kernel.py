@@ -194,8 +194,8 @@ def visits_of(visits, batch, head, tile):
 
     Args:
         visits: (pointer; strides of batch, head and tile) of int32 [batch, heads, tiles, 2 + others]: for
-            each tile the number of tiles that it sees whole, the number that it sees in part, and the numbers
-            of the former and then of the latter.
+            each tile the number of tiles that it sees whole, the number that it sees in part, then their
+            numbers in the same order.
     """
     row = visits[0] + batch * visits[1] + head * visits[2] + tile * visits[3]
     whole = tl.load(row)

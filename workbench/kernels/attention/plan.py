@@ -181,7 +181,7 @@ def is_supported(
         if tensor.dtype != query.dtype or tensor.device != query.device:
             return f"query is {query.dtype} on {query.device}, {name} {tensor.dtype} on {tensor.device}"
         if tensor.layout != torch.strided or tensor.is_neg():
-            return f"{name} is no plain strided tensor"
+            return f"{name} is not a plain strided tensor"
     (batch, heads, _, size), (of_key, key_heads, _, key_size) = query.shape, key.shape
     if (of_key, value.shape[0]) != (batch, batch) or key.shape[:3] != value.shape[:3] or size != key_size:
         shapes = ", ".join(str(tuple(t.shape)) for t in (query, key, value))
@@ -206,7 +206,7 @@ def _fault_of_starts(starts: Starts, device: torch.device) -> str:
         if not isinstance(most, int) or most < 0:
             return f"starts.most_{name} is {most!r}, not a length"
     if starts.queries.shape != starts.keys.shape:
-        return f"starts are of {len(starts.queries) - 1} sequences of queries, {len(starts.keys) - 1} of keys"
+        return f"starts have {len(starts.queries) - 1} sequences of queries, {len(starts.keys) - 1} of keys"
     return ""
 
 

@@ -187,7 +187,7 @@ class Scoring:
                     name, f"got {number}", "Give 0 or more, and shift the window instead."
                 )
             if abs(number) > MOST_REACH:
-                fix = f"Give {MOST_REACH:,} at most; and None for an end that there is not."
+                fix = f"Give {MOST_REACH:,} at most, or None for a side without an end."
                 raise InvalidArgumentError(name, f"got {number}", fix)
         functions = [("hook", hook.function) for hook in self.hooks]
         if self.mask is not None:

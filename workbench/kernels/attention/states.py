@@ -167,7 +167,7 @@ def launch(attention_launch: Launch, tile: int = 0, *, batch: int = 0, head: int
     ):
         if value:
             raise InvalidArgumentError("launch", f"it has {name}", fix)
-    check_type("tile", tile, int, "Give its number.")
+    check_type("tile", tile, int, "Give the number of a tile of queries.")
     block_m, block_n = given["BLOCK_M"], given["BLOCK_N"]
     if not 0 <= tile < (tiles := triton.cdiv(given["queries"], block_m)):
         raise InvalidArgumentError("tile", f"got {tile}", f"Give a number from 0 to {tiles - 1}.")

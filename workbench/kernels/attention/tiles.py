@@ -80,7 +80,7 @@ def check_head(given: Mapping[str, Any], batch: int, head: int) -> None:
         ("batch", batch, given["query"].shape[0]),
         ("head", head, given["heads"]),
     ):
-        check_type(name, number, int, "Give its number.")
+        check_type(name, number, int, f"Give the number of a {name}.")
         if not 0 <= number < count:
             raise InvalidArgumentError(name, f"got {number}", f"Give a number from 0 to {count - 1}.")
 

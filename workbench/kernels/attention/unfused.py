@@ -45,7 +45,7 @@ def launch(
     """
     for name, tensor in (("query", query), ("key", key), ("value", value)):
         check_type(name, tensor, torch.Tensor, "Give a torch.Tensor.")
-    fix = "Give (batch, heads, rows, columns) each, of one dtype and device, with elements."
+    fix = "Give (batch, heads, rows, columns) for each, of one dtype and device, with elements."
     if reason := is_supported(query, key, value):
         raise TensorMismatchError("query, key, value", reason, fix)
     if query.dtype in FP8 or not query.numel() or not value.numel():

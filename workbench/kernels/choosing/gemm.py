@@ -260,8 +260,8 @@ def chosen_for_followed(
 
     Args:
         a, b, output, precision: as `gemm.launch` takes them.
-        loads: whether it loads such tensors. may_be_wide: whether it first adds two tensors that tiles of 192
-            columns can load by tensor descriptors.
+        loads: whether the epilogue loads such tensors. may_be_wide: whether it first adds two tensors that
+            tiles of 192 columns can load by tensor descriptors.
     """
     asked = asked_of(a, b, output, precision)
     if asked.architecture != "sm_90" or not asked.are_matrices or not asked.can_describe:
@@ -389,7 +389,8 @@ def predicted_ns(instance: Instance, splits: int, asked: Asked) -> float:
         InvalidArgumentError: the instance was not measured.
     """
     if instance.step_ns is None:
-        raise InvalidArgumentError("instance", f"{instance.name} was not measured", "Give one that was.")
+        given = f"{instance.name} was not measured"
+        raise InvalidArgumentError("instance", given, "Give an instance that was measured.")
     tiles, steps = _tiles(instance, asked), _steps(instance, asked)
     rounds = -(-tiles * splits // asked.compute_units)
     if rounds > instance.together:
@@ -439,7 +440,7 @@ def splits_worth_a_try(instance: Instance, asked: Asked) -> set[int]:
 
 
 def _shared_bytes(instance: Instance, asked: Asked) -> int:
-    """Return the bytes of shared memory of an instance: its stages, and the output's tile if it is apart.
+    """Return an instance's bytes of shared memory: its stages, and the output's tile if stored apart.
 
     The output's tile has memory of its own in persistent programs, which load the next tile while they store,
     and if its elements have 4 bytes or more, which are not rounded. A masked last step along K is not part of

@@ -56,7 +56,7 @@ def image_of(tensor: torch.Tensor, groups: int = 1, *, is_gathered: bool = True,
     Args:
         tensor: the image, or a weight with its features as n.
         groups: number of groups of its channels.
-        is_gathered: whether windows overlap or leave pixels out, so that pixels are no neighbors.
+        is_gathered: whether windows overlap or leave pixels out, so that pixels are not neighbors.
         least: fewest channels that a group must have, zeros included.
     """
     n, channels, *sizes = tensor.shape

@@ -36,7 +36,7 @@ class Product(NamedTuple):
 
     Attributes:
         a, b, output: the matrices.
-        images: the image or weight that is behind a, and that behind b.
+        images: the image or weight that a is a view of, and that of b.
         shape: of the part of the result that this product computes.
     """
 
@@ -50,12 +50,12 @@ class Product(NamedTuple):
 def forward(
     input: torch.Tensor, weight: torch.Tensor, output: torch.Tensor, *, geometry: Geometry
 ) -> list[Product]:
-    """Return the product of output = convolution of input and weight.
+    """Return the product that computes the convolution of input and weight.
 
     Args:
         input: (n, channels, sizes...), of any strides. weight: (features, channels / groups, taps...).
         output: (n, features, outputs...).
-        geometry: of all of them.
+        geometry: of the convolution.
     """
     count = {IMAGES_NAME: input.shape[0]}
     image = image_of(input, geometry.groups, is_gathered=geometry.is_gathered)
@@ -75,12 +75,12 @@ def forward(
 def backward_data(
     grad: torch.Tensor, weight: torch.Tensor, output: torch.Tensor, *, geometry: Geometry
 ) -> list[Product]:
-    """Return the products of output = gradient of the input, given that of the output: one for each phase.
+    """Return the products, one for each phase, that compute the input's gradient from the output's.
 
     Args:
         grad: (n, features, outputs...). weight: (features, channels / groups, taps...).
         output: (n, channels, sizes...).
-        geometry: of all of them.
+        geometry: of the convolution.
     """
     count = {IMAGES_NAME: grad.shape[0]}
     image = image_of(grad, geometry.groups, is_gathered=geometry.is_gathered)
@@ -101,12 +101,12 @@ def backward_data(
 def backward_weight(
     grad: torch.Tensor, input: torch.Tensor, output: torch.Tensor, *, geometry: Geometry
 ) -> list[Product]:
-    """Return the product of output = gradient of the weight, given that of the output.
+    """Return the product that computes the weight's gradient from the output's.
 
     Args:
         grad: (n, features, outputs...). input: (n, channels, sizes...).
         output: (features, channels / groups, taps...).
-        geometry: of all of them.
+        geometry: of the convolution.
     """
     count = {IMAGES_NAME: grad.shape[0]}
     image = image_of(input, geometry.groups, is_gathered=geometry.is_gathered)

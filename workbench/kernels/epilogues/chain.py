@@ -100,9 +100,9 @@ class Epilogue:
     def __or__(self, other: Epilogue) -> Epilogue:
         check_type("epilogue", other, Epilogue, "Give epilogues on both sides of |.")
         if self.permuted is not None or any(one.dtype is not None for one in self.functors):
-            wanted = "Give cast last, or before permuted alone."
+            wanted = "Give cast last, or followed by permuted alone."
             if other.functors or self.permuted is not None:
-                raise InvalidArgumentError("epilogue", f"{other!r} behind {self!r}", wanted)
+                raise InvalidArgumentError("epilogue", f"{other!r} after {self!r}", wanted)
         for one in other.functors:
             for before in self.functors:
                 # Triton would compile one of them and use it for both.
@@ -359,15 +359,15 @@ def _meant(
     name: str, meaning: Meaning, x: torch.Tensor, operands: Sequence[Any], place: Place
 ) -> torch.Tensor:
     """Call a functor's meaning and check its result, as the function may be a learner's own."""
-    fix = "Give a function (x, operands, place) -> x of torch's tensors, of the shape of x."
+    fix = "Give a function (x, operands, place) -> x of torch tensors, of the shape of x."
     try:
         found: object = meaning(x, operands, place)
     except torch.OutOfMemoryError:
         raise
     except (AttributeError, LookupError, NameError, RuntimeError, TypeError, ValueError) as error:
-        raise InvalidArgumentError(name, f"raises {type(error).__name__}: {error}", fix) from error
+        raise InvalidArgumentError(name, f"it raises {type(error).__name__}: {error}", fix) from error
     if not isinstance(found, torch.Tensor):
-        raise ArgumentTypeError(name, f"makes a {type(found).__name__}", fix)
+        raise ArgumentTypeError(name, f"it returns a {type(found).__name__}", fix)
     if found.shape != x.shape:
-        raise TensorMismatchError(name, f"makes {tuple(found.shape)} of {tuple(x.shape)}", fix)
+        raise TensorMismatchError(name, f"it returns shape {tuple(found.shape)} for {tuple(x.shape)}", fix)
     return found

@@ -59,8 +59,8 @@ class Frame:
     def wanted(self, operand: Operand) -> str:
         """Return the advice for a tensor that does not fit, a sentence."""
         if operand.along != "all":
-            return f"Give the {operand.along} of {self.shape}."
-        return f"Give what broadcasts to {self.shape}."
+            return f"Give a tensor for the {operand.along} of {self.shape}."
+        return f"Give a tensor that broadcasts to {self.shape}."
 
     def beside(self, result: torch.Tensor, operand: Operand) -> Any:
         """Return an operand for a functor's meaning: floats have the dtype that is computed in."""
@@ -113,7 +113,7 @@ class ImageFrame(Frame):
         """Return a view aligned with the images; a tensor along columns has one value for each feature.
 
         Raises:
-            TensorMismatchError: it lies along rows, or is no vector of all features, as a torch bias is.
+            TensorMismatchError: it lies along rows, or is not a vector of all features, as a torch bias is.
         """
         value: torch.Tensor = operand.value
         if operand.along == "all":
@@ -128,7 +128,7 @@ class ImageFrame(Frame):
         if operand.along == "rows":
             return "Rows of a convolution are pixels: give multiply() a tensor of the image's shape."
         if operand.along == "columns":
-            return f"Give ({self.shape[1]},), the columns of {self.shape}."
+            return f"Give shape ({self.shape[1]},), the columns of {self.shape}."
         return super().wanted(operand)
 
     def split(self, strides: Sequence[int]) -> tuple[int, ...]:
@@ -159,13 +159,13 @@ class GroupedFrame(Frame):
         if self.axis == 2 or not isinstance(found, torch.Tensor):
             return found
         if found.dim() < 3:
-            # Elements behind the last group, such as memory that nobody wrote, become 0. Otherwise they
+            # Elements after the last group, such as memory that nobody wrote, become 0. Otherwise they
             # would reach gradients as 0 * nan.
             is_divided = found.dim() >= 2 - self.axis and found.shape[self.axis - 2] > 1
             return self.within_groups(found) if is_divided else found
         if found.shape[0] == 1:
             return found[0]
-        # One more group of zeros, for what lies behind the last group.
+        # One more group of zeros, for what lies after the last group.
         of_each = functional.pad(found, (0, 0, 0, 0, 0, 1))[self._groups(found.device)]
         return of_each.squeeze(1) if self.axis == 0 else of_each.squeeze(2).T
 
@@ -175,7 +175,7 @@ class GroupedFrame(Frame):
         return (batch if self.axis == 2 else self._along(self._groups(device))), row, col
 
     def within_groups(self, result: torch.Tensor) -> torch.Tensor:
-        """Return the result with zeros behind the last group."""
+        """Return the result with zeros after the last group."""
         if self.axis == 2:
             return result
         return torch.where(self._along(self._groups(result.device)) < len(self.offs), result, 0)

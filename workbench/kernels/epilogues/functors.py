@@ -210,7 +210,7 @@ def own(
     if not callable(getattr(function, "fn", None)):
         raise ArgumentTypeError("function", f"got {in_brief(function)}", "Give a @triton.jit function.")
     if meaning is not None and not callable(meaning):
-        raise ArgumentTypeError("meaning", f"got {in_brief(meaning)}", "Give a function of torch's tensors.")
+        raise ArgumentTypeError("meaning", f"got {in_brief(meaning)}", "Give a function of torch tensors.")
     if isinstance(flops, bool) or not isinstance(flops, int) or flops < 0:
         raise ArgumentTypeError("flops", f"got {in_brief(flops)}", "Give an integer of 0 or more.")
     given = tuple(_operand(f"operands[{i}]", each) for i, each in enumerate(operands))
@@ -248,9 +248,10 @@ def _number(name: str, value: object, wanted: str = "Give a number.") -> Operand
     try:
         number = int(value) if isinstance(value, Integral) else float(value)
     except OverflowError:
-        raise InvalidArgumentError(name, f"got {in_brief(value)}", "Give what a float can hold.") from None
+        fix = "Give a number that a float can hold."
+        raise InvalidArgumentError(name, f"got {in_brief(value)}", fix) from None
     if isinstance(number, int) and not -(2**63) <= number < 2**63:
-        raise InvalidArgumentError(name, f"got {number}", "Give less than 2^63, or a float.")
+        raise InvalidArgumentError(name, f"got {number}", "Give a 64-bit integer, or a float.")
     return Operand(number)
 
 

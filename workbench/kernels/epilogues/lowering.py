@@ -52,7 +52,7 @@ def expanded(chain: Epilogue, frame: Frame, device: torch.device) -> list[torch.
     """Return views of the chain's tensors, in order, expanded to the output's shape.
 
     Raises:
-        TensorMismatchError: a tensor does not broadcast, is on another device, or is no plain strided tensor.
+        TensorMismatchError: a tensor does not broadcast, is on another device, or is not plain and strided.
         UnsupportedDtypeError: no functor takes a tensor's dtype.
     """
     found = []

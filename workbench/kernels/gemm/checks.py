@@ -36,9 +36,10 @@ def checked_tile(tile: Sequence[int]) -> tuple[int, int, int]:
             length &= -length  # the smaller of the two parts
             fewest = FEWEST_BESIDE
         if check_power_of_two(f"tile[{i}]", length) < fewest:
-            raise InvalidArgumentError(
-                f"tile[{i}]", f"got {tile[i]}", f"Give 16 or more, and no sum with less than {fewest}."
-            )
+            fix = "Give 16 or more."
+            if fewest == FEWEST_BESIDE:
+                fix = f"Give a power of two, or a sum of two of them, each {fewest} or more."
+            raise InvalidArgumentError(f"tile[{i}]", f"got {tile[i]}", fix)
     m, n, k = tile
     if max(m * n, m * k, n * k) > tl.TRITON_MAX_TENSOR_NUMEL:
         most = f"Two of them may be {tl.TRITON_MAX_TENSOR_NUMEL:,} elements at most, which is Triton's limit."
@@ -47,7 +48,7 @@ def checked_tile(tile: Sequence[int]) -> tuple[int, int, int]:
 
 
 def check_plain(output: torch.Tensor) -> None:
-    """Raise if an output is no plain strided tensor, or two of its elements may share memory."""
+    """Raise if an output is not a plain strided tensor, or two of its elements may share memory."""
     if output.layout != torch.strided or output.is_neg() or may_share(output.shape, output.stride()):
         raise TensorMismatchError(
             "output", f"strides {output.stride()}", "Give a plain tensor, each element in its own place."
@@ -60,7 +61,7 @@ def check_output(
     """Raise if an output does not fit a result of this shape, on this device, in one of these dtypes."""
     if tuple(output.shape) != tuple(shape) or output.device != device:
         given = f"shape {tuple(output.shape)} on {output.device}"
-        raise TensorMismatchError("output", given, f"Give {tuple(shape)} on {device}.")
+        raise TensorMismatchError("output", given, f"Give a tensor of shape {tuple(shape)} on {device}.")
     if output.dtype not in dtypes:
         names = ", ".join(str(dtype)[6:] for dtype in dtypes)
         raise TensorMismatchError("output", f"{output.dtype}", f"Give one of {names}.")
@@ -79,7 +80,7 @@ def check_epilogue(chain: Epilogue, dtype: torch.dtype) -> None:
     check_cast(chain, dtype)
     if chain.permuted is not None:
         raise InvalidArgumentError(
-            "epilogue", "it permutes", "Give it to gemm.launch, or describe the output."
+            "epilogue", "it permutes", "Use gemm.launch for it, or describe a permuted output."
         )
 
 

@@ -15,7 +15,7 @@ class Checks(NamedTuple):
 
 
 class Descriptors(NamedTuple):
-    """Matrices of a product that are behind tensor descriptors."""
+    """Matrices of a product that are accessed through tensor descriptors."""
 
     a: bool
     b: bool
@@ -41,7 +41,7 @@ def checks_of(sizes: Sequence[int], tile: Sequence[int], *, are_described: bool)
 
     Args:
         sizes, tile: m, n and k of the product and of a tile.
-        are_described: whether A and B are behind descriptors, which load zeros beyond an end.
+        are_described: whether A and B have descriptors, which load zeros beyond an end.
     """
     (m, n, k), (block_m, block_n, block_k) = sizes, tile
     # If there is nothing along K, the loop may have no tile, which it has to check even with descriptors.

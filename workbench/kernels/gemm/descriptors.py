@@ -48,7 +48,7 @@ def descriptors_of(matrix: torch.Tensor, blocks: Sequence[tuple[int, int]]) -> l
 
 
 def loader_of(described: list[Described] | None) -> Any:
-    """Return the loader for a matrix behind these descriptors, or behind a pointer if there are none."""
+    """Return the loader for a matrix accessed through these descriptors, or a pointer if there are none."""
     if not described:
         return gemm.load_strided
     return gemm.load_descriptor_of_transpose if described[0].is_transposed else gemm.load_descriptor

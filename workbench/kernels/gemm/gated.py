@@ -78,7 +78,7 @@ def load_descriptor_beside(
     operand, row, col, ROWS: tl.constexpr, COLS: tl.constexpr,
     CHECK_ROWS: tl.constexpr, CHECK_COLS: tl.constexpr,
 ):  # fmt: skip
-    """Loader of a matrix behind a descriptor, shifted by :func:`beside`."""
+    """Loader of a matrix through a descriptor, shifted by :func:`beside`."""
     return tile_gemm.load_descriptor(operand, row, col - operand[1], ROWS, COLS, CHECK_ROWS, CHECK_COLS)
 
 
@@ -87,7 +87,7 @@ def load_transpose_beside(
     operand, row, col, ROWS: tl.constexpr, COLS: tl.constexpr,
     CHECK_ROWS: tl.constexpr, CHECK_COLS: tl.constexpr,
 ):  # fmt: skip
-    """Loader of a matrix whose transpose is behind a descriptor, shifted by :func:`beside`."""
+    """Loader of a matrix through a descriptor of its transpose, shifted by :func:`beside`."""
     return tile_gemm.load_descriptor_of_transpose(
         operand, row, col - operand[1], ROWS, COLS, CHECK_ROWS, CHECK_COLS
     )

@@ -54,14 +54,14 @@ def grouped_gemm_kernel(
     # which sides need checks; divisors of sizes and strides; whether offsets need 64 bits
     CHECKS: tl.constexpr, DIVISORS: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """output of each group = EPILOGUE(A of the group @ B of the group); 0 behind the last group.
+    """output of each group = EPILOGUE(A of the group @ B of the group); 0 after the last group.
 
     Tiles are numbered group by group. A tile's group is the number of groups whose tiles end before it.
     """
     each = tl.arange(0, GROUPS)
     begin, end = bounds(each, groups, offsets_pointer, offsets_stride, sizes[AXIS], WIDE)
     rows, cols = tiles_of(end - begin, sizes, AXIS, BLOCK_M, BLOCK_N)
-    # What lies behind the last group counts as one more group, with output 0; along k it would add nothing.
+    # What lies after the last group counts as one more group, with output 0; along k it would add nothing.
     last = groups - 1 if AXIS == 2 else groups
     ends = tl.cumsum(tl.where(each <= last, rows * cols, 0).to(tl.int32), 0)
     for number in tl.range(tl.program_id(0), tl.max(ends, 0), tl.num_programs(0)):
@@ -76,7 +76,7 @@ def grouped_gemm_kernel(
 
 @triton.jit
 def bounds(group, groups, offsets_pointer, offsets_stride, total, WIDE: tl.constexpr):
-    """Begin and end of a group; group number `groups` is what lies behind all others.
+    """Begin and end of a group; group number `groups` is what lies after all others.
 
     For any offsets they are within [0, total], and no group ends before it begins.
 
@@ -221,7 +221,7 @@ def is_supported(a: torch.Tensor, b: torch.Tensor, offs: torch.Tensor) -> str:
         if tensor.dtype not in SUPPORTED:
             return f"{name} is {tensor.dtype}; supported: {', '.join(str(d)[6:] for d in SUPPORTED)}"
         if tensor.layout != torch.strided or tensor.is_neg():
-            return f"{name} is no plain strided tensor"
+            return f"{name} is not a plain strided tensor"
         if tensor.dim() not in (2, 3):
             return f"{name} has {tensor.dim()} dimensions, not 2 or 3"
     if a.dim() == b.dim() == 3:
@@ -269,7 +269,7 @@ def launch(
     ==============  ==============  ==============  ====================================
 
     The first case is a mixture of experts, each with its matrix b[g]; the others are its gradients. The first
-    part begins at 0. Any part may be empty; a product with nothing along k is 0. What lies behind the last
+    part begins at 0. Any part may be empty; a product with nothing along k is 0. What lies after the last
     offset belongs to no group: the output is 0 there (torch leaves it uninitialized), and a and b are not
     read. Offsets must not decrease, nor exceed the length of the divided axis. They stay on the device, so
     this is not checked, but memory outside the tensors is never accessed.
@@ -367,7 +367,7 @@ def most_tiles(problem: Problem, tile: tuple[int, int, int]) -> int:
     ]
     if problem.axis == 2:
         return problem.groups * math.prod(counts)
-    # The last tile of each group, and of the rest behind the last group, has at least one row or column.
+    # The last tile of each group, and of the rest after the last group, has at least one row or column.
     total, length = problem.sizes[problem.axis], tile[problem.axis]
     counts[problem.axis] = min((total + (problem.groups + 1) * (length - 1)) // length, total)
     return math.prod(counts)

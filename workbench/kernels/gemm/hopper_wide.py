@@ -224,7 +224,7 @@ def left_of(of_b, at, B_TRANSPOSED: gl.constexpr):
 
 @gluon.jit
 def right_of(of_b, at):
-    """The buffer of the right block of B, directly behind the left one."""
+    """The buffer of the right block of B, directly after the left one."""
     return of_b.index(BLOCKS * at + BLOCKS - 1)
 
 

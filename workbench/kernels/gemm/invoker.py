@@ -224,7 +224,7 @@ def _call_of(request: Request, plan: Plan, placement: Placement) -> Call:
 
 
 def _sources_of(request: Request, plan: Plan, placement: Placement, target: torch.Tensor) -> Sources:
-    """Return A, B and the target, behind descriptors if these are requested and possible.
+    """Return A, B and the target, as descriptors if these are requested and possible.
 
     Args:
         target: the tensor that is written: the output, or partial products.

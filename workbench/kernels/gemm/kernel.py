@@ -228,7 +228,7 @@ def part_of_tile(
     LOAD_A: tl.constexpr, LOAD_B: tl.constexpr, DESCRIPTORS: tl.constexpr, CHECKS: tl.constexpr,
     DIVISORS: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """Batch, first row and first column of a tile, and the sums of its parts over a share of K."""
+    """Batch, first row and first column of a tile, and its accumulators for a range of steps along K."""
     OF_SIZES: tl.constexpr = DIVISORS.sizes
     OF_A: tl.constexpr = DIVISORS.strides[0]
     OF_B: tl.constexpr = DIVISORS.strides[1]
@@ -276,7 +276,7 @@ def places(
     row, col, sizes, strides, PLACE: tl.constexpr, DIVISORS: tl.constexpr, ROWS: tl.constexpr,
     COLS: tl.constexpr,
 ):  # fmt: skip
-    """Offsets of a tile's elements in the output and which are valid; rows, columns, and which are valid."""
+    """Offsets of a tile's elements in the output and their validity; rows, columns, and their validity."""
     OF_SIZES: tl.constexpr = DIVISORS.sizes
     OF_OUTPUT: tl.constexpr = DIVISORS.strides[2]
     m, n, _ = transfer.multiples_of(sizes, OF_SIZES)

@@ -39,7 +39,7 @@ class Checks(NamedTuple):
 
 
 class Descriptors(NamedTuple):
-    """Operands that are behind tensor descriptors."""
+    """Operands that are accessed through tensor descriptors."""
 
     a: bool
     b0: bool

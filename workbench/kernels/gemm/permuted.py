@@ -22,10 +22,10 @@ def stored_shape(chain: Epilogue, shape: tuple[int, ...]) -> tuple[int, ...]:
         return shape
     if _first_of_columns(chain.permuted, shape) is None:
         *batch, m, n = shape
-        first = f"begin with the batch's {tuple(batch)}, and then " if batch else ""
+        first = f"the batch's {tuple(batch)}, then " if batch else ""
         raise TensorMismatchError(
             "epilogue, permuted", f"shape {chain.permuted.shape}",
-            f"Give lengths that {first}have some that multiply to {m}, and others to {n}.",
+            f"Give {first}lengths that multiply to {m}, then lengths that multiply to {n}.",
         )  # fmt: skip
     return chain.permuted.stored
 
@@ -41,7 +41,7 @@ def _first_of_columns(permuted: Permuted, shape: tuple[int, ...]) -> int | None:
 
 
 def strides_of_product(permuted: Permuted, output: torch.Tensor) -> list[int]:
-    """Return the output's strides of the dimensions in which :func:`permuted` views the product."""
+    """Return the output's stride for each dimension of the product, as :func:`permuted` views it."""
     return [output.stride(permuted.dims.index(d)) for d in range(len(permuted.dims))]
 
 

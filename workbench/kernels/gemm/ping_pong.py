@@ -189,11 +189,11 @@ def _wide(sums: Sums, k: int) -> Turns:
         most_tiles = programs * gemm_hopper_wide.MOST_TILES
         raise InvalidArgumentError(
             "tile", f"got {tile}, of which there are {sums.number} for {programs} programs",
-            f"Give another tile: there may be {most_tiles} of this one at most.",
+            f"Give another tile: of this one there may be {most_tiles} at most.",
         )  # fmt: skip
     if sums.steps < gemm_hopper_wide.FEWEST_STEPS:
         fewest_k = (gemm_hopper_wide.FEWEST_STEPS - 1) * tile[2] + 1
-        fix = f"Give another tile: with this one K has {fewest_k} elements or more."
+        fix = f"Give another tile: with this one, K must have {fewest_k} elements or more."
         raise InvalidArgumentError("tile", f"got {tile}, and K of {k}", fix)
     stages = sums.stages
     if stages < gemm_hopper_wide.FEWEST_STAGES:
@@ -217,7 +217,7 @@ def without_products(product: Launch) -> Launch:
         product: a launch of the template "ping-pong".
 
     Raises:
-        ArgumentTypeError: `product` is no launch. InvalidArgumentError: its template is another one, or it
+        ArgumentTypeError: `product` is not a launch. InvalidArgumentError: its template is another one, or it
         has no kernel of that template, since there is nothing in the output, or along K.
     """
     check_type("product", product, Launch, 'Give what `launch(..., template="ping-pong")` returns.')
@@ -226,7 +226,7 @@ def without_products(product: Launch) -> Launch:
         raise InvalidArgumentError(
             "product",
             f"got a launch of {names}",
-            'Give one of the template "ping-pong", of no empty product.',
+            'Give a launch of the template "ping-pong" whose product is not empty.',
         )
     steps = tuple(replace(step, meta={**step.meta, "PRODUCTS": False}) for step in product.steps)
     return replace(product, steps=steps, work=None)

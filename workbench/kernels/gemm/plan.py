@@ -58,7 +58,7 @@ def splits_with_work(splits: int, tiles_k: int) -> int:
     """Return the number of `splits` that have a tile along K.
 
     Raises:
-        InvalidArgumentError, ArgumentTypeError: `splits` is no positive number.
+        InvalidArgumentError, ArgumentTypeError: `splits` is not a positive number.
     """
     wanted = min(check_positive("splits", splits), max(tiles_k, 1))
     return triton.cdiv(tiles_k, triton.cdiv(tiles_k, wanted)) if wanted > 1 else 1

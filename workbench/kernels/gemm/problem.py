@@ -130,7 +130,7 @@ def result_dtype(dtype: torch.dtype) -> torch.dtype:
 
 
 def output_dtypes(dtype: torch.dtype, chain: Epilogue) -> list[torch.dtype]:
-    """Return the dtypes in which a product of operands of this dtype can be stored, behind this epilogue."""
+    """Return the dtypes in which a product of operands of this dtype can be stored, after this epilogue."""
     if chain.functors:
         return [*SUPPORTED, torch.int32]
     floats = [each for each in SUPPORTED if each.is_floating_point]
@@ -154,7 +154,7 @@ def why_no_matrix(name: str, tensor: torch.Tensor, supported: Sequence[torch.dty
     if tensor.dtype not in supported:
         return f"{name} is {tensor.dtype}; supported: {', '.join(str(d)[6:] for d in supported)}"
     if tensor.layout != torch.strided or tensor.is_neg():
-        return f"{name} is no plain strided tensor"
+        return f"{name} is not a plain strided tensor"
     return "" if tensor.dim() >= 2 else f"{name} has {tensor.dim()} dimensions, not a matrix's two"
 
 

@@ -71,7 +71,7 @@ def store(
 
 
 class Descriptors(NamedTuple):
-    """Operands that are behind tensor descriptors: A, and the matrices with which it is multiplied."""
+    """Operands that are accessed through tensor descriptors: A, and the matrices that it is multiplied by."""
 
     a: bool
     b: bool
@@ -148,7 +148,7 @@ def why_not(**matrices: torch.Tensor) -> str:
 
 
 def check_tensors(reason: Any, fix: str, **tensors: torch.Tensor) -> None:
-    """Raise if an argument is no tensor, or if `reason`, called with all of them, returns a reason.
+    """Raise if an argument is not a tensor, or if `reason`, called with all of them, returns a reason.
 
     Args:
         reason: a function such as :func:`why_not`. fix: what to do, for the message.

@@ -138,13 +138,17 @@ def _check_schedule(schedule: Schedule, precision: str) -> None:
     if template == "ping-pong":
         warps = schedule.num_warps
         if splits not in (None, 1):
-            raise InvalidArgumentError("splits", f"got {splits}", "Give 1, or another template.")
+            raise InvalidArgumentError(
+                "splits", f"got {splits} for ping-pong", "Give 1, or another template."
+            )
         if schedule.pack:
-            raise InvalidArgumentError("pack", f"got {schedule.pack}", "Give False, or another template.")
+            given = f"got {schedule.pack} for ping-pong"
+            raise InvalidArgumentError("pack", given, "Give False, or another template.")
         if warps not in (None, gemm_hopper.WARPS):
-            raise InvalidArgumentError("num_warps", f"got {warps}", f"Its groups have {gemm_hopper.WARPS}.")
+            given, fix = f"got {warps} for ping-pong", f"Give {gemm_hopper.WARPS}, or another template."
+            raise InvalidArgumentError("num_warps", given, fix)
     if template == "simple" and schedule.programs is not None:
-        rejected = f"got {schedule.programs}"
+        rejected = f"got {schedule.programs} for the simple template"
         raise InvalidArgumentError("programs", rejected, "Give another template, or None.")
 
 
@@ -181,10 +185,10 @@ def _check_output(output: torch.Tensor, shape: tuple[int, ...], a: torch.Tensor,
     check_type("output", output, torch.Tensor, "Give a torch.Tensor, or None.")
     if tuple(output.shape) != shape or output.device != a.device:
         given = f"shape {tuple(output.shape)} on {output.device}"
-        raise TensorMismatchError("output", given, f"Give {shape} on {a.device}.")
+        raise TensorMismatchError("output", given, f"Give a tensor of shape {shape} on {a.device}.")
     check_cast(chain, output.dtype)
     if output.dtype not in output_dtypes(a.dtype, chain):
-        fix = "Give int8 or int32 of int8, else a floating dtype."
+        fix = "Give int8 or int32 if a is int8, else a floating dtype."
         if chain.functors:
             fix = "Give int8, int32 or a floating dtype."
         raise TensorMismatchError("output", f"{output.dtype} of {a.dtype}", fix)

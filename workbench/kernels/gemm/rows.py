@@ -371,7 +371,7 @@ def is_supported(
         if not isinstance(tensor, torch.Tensor):
             return f"{name} is a {type(tensor).__name__}, not a tensor"
         if tensor.dtype not in SUPPORTED or tensor.layout != torch.strided or tensor.is_neg():
-            return f"{name} is {tensor.dtype}, {tensor.layout}; no plain tensor of a supported dtype"
+            return f"{name} is {tensor.dtype}, {tensor.layout}, not a plain tensor of a supported dtype"
         if tensor.shape != b.shape[-1:] or not tensor.is_contiguous():
             return f"{name} has shape {tuple(tensor.shape)}, the product {b.shape[-1]} columns"
         if tensor.device != a.device:
@@ -682,7 +682,7 @@ def _chain(
         raise TensorMismatchError(
             "epilogue",
             f"{chain!r}",
-            "Give one that neither casts nor permutes, since rows follow it.",
+            "Give one that neither casts nor permutes: an operation on rows follows it.",
         )
     return chain, expanded(chain, Frame(shape), a.device)
 
@@ -767,7 +767,9 @@ def _checked_result(
     is_plain = output.layout == torch.strided and output.is_contiguous() and not output.is_neg()
     if tuple(output.shape) != tuple(shape) or output.device != a.device or not is_plain:
         given = f"shape {tuple(output.shape)}, strides {output.stride()}, on {output.device}"
-        raise TensorMismatchError("output", given, f"Give a contiguous {tuple(shape)} on {a.device}.")
+        raise TensorMismatchError(
+            "output", given, f"Give a contiguous tensor of shape {tuple(shape)} on {a.device}."
+        )
     if output.dtype not in supported:
         names = ", ".join(str(dtype)[6:] for dtype in supported)
         raise TensorMismatchError("output", f"{output.dtype}", f"Give one of {names}.")

@@ -93,7 +93,7 @@ PACK_NS, PACK_BYTES_PER_NS, PACK_BYTES_PER_NS_IN_MEMORY = 1000, 6000, 3900
 ALONE = 1.25
 
 
-# Factors of a step's time: if pitches are no multiples of 16 bytes, so that elements are moved one by one
+# Factors of a step's time: if pitches are not multiples of 16 bytes, so that elements are moved one by one
 # (not measured); and if matrix units do not take operands as they lie (tf32, 4096^3, NN).
 ONE_BY_ONE, OTHERWISE = 4, 4.9
 

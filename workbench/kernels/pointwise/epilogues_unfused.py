@@ -66,11 +66,15 @@ def launch(
             given = f"{tensor.dtype} {tuple(tensor.shape)}, strides {tensor.stride()}"
             raise TensorMismatchError(name, given, "Give a contiguous matrix in fp16, bf16 or fp32.")
     if epilogue.permuted is not None:
-        raise TensorMismatchError("epilogue", "it permutes a matrix", "Permute the result: it stays a view.")
+        raise TensorMismatchError(
+            "epilogue", "it permutes a matrix", "Permute the result, which stays a view."
+        )
     rows, cols = (check_power_of_two(f"tile[{i}]", length) for i, length in enumerate(tile))
     bound = bind(epilogue, Frame(tuple(x.shape)), torch.float32, output.dtype, x.device)
     if max(reach_of(x), bound.reach) + (rows + 1) * (x.shape[1] + cols) > MOST_OFFSETS_IN_32_BITS:
-        raise TensorMismatchError("x", f"shape {tuple(x.shape)}", "Give fewer elements: offsets are 32 bits.")
+        raise TensorMismatchError(
+            "x", f"shape {tuple(x.shape)}", "Give fewer elements: offsets have 32 bits."
+        )
     own = epilogue.work(x.numel())
     size = (distinct_elements(x) + distinct_elements(output)) * x.element_size()
     work = Work(own.flops, size + own.bytes)

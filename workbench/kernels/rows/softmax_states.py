@@ -59,7 +59,7 @@ def is_supported(scores: torch.Tensor) -> str:
     if scores.dim() != 1:
         return f"shape {tuple(scores.shape)}, not one row"
     if scores.layout != torch.strided or scores.is_neg():
-        return "no plain strided tensor"
+        return "not a plain strided tensor"
     return "" if scores.numel() else "it has no elements"
 
 
@@ -81,7 +81,7 @@ def launch(scores: torch.Tensor, block: int, shifted: bool = True) -> Launch:
         log-sum-exps, each [blocks]; and weights [length], each score's exp(x - m') when its block was seen.
 
     Raises:
-        TensorMismatchError: `scores` is no row of a supported dtype, or empty.
+        TensorMismatchError: `scores` is not a row of a supported dtype, or empty.
         InvalidArgumentError: `block`. ArgumentTypeError: an argument is something else.
     """
     fix = f"Give a row of scores of one of {', '.join(str(d)[6:] for d in SUPPORTED)}."

@@ -85,19 +85,19 @@ def quotient(x, y):
 
 @triton.jit
 def exact_sigmoid(x):
-    """:func:`sigmoid`"""
+    """Like :func:`sigmoid`, with :func:`exponential` and :func:`quotient`."""
     return quotient(1.0, 1.0 + exponential(-x))
 
 
 @triton.jit
 def exact_silu(x):
-    """:func:`silu`"""
+    """Like :func:`silu`, with :func:`exponential` and :func:`quotient`."""
     return quotient(x, 1.0 + exponential(-x))
 
 
 @triton.jit
 def exact_gelu_tanh(x):
-    """:func:`gelu_tanh`"""
+    """Like :func:`gelu_tanh`, with :func:`exponential` and :func:`quotient`."""
     return quotient(x, 1.0 + exponential(-1.5957691216057308 * (x + 0.044715 * x * x * x)))
 
 

@@ -247,9 +247,9 @@ def normal_share(x, t):
 def over(x, y):
     """x / y, for y from 1 to infinity
 
-    A division would first check whether y is so large that its reciprocal is subnormal. In fp32 this, and a
-    power of two with a rounded exponent, have errors of a few rounding steps, which 16-bit results do not
-    show; for other results there is `activations.EXACT`.
+    Division would first check whether y is so large that its reciprocal is subnormal. This form, and a power
+    of two with a rounded exponent, have errors of a few rounding steps in fp32. Results of 16 bits do not
+    show them; for other results there is `activations.EXACT`.
     """
     root = tl.rsqrt(y)
     return x * root * root

@@ -66,7 +66,7 @@ def load_descriptor(
     operand, row, col, ROWS: tl.constexpr, COLS: tl.constexpr,
     CHECK_ROWS: tl.constexpr, CHECK_COLS: tl.constexpr,
 ):  # fmt: skip
-    """Loader of a matrix behind a tensor descriptor with blocks [ROWS, COLS], which checks bounds itself.
+    """Loader of a matrix through a tensor descriptor with blocks [ROWS, COLS], which checks bounds itself.
 
     Args:
         operand: (descriptor,).
@@ -80,7 +80,7 @@ def load_descriptor_of_transpose(
     operand, row, col, ROWS: tl.constexpr, COLS: tl.constexpr,
     CHECK_ROWS: tl.constexpr, CHECK_COLS: tl.constexpr,
 ):  # fmt: skip
-    """Loader of a matrix with contiguous columns, whose transpose is behind a tensor descriptor."""
+    """Loader of a matrix with contiguous columns through a tensor descriptor of its transpose."""
     return tl.trans(operand[0].load([tl.cast(col, tl.int32), tl.cast(row, tl.int32)]))
 
 

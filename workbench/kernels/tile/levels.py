@@ -6,7 +6,7 @@ layout. So one operator serves all three levels: only the layout differs, and wi
 threads that the compiler generates.
 
 At the level of the thread there is no exchange. At that of the warp, lanes shuffle their values. At that of
-the block they do so first, and warps then exchange the rest through shared memory, behind a barrier.
+the block they do so first, and warps then exchange the rest through shared memory, after a barrier.
 """
 
 from __future__ import annotations

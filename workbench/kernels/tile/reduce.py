@@ -188,14 +188,14 @@ def smaller(a, b):
 
 @triton.jit
 def keep_larger(a, a_index, b, b_index):
-    """The larger value and its index; a if they are equal, or if a is NaN. For b from later in the row."""
+    """The larger value and its index; a if they are equal or a is NaN. b must be later in the row."""
     keep = (a >= b) | (a != a)
     return tl.where(keep, a, b), tl.where(keep, a_index, b_index)
 
 
 @triton.jit
 def keep_smaller(a, a_index, b, b_index):
-    """The smaller value and its index; a if they are equal, or if a is NaN. For b from later in the row."""
+    """The smaller value and its index; a if they are equal or a is NaN. b must be later in the row."""
     keep = (a <= b) | (a != a)
     return tl.where(keep, a, b), tl.where(keep, a_index, b_index)
 

@@ -1,7 +1,7 @@
 """Tile transfer: load a tile from memory into registers, and store it.
 
-A tile is a block of elements that one program handles. If a tensor's length is no multiple of the tile's, the
-last tile hangs over the end; `valid` is the mask that keeps its extra elements from accessing memory.
+A tile is a block of elements that one program handles. If a tensor's length is not a multiple of the tile's,
+the last tile hangs over the end; `valid` is the mask that keeps its extra elements from accessing memory.
 """
 
 import triton
@@ -213,7 +213,7 @@ def load(pointer, offsets, valid, fill=0):
 
 @triton.jit
 def load_or(pointer, offsets, valid, FILL: tl.constexpr):
-    """:func:`load` for any constant FILL.
+    """Like :func:`load`, for any constant FILL.
 
     If a lane loads several integers of 8 or 16 bits at once, Triton 3.6 and 3.7 fill one with a negative
     constant and the others with -1: they extend the constant's sign before they repeat it.

@@ -45,12 +45,12 @@ def rms_norm_backward(x: torch.Tensor, weight: torch.Tensor, dy: torch.Tensor, e
 
 
 def _around(mean: float, deviation: float, rows: int, columns: int, seed: int) -> Case:
-    """Case with normals of this mean and standard deviation."""
+    """Return a case with normals of this mean and standard deviation."""
     return Case(lambda generator: (mean + deviation * normals(generator, rows, columns),), seed)
 
 
 def _rising(rows: int, columns: int, seed: int) -> Case:
-    """Case with normals that rise by 0.1 from column to column, so that tiles have different means."""
+    """Return a case with normals that rise by 0.1 a column, so that tiles have different means."""
 
     def build(generator: torch.Generator) -> tuple[torch.Tensor]:
         return (normals(generator, rows, columns) + 0.1 * torch.arange(columns),)

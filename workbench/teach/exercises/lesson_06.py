@@ -111,7 +111,7 @@ def _fewer_from_memory(a: torch.Tensor, b: torch.Tensor) -> Budget:
 
 
 def _by_four(a: torch.Tensor, b: torch.Tensor) -> Budget:
-    """Tiles load their operands; the parts, in fp32, are stored once and loaded once."""
+    """Return a budget: tiles load their operands; the parts, in fp32, are stored once and loaded once."""
     (m, k), n = a.shape, b.shape[1]
     rows, cols = _tiles(m, n)
     parts = 4 * _SPLITS * m * n
@@ -124,7 +124,7 @@ def _by_four(a: torch.Tensor, b: torch.Tensor) -> Budget:
 
 
 def _by_six(a: torch.Tensor, b: torch.Tensor) -> Budget:
-    """Tiles load their operands, in six programs."""
+    """Return a budget: tiles load their operands, in six programs."""
     (batch, m, k), n = a.shape, b.shape[2]
     loaded = batch * loaded_bytes(m, n, k, _SIDE, _SIDE)
     return Budget(loaded_bytes=loaded, stored_bytes=2 * batch * m * n, programs=_PROGRAMS)

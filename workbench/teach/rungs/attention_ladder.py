@@ -187,7 +187,7 @@ def attend_by_rules(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, WIDTHS: tl.constexpr, RULES: tl.constexpr,
     MASKED: tl.constexpr,
 ):  # fmt: skip
-    """Like attend_seen, by the package's tile operators: any window, hooks, and powers of two."""
+    """Like attend_seen, with the package's tile operators: any window, hooks, and powers of 2, not of e."""
     batch, head, row = place
     keys, scale, window, extras = rules
     tiles = gemm.load_parts(key, start, BLOCK_N, WIDTHS, MASKED, False)
@@ -345,7 +345,9 @@ def _check(*tensors: torch.Tensor, shared: bool = False) -> None:
     alike = all(t.dtype == query.dtype and t.device == query.device and t.dim() == 4 for t in tensors)
     if not alike or query.dtype not in (torch.float16, torch.bfloat16):
         raise TensorMismatchError(
-            "query, key, value, output", words, "Give four dimensions each, in fp16 or bf16, on one device."
+            "query, key, value, output",
+            words,
+            "Give four dimensions for each, in fp16 or bf16, on one device.",
         )
     (batch, heads, _, size), key_heads = query.shape, key.shape[1]
     fits = key.shape == value.shape and output.shape == query.shape
@@ -407,7 +409,7 @@ def _build_unfused(
 ) -> Callable[[], torch.Tensor]:
     """Build the unfused version: a kernel that scales the query, and three with their matrices in memory."""
     if is_causal:
-        raise InvalidArgumentError("is_causal", "got True", "The rung unfused knows no mask.")
+        raise InvalidArgumentError("is_causal", "got True", "Give False: the rung unfused has no mask.")
     scaled, scale = torch.empty_like(query), 1 / math.sqrt(query.shape[3])
     launch = attention_unfused.launch(scaled, key, value, tile=UNFUSED_TILE)
 
@@ -426,7 +428,7 @@ def _attention_builder(name: str, is_causal_rung: bool) -> Callable[..., Callabl
     ) -> Callable[[], torch.Tensor]:
         if is_causal != is_causal_rung:
             raise InvalidArgumentError(
-                "is_causal", f"got {is_causal}", f"The rung {name} wants {is_causal_rung}."
+                "is_causal", f"got {is_causal}", f"Give {is_causal_rung} for the rung {name}."
             )
         launch = LADDER[name](query, key, value, torch.empty_like(query))
         return lambda: launch.run()[0]

@@ -40,7 +40,7 @@ _SIDES = ("m", "n", "k")
 def element_kernel(
     a_pointer, b_pointer, output_pointer, n, k, a_strides, b_strides, BLOCK_K: tl.constexpr
 ):  # fmt: skip
-    """A program makes one element: lanes lie along K, and meet once."""
+    """A program computes one element: its lanes lie along K, and are summed once, at the end."""
     row = tl.program_id(axis=0) // n
     col = tl.program_id(axis=0) % n
     totals = tl.zeros([BLOCK_K], tl.float32)
@@ -56,7 +56,7 @@ def element_kernel(
 def row_kernel(
     a_pointer, b_pointer, output_pointer, n, k, a_strides, b_strides, BLOCK_N: tl.constexpr
 ):  # fmt: skip
-    """A program makes a piece of a row: each element of A meets BLOCK_N of B, and no lanes meet."""
+    """A program computes BLOCK_N elements of a row: each element of A times BLOCK_N of B, lane by lane."""
     cols = tl.cdiv(n, BLOCK_N)
     row = tl.program_id(axis=0) // cols
     col = tl.program_id(axis=0) % cols * BLOCK_N + tl.arange(0, BLOCK_N)
@@ -193,7 +193,7 @@ def ragged_kernel(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     CHECKS: tl.constexpr, DIVISORS: tl.constexpr,
 ):  # fmt: skip
-    """Like dot_kernel, with masks only where a tile hangs over, and what is known of sizes and strides."""
+    """Like dot_kernel, with masks only where CHECKS needs them, and divisors of sizes and strides."""
     cols = tl.cdiv(sizes[1], BLOCK_N)
     row = tl.program_id(axis=0) // cols * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     col = tl.program_id(axis=0) % cols * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]

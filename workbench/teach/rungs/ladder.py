@@ -132,10 +132,10 @@ def _last(pattern: str, length: int) -> int:
 def _check_alike(x: torch.Tensor, output: torch.Tensor) -> None:
     """Raise TensorMismatchError if dtypes differ or a tensor is not contiguous: kernels take no strides."""
     if x.dtype != output.dtype:
-        raise TensorMismatchError("output", f"it is {output.dtype}, not {x.dtype}", "Give one of that dtype.")
+        raise TensorMismatchError("output", f"it is {output.dtype}, not {x.dtype}", f"Give {x.dtype}.")
     for name, tensor in (("source", x), ("output", output)):
         if not tensor.is_contiguous():
-            raise TensorMismatchError(name, f"its strides are {tensor.stride()}", "Give a contiguous one.")
+            raise TensorMismatchError(name, f"its strides are {tensor.stride()}", "Give a contiguous tensor.")
 
 
 @triton.jit

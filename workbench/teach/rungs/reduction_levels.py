@@ -96,7 +96,7 @@ def is_supported(x: torch.Tensor) -> str:
     if x.dtype not in SUPPORTED:
         return f"x is {x.dtype}; supported: {', '.join(str(d)[6:] for d in SUPPORTED)}"
     if x.layout != torch.strided or x.is_neg():
-        return "x is no plain strided tensor"
+        return "x is not a plain strided tensor"
     if x.dim() != 2:
         return f"x has {x.dim()} dimensions, not 2"
     if not x.numel():

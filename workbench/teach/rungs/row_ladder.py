@@ -193,7 +193,7 @@ def layer_norm_row(
     for name, vector in (("weight", weight), ("bias", bias)):
         if vector.shape != (columns,) or not vector.is_contiguous():
             given = f"shape {tuple(vector.shape)}, strides {vector.stride()}"
-            raise TensorMismatchError(name, given, f"Give a contiguous vector of {columns}.")
+            raise TensorMismatchError(name, given, f"Give a contiguous vector of {columns} elements.")
     return Launch.of(
         layer_norm_row_kernel, (rows,), x, weight, bias, output, columns, epsilon,
         outputs=output, work=_work(x, weight, bias, output), COLUMNS=triton.next_power_of_2(columns),

@@ -321,7 +321,7 @@ def _conv2d_builder(rung: Callable[..., Launch]) -> Callable[..., Callable[[], t
         input: torch.Tensor, weight: torch.Tensor, *, groups: int = 1, **options: Any
     ) -> Callable[[], torch.Tensor]:
         if groups != 1:
-            raise InvalidArgumentError("groups", f"got {groups}", "The rungs know one group.")
+            raise InvalidArgumentError("groups", f"got {groups}", "Give 1: the rungs know one group.")
         launch = rung(input, weight, **options)
         return lambda: launch.run()[0]
 

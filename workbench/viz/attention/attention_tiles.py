@@ -221,7 +221,7 @@ def _check(tiles: MaskTiles) -> None:
         fix = f"At most {MOST_ROWS} along a side in {MOST_TILES} tiles can be told apart."
         raise InvalidArgumentError("tiles", given, fix)
     if not tiles.seen.size:
-        raise InvalidArgumentError("tiles", "there are no pairs", "Give queries and keys.")
+        raise InvalidArgumentError("tiles", "it has no pairs of a query and a key", "Give queries and keys.")
 
 
 def _heading(tiles: MaskTiles) -> str:

@@ -244,7 +244,7 @@ def figure_png(figure: Figure) -> bytes:
     It has at most 256 colors, the most frequent ones exact. This takes a third of the bytes in a notebook.
 
     Raises:
-        ArgumentTypeError: `figure` is no matplotlib Figure.
+        ArgumentTypeError: `figure` is not a matplotlib Figure.
     """
     return small_png(figure_image(figure))
 

@@ -73,7 +73,7 @@ class ShownWidget(ABC):
 
     Raises:
         MissingPackageError: ipywidgets is not installed.
-        ArgumentTypeError: a row holds what is no control, or has no value that could be watched.
+        ArgumentTypeError: a row holds what is not a control, or has no value that could be watched.
     """
 
     def __init__(
@@ -146,7 +146,7 @@ class ShownWidget(ABC):
         """Show one line below the picture during a long operation.
 
         Raises:
-            ArgumentTypeError: `text` is no string.
+            ArgumentTypeError: `text` is not a string.
         """
         check_type("text", text, str, "Give one line of text.")
         self._below.value = f"<div>{html.escape(text)}</div>"
@@ -195,7 +195,7 @@ class FigureWidget(ShownWidget):
 
     Raises:
         MissingPackageError: ipywidgets is not installed.
-        ArgumentTypeError: a row holds what is no control, or has no value that could be watched.
+        ArgumentTypeError: a row holds what is not a control, or has no value that could be watched.
         UnknownNameError: the theme is unknown.
         Exception: whatever the first drawing raises, so that the notebook cell fails like any other cell.
     """

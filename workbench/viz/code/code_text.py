@@ -117,7 +117,7 @@ def _checked(text: str, title: str, marked: Collection[int]) -> list[str]:
     try:
         compile(text, "<generated>", "exec", dont_inherit=True)
     except (SyntaxError, ValueError) as error:
-        raise InvalidArgumentError("text", f"it is no Python: {error}", "Give Python text.") from None
+        raise InvalidArgumentError("text", f"it is not Python: {error}", "Give Python text.") from None
     return lines
 
 

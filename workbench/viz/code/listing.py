@@ -50,7 +50,7 @@ def check_function(argument: str, function: object) -> None:
         ast.parse(function.text)  # type: ignore[attr-defined] # checked above
     except (SyntaxError, TypeError) as error:
         raise InvalidArgumentError(
-            argument, f"its text is no Python: {error}", "Give a function's text from `def` on, unindented."
+            argument, f"its text is not Python: {error}", "Give a function's text from `def` on, unindented."
         ) from None
 
 
@@ -96,7 +96,7 @@ class Listing:
         return enumerate(self._places)
 
     def lines(self, frames: Iterable[tuple[str, int]]) -> Lines:
-        """Return those lines of a chain of calls that are in the listing."""
+        """Return the lines of a chain of calls that are in the listing."""
         return frozenset(self._numbers[frame] for frame in frames if frame in self._numbers)
 
     def text(self, line: int) -> str:
@@ -124,7 +124,7 @@ class Listing:
 
 @lru_cache(maxsize=64)
 def _first_lines(text: str) -> list[int]:
-    """Return the first line of each line's statement; of a compound statement only the head counts."""
+    """Return the first line of the statement that each line is in; a compound statement is only its head."""
     firsts = list(range(len(text.splitlines()) or 1))
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.stmt):
@@ -134,7 +134,7 @@ def _first_lines(text: str) -> list[int]:
 
 
 def _last_line(statement: ast.stmt) -> int:
-    """Return a statement's last line; of a compound statement, its head's; of a definition, the first."""
+    """Return the last line of a statement or of a compound statement's head; a definition's first line."""
     match statement:
         case ast.If(test=head) | ast.While(test=head) | ast.For(iter=head):
             return head.end_lineno or head.lineno

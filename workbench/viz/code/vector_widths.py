@@ -94,7 +94,7 @@ def _checked(widths: Sequence[VectorWidth]) -> list[VectorWidth]:
         "widths", widths, VectorWidth, "Give a result of explore.descriptors.vector_widths."
     )
     if not 0 < len(lines) <= MOST_WIDTHS:
-        raise InvalidArgumentError("widths", f"got {len(lines)}", f"Give 1 to {MOST_WIDTHS}.")
+        raise InvalidArgumentError("widths", f"got {len(lines)} widths", f"Give 1 to {MOST_WIDTHS}.")
     return lines
 
 

@@ -83,7 +83,9 @@ class DescriptorWidget(FigureWidget):
         lengths: Any = descriptor.lengths  # numbers: the next line raises if there are symbols
         if not descriptor.coordinate(first).is_in_range:
             given = f"got {tuple(first)} for lengths {tuple(lengths)}"
-            raise InvalidArgumentError("index", given, "Give one within the lengths, which are 1 or more.")
+            raise InvalidArgumentError(
+                "index", given, "Give an index within the lengths, which are 1 or more."
+            )
         widgets = require_ipywidgets()
         self.descriptor = descriptor
         self.indices = tuple(

@@ -102,7 +102,7 @@ def image_tile_figure(tile: ImageTile, *, theme: str | None = None) -> Figure:
         theme: "light" or "dark"; by default the environment's `WORKBENCH_THEME`, else "light".
 
     Raises:
-        ArgumentTypeError: `tile` is no ImageTile. InvalidArgumentError: it is too large to draw.
+        ArgumentTypeError: `tile` is not an ImageTile. InvalidArgumentError: it is too large to draw.
         UnknownNameError: the theme is unknown.
     """
     return _figure(_checked(tile), theme)

@@ -305,11 +305,11 @@ def _checked_choices(
     for name in ("m", "n", "k"):
         if getattr(first, name) not in lengths:
             given = f"{lengths}, without {getattr(first, name)!r}"
-            raise InvalidArgumentError("sizes", given, f"it is {name} of `first`: add it.")
+            raise InvalidArgumentError("sizes", given, f"Add it: it is {name} of `first`.")
     for name in first.functors:
         check_name("first.functors", name, names)
     if len(first.functors) > MOST_FUNCTORS:
-        given = f"got {len(first.functors)}"
+        given = f"got {len(first.functors)} functors"
         raise InvalidArgumentError("first.functors", given, f"Give {MOST_FUNCTORS} at most.")
     return names, lengths
 

@@ -248,7 +248,8 @@ class _Landscape:
         each_one = tuple(check_each("instances", instances, LandscapeInstance, fix))
         check_type("about", about, str, "Give a text.")
         if not 0 < len(each_one) <= MOST_INSTANCES:
-            raise InvalidArgumentError("instances", f"got {len(each_one)}", f"Give 1 to {MOST_INSTANCES}.")
+            given = f"got {len(each_one)} instances"
+            raise InvalidArgumentError("instances", given, f"Give 1 to {MOST_INSTANCES}.")
         for number, one in enumerate(each_one):
             if len(one.tile) < 2:
                 raise InvalidArgumentError(

@@ -555,7 +555,7 @@ def _draw_bar(page: _Page, y: float, bar: _ShareBar) -> None:
 
 
 def _draw_problem(page: _Page, problem: str) -> float:
-    """Write in a box why it cannot run, and return the y of the next row."""
+    """Write in a box why the choice cannot run, and return the y of the next row."""
     lines = textwrap.wrap(f"It cannot run: {_brief(problem)}.", _CHARACTERS)
     top, height = _FIRST_ROW - 16, len(lines) * _LINE + 14
     page.fill(_EDGE, top, _LEFT_END - _EDGE, height, page.palette.warning)

@@ -206,7 +206,7 @@ def layout_map(layout: Layout | SharedLayout, *, theme: str | None = None) -> Fi
         theme: "light" or "dark"; by default the environment's `WORKBENCH_THEME`, else "light".
 
     Raises:
-        ArgumentTypeError: it is no layout.
+        ArgumentTypeError: it is not a layout.
         UnknownNameError: the theme is unknown.
     """
     return _figure(_checked(layout), None, theme)
@@ -235,7 +235,7 @@ class LayoutWidget(CanvasWidget):
         theme: as for every :class:`CanvasWidget`.
 
     Raises:
-        ArgumentTypeError: it is no layout.
+        ArgumentTypeError: it is not a layout.
         UnknownNameError: the theme is unknown.
         MissingPackageError: anywidget or ipywidgets is not installed.
     """

@@ -91,7 +91,7 @@ def _checked(
     check_type("notes", notes, Mapping | None, 'Give texts by name: {"warp": "5 shuffles"}, or None.')
     check_each("notes", list((notes or {}).values()), str, "Give a short text for each.")
     if not 0 < len(layouts) <= MOST_LAYOUTS:
-        raise InvalidArgumentError("layouts", f"got {len(layouts)}", f"Give 1 to {MOST_LAYOUTS}.")
+        raise InvalidArgumentError("layouts", f"got {len(layouts)} layouts", f"Give 1 to {MOST_LAYOUTS}.")
     for name, layout in layouts.items():
         if len(layout.shape) != 2 or layout.warps > MOST_WARPS:
             given = f"a tile of {len(layout.shape)} dimensions in {counted(layout.warps, 'warp')}"

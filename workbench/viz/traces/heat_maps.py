@@ -44,7 +44,7 @@ def heat_map(trace: StepTrace, argument: str, kind: str | None = None, *, theme:
 
     Raises:
         UnknownNameError: the argument, kind or theme is unknown.
-        ArgumentTypeError, InvalidArgumentError: `trace` is no trace, touches nothing, or touches more than
+        ArgumentTypeError, InvalidArgumentError: `trace` is not a trace, touches nothing, or touches more than
             can be drawn; or the tensor has no elements.
     """
     return _figure(_HeatMap.of(accesses_of(trace), argument, kind), resolve_theme(theme))

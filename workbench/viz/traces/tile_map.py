@@ -140,7 +140,7 @@ class TileMapWidget(FigureWidget):
 
     Raises:
         ArgumentTypeError, InvalidArgumentError: an argument has the wrong type or value, a length exceeds
-            `most_elements` or 128, or a block size is no power of two or exceeds 128.
+            `most_elements` or 128, or a block size is not a power of two or exceeds 128.
         UnknownNameError: the theme is unknown.
         MissingPackageError: ipywidgets is not installed.
     """

@@ -44,7 +44,7 @@ def trace_map(trace: StepTrace, program: int | None = None, *, theme: str | None
         theme: "light" or "dark"; by default the environment's `WORKBENCH_THEME`, else "light".
 
     Raises:
-        ArgumentTypeError, InvalidArgumentError: `trace` is no trace, touches nothing, or touches more than
+        ArgumentTypeError, InvalidArgumentError: `trace` is not a trace, touches nothing, or touches more than
             can be drawn; or `program` was not traced.
         UnknownNameError: the theme is unknown.
     """

@@ -130,7 +130,7 @@ def _check(given: Operands, scoring: Scoring, precision: str) -> None:
     """Raise unless the kernels support these arguments."""
     check_type("scoring", scoring, Scoring, "Give a Scoring.")
     if reason := is_supported(*given, scoring):
-        fix = "Give what attention.launch was given and returned, and a gradient as its output."
+        fix = "Give the tensors that attention.launch took and returned, and a gradient like its output."
         raise TensorMismatchError("gradient, query, key, value, output, log_sums", reason, fix)
     check_name("precision", precision, PRECISIONS)
     for hook in scoring.hooks:
@@ -143,19 +143,21 @@ def _check(given: Operands, scoring: Scoring, precision: str) -> None:
 
 def _check_gradients(gradients: Gradients, given: Operands) -> None:
     """Raise unless the gradients fit query, key and value."""
-    fix = "Give one of query, one of key and one of value."
+    fix = "Give three tensors: the gradients of query, of key and of value."
     if len(check_each("gradients", gradients, torch.Tensor, fix)) != 3:
-        raise InvalidArgumentError("gradients", f"got {len(gradients)}", fix)
+        raise InvalidArgumentError("gradients", f"got {len(gradients)} tensors", fix)
     operands = {"query": given.query, "key": given.key, "value": given.value}
     for tensor, (name, of) in zip(gradients, operands.items(), strict=True):
         if (tensor.shape, tensor.dtype, tensor.device) != (of.shape, of.dtype, of.device):
             words = f"{tensor.dtype} {tuple(tensor.shape)} on {tensor.device}"
             raise TensorMismatchError(
-                f"gradients, of {name}", words, f"Give {of.dtype} {tuple(of.shape)} on {of.device}."
+                f"gradients, of {name}",
+                words,
+                f"Give a tensor of {of.dtype} {tuple(of.shape)} on {of.device}.",
             )
         if may_share(tensor.shape, tensor.stride()):
-            fix = "Give one whose elements do not."
-            raise TensorMismatchError(f"gradients, of {name}", "elements share memory", fix)
+            fix = "Give a tensor whose elements do not share memory."
+            raise TensorMismatchError(f"gradients, of {name}", "its elements share memory", fix)
 
 
 @dataclass(frozen=True)

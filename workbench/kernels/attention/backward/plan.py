@@ -68,7 +68,7 @@ def is_supported(
                 f"{tuple(shape)} on {query.device}"
             )
         if tensor.layout != torch.strided or tensor.is_neg():
-            return f"{name} is no plain strided tensor"
+            return f"{name} is not a plain strided tensor"
     if log_sums.dim() and log_sums.stride(2) != 1 and log_sums.shape[2] > 1:
         return "log_sums are not contiguous along queries"
     return ""

@@ -103,7 +103,7 @@ def is_supported(a: View, b: View, output: View, chain: Epilogue) -> str:
         if tensor.dtype not in dtypes:
             return f"{name} is {tensor.dtype}; supported: {', '.join(str(d)[6:] for d in dtypes)}"
         if tensor.layout != torch.strided or tensor.is_neg():
-            return f"{name} is no plain strided tensor"
+            return f"{name} is not a plain strided tensor"
         if tensor.device != a.tensor.device:
             return f"a is on {a.tensor.device}, {name} on {tensor.device}"
     if a.tensor.dtype != b.tensor.dtype:

@@ -122,7 +122,7 @@ def as_matrices(
     count = math.prod(n if isinstance(n, int) else output_shape[0] for n in source.lengths)
     if count != math.prod(output_shape):
         given = f"shape {output_shape}"
-        raise TensorMismatchError("output", given, f"Give one of lengths {source.lengths}.")
+        raise TensorMismatchError("output", given, f"Give a tensor with lengths {source.lengths}.")
     return *matrices(source, output, itemsize), is_batched
 
 

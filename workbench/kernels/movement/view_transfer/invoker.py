@@ -43,7 +43,7 @@ def is_supported(source: View, output: View) -> str:
     for name, view in (("source", source), ("output", output)):
         tensor = view.tensor
         if tensor.layout != torch.strided or tensor.is_quantized:
-            return f"{name} is no plain strided tensor"
+            return f"{name} is not a plain strided tensor"
         if tensor.is_conj() or tensor.is_neg():
             return f"{name} is a view that negates or conjugates its memory"
         if tensor.element_size() not in _WORDS:

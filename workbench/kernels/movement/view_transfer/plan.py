@@ -91,7 +91,9 @@ def matrices(source: Descriptor, output: Descriptor, itemsize: int) -> tuple[Des
     lengths = output.lengths
     if source.lengths != lengths:
         raise InvalidArgumentError(
-            "source", f"its lengths are {source.lengths}", f"Give one of {lengths}, as the output."
+            "source",
+            f"its lengths are {source.lengths}",
+            f"Give a view of lengths {lengths}, like the output.",
         )
     dims = [d for d, length in enumerate(lengths) if length != 1]
     outermost_first = sorted(dims, key=lambda d: -pace(output, d))
@@ -204,7 +206,7 @@ def divisor_of_rows(length: Number, block: int) -> int:
 
 
 def checked_tile(tile: tuple[int, int]) -> tuple[int, int]:
-    """Return `tile`, rows and columns; raise if they are no powers of two or too many elements."""
+    """Return `tile`, rows and columns; raise unless both are powers of two and not too many together."""
     rows, cols = check_each("tile", tile, int, "Give rows and columns: (16, 256).")
     for d, length in enumerate((rows, cols)):
         check_power_of_two(f"tile[{d}]", length)

@@ -77,11 +77,11 @@ def launch(
     if operation not in OPERATIONS:
         raise UnknownNameError("operation", operation, OPERATIONS)
     if reason := is_supported(x, y, output):
-        raise TensorMismatchError("x, y, output", reason, "Bring them to one shape and a supported dtype.")
+        raise TensorMismatchError("x, y, output", reason, "Give tensors of one shape and a supported dtype.")
     if output is None:
         output = torch.empty(x.shape, dtype=torch.result_type(x, y), device=x.device)
     if operation in GATED and not output.is_floating_point():
-        raise TensorMismatchError("output", f"{output.dtype} for {operation}", "Give floats.")
+        raise TensorMismatchError("output", f"{output.dtype} for {operation}", "Give a floating dtype.")
     alpha = _scalar_for(output.dtype, alpha)
     tile = check_power_of_two("tile", TILES[output.dtype] if tile is None else tile)
     check_power_of_two("num_warps", num_warps)

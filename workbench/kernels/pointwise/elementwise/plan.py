@@ -34,7 +34,7 @@ class Layout(NamedTuple):
     Attributes:
         sizes, strides: as :func:`collapse` returns them.
         reach: the largest distance, in elements, of an element from its tensor's first.
-        distinct: for each tensor, its elements in memory, where an expanded dimension (stride 0) has one.
+        distinct: for each tensor, the number of elements in memory: an expanded dimension (stride 0) has one.
     """
 
     sizes: tuple[int, ...]

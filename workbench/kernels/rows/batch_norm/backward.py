@@ -27,7 +27,7 @@ def launch_backward(
     are_known: bool = False,
     compute_units: int | None = None,
 ) -> Launch:
-    """Compute the gradients of x, weight and bias, the latter two in the dtype of the arithmetic.
+    """Compute the gradients of x, weight and bias, the last two in the dtype of the arithmetic.
 
     FLOPs: 14 an element. Least bytes: gradient, x and vectors read once, the gradients written once.
 

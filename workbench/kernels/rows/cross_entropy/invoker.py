@@ -116,7 +116,7 @@ def _checked_results(results: object) -> tuple[torch.Tensor, ...]:
     fix = f"Give a sequence of {LOSS}, {LOSS_AND_WEIGHT} or {ALL} tensors."
     checked = tuple(check_each("results", results, torch.Tensor, fix))
     if len(checked) not in (LOSS, LOSS_AND_WEIGHT, ALL):
-        raise InvalidArgumentError("results", f"got {len(checked)} of them", fix)
+        raise InvalidArgumentError("results", f"got {len(checked)} tensors", fix)
     return checked
 
 

@@ -49,7 +49,7 @@ def merge_smoothed(maximum, total, below, mass, other_maximum, other_total, othe
 
 @triton.jit
 def below_another(maximum, below, mass, other_maximum):
-    """Return `below`, the sum of w * (x - shift) for the shift of `maximum`, for that of `other_maximum`."""
+    """Convert `below`, a sum of w * (x - shift), from the shift of `maximum` to that of `other_maximum`."""
     distance = reduce.finite_shift(maximum) - reduce.finite_shift(other_maximum)
     return below + tl.where(mass == 0, 0.0, distance * mass)
 

@@ -28,7 +28,7 @@ def launch_backward(
     vectors: int = 0,
     compute_units: int | None = None,
 ) -> Launch:
-    """Compute the gradients of x, weight and bias, the latter two in the dtype of the arithmetic.
+    """Compute the gradients of x, weight and bias, the last two in the dtype of the arithmetic.
 
     The gradient of x is one row operator. Those of weight and bias are another, followed by reductions; the
     order in which they add depends on shapes alone.
@@ -58,7 +58,7 @@ def launch_backward(
     if [(t.shape, t.dtype, t.device) for t in results] != [(t.shape, t.dtype, t.device) for t in like]:
         given = ", ".join(f"{t.dtype} {tuple(t.shape)}" for t in results)
         raise TensorMismatchError(
-            "results", f"got {given}", f"Give two of {like[0].dtype} {(*like[0].shape,)}."
+            "results", f"got {given}", f"Give two tensors of {like[0].dtype} {(*like[0].shape,)}."
         )
     normalization.check_gradient(gradient, x)
     if vectors not in (0, 1, 2):

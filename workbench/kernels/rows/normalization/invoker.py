@@ -46,7 +46,7 @@ def is_supported(norm: str, x: torch.Tensor, cols: int, *others: torch.Tensor | 
         if tensor.dtype not in SUPPORTED:
             return f"{name} is {tensor.dtype}; supported: {', '.join(str(d)[6:] for d in SUPPORTED)}"
         if tensor.layout != torch.strided or tensor.is_neg():
-            return f"{name} is no plain strided tensor"
+            return f"{name} is not a plain strided tensor"
         if tensor.device != x.device:
             return f"{name} is on {tensor.device}, x on {x.device}"
         if tensor is not x and (tensor.numel() != cols or not tensor.is_contiguous()):
@@ -102,7 +102,9 @@ def launch(
     check_type("epsilon", epsilon, float | int, "Give a number.")
     rows, cols = rows_and_cols(x, rank)
     if reason := is_supported(norm, x, cols, weight, bias):
-        raise TensorMismatchError("x, weight, bias", reason, "Give contiguous weights of as many elements.")
+        raise TensorMismatchError(
+            "x, weight, bias", reason, "Give a contiguous weight and bias of a row's length."
+        )
     columns = vectors_of(weight, bias)
     output = checked_output(x, output)
     results = statistics(norm, x, rows) if with_statistics else []
@@ -154,7 +156,7 @@ def rows_and_cols(x: torch.Tensor, rank: int) -> tuple[int, int]:
     check_type("x", x, torch.Tensor, "Give a torch.Tensor.")
     first = x.dim() - check_positive("rank", rank)
     if first < 0:
-        raise DimensionError("rank", f"got {rank}", f"x has {x.dim()} dimensions.")
+        raise DimensionError("rank", f"got {rank}", f"Give {x.dim()} or less: x has {x.dim()} dimensions.")
     return x.shape[:first].numel(), x.shape[first:].numel()
 
 
@@ -182,7 +184,7 @@ def checked_output(x: torch.Tensor, output: torch.Tensor | None) -> torch.Tensor
 
 
 def check_floating(name: str, tensor: object) -> None:
-    """Raise if an argument is no plain tensor of a supported dtype."""
+    """Raise if an argument is not a plain tensor of a supported dtype."""
     check_type(name, tensor, torch.Tensor, "Give a torch.Tensor.")
     assert isinstance(tensor, torch.Tensor)
     if tensor.dtype not in SUPPORTED or tensor.layout != torch.strided or tensor.is_neg():
@@ -191,7 +193,7 @@ def check_floating(name: str, tensor: object) -> None:
 
 
 def check_gradient(gradient: object, x: torch.Tensor) -> None:
-    """Raise if the output's gradient is no tensor of floats of the shape of `x`, on its device."""
+    """Raise if the output's gradient is not a tensor of floats of the shape of `x`, on its device."""
     check_type("gradient", gradient, torch.Tensor, "Give a torch.Tensor.")
     assert isinstance(gradient, torch.Tensor)
     if gradient.shape != x.shape or gradient.dtype not in SUPPORTED or gradient.device != x.device:
@@ -203,7 +205,7 @@ def check_place(name: str, tensor: torch.Tensor, shape: Sequence[int], device: t
     """Raise if a tensor has another shape or is on another device."""
     if tuple(tensor.shape) != tuple(shape) or tensor.device != device:
         given = f"shape {tuple(tensor.shape)} on {tensor.device}"
-        raise TensorMismatchError(name, given, f"Give {tuple(shape)} on {device}.")
+        raise TensorMismatchError(name, given, f"Give a tensor of shape {tuple(shape)} on {device}.")
 
 
 def statistics_dtype(x: torch.Tensor) -> torch.dtype:

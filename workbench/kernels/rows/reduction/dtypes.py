@@ -43,7 +43,7 @@ _TRITON_TYPES = {
 
 
 def triton_type(dtype: torch.dtype) -> tl.dtype:
-    """Return Triton's dtype for one that the arithmetic uses."""
+    """Return the Triton dtype for a torch dtype that the arithmetic uses."""
     return _TRITON_TYPES[dtype]
 
 

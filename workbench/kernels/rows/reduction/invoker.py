@@ -43,7 +43,7 @@ def is_supported(x: torch.Tensor, reduction: str = "sum") -> str:
     if x.dtype not in SUPPORTED:
         return f"x is {x.dtype}; supported: {', '.join(str(d)[6:] for d in SUPPORTED)}"
     if x.layout != torch.strided or x.is_neg():
-        return "x is no plain strided tensor"
+        return "x is not a plain strided tensor"
     if reduction == "norm" and x.dtype != torch.float64:
         return f"x is {x.dtype}; powers are taken in float64"
     if reduction in OF_FLOATS and not x.dtype.is_floating_point:
@@ -194,7 +194,7 @@ def launch_view(
     for i, output in enumerate(outputs):
         if output.numel() != matrix.rows:
             given = f"{output.numel()} elements for {matrix.rows} rows"
-            raise TensorMismatchError(f"outputs[{i}]", given, "Give one element a row.")
+            raise TensorMismatchError(f"outputs[{i}]", given, "Give one element for each row.")
     plan = planned(matrix, x.element_size(), chosen.has_index, fixed)
     if work is None:
         read, written = (sum(t.numel() * t.element_size() for t in some) for some in ((x,), outputs))

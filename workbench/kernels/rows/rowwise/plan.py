@@ -86,7 +86,7 @@ class Plan(NamedTuple):
 
 
 def checked_tile(tile: Sequence[int]) -> tuple[int, int]:
-    """Return `tile` as (rows, cols); raise if they are not two powers of two."""
+    """Return `tile` as (rows, cols); raise unless it has two powers of two."""
     if not isinstance(tile, Sequence) or len(tile) != 2:
         raise InvalidArgumentError(
             "tile", f"got {tile!r}", "Give a tile's rows and columns, such as (4, 256)."
@@ -141,7 +141,7 @@ def plan(
             its rows.
 
     Raises:
-        InvalidArgumentError, ArgumentTypeError: a number is not positive, or `num_warps` is no power of two.
+        InvalidArgumentError, ArgumentTypeError: a number is not positive, or `num_warps` no power of two.
     """
     units = units_of(compute_units)
     row_tiles, col_tiles = triton.cdiv(view.rows, tile[0]), triton.cdiv(view.cols, tile[1])

@@ -24,7 +24,7 @@ def unsupported(tensor: torch.Tensor, dtypes: Sequence[torch.dtype] = SUPPORTED)
     """Return why kernels for these dtypes cannot take a tensor; empty if they can."""
     if tensor.dtype not in dtypes:
         return f"{tensor.dtype}; supported: {', '.join(str(d)[6:] for d in dtypes)}"
-    return "no plain strided tensor" if tensor.layout != torch.strided or tensor.is_neg() else ""
+    return "not a plain strided tensor" if tensor.layout != torch.strided or tensor.is_neg() else ""
 
 
 def check_tensor(
@@ -33,7 +33,7 @@ def check_tensor(
     device: torch.device,
     dtypes: Sequence[torch.dtype] = SUPPORTED,
 ) -> None:
-    """Raise if an argument is no plain tensor of one of these dtypes on this device."""
+    """Raise if an argument is not a plain tensor of one of these dtypes on this device."""
     fix = f"Give a plain tensor on {device} of one of {', '.join(str(d)[6:] for d in dtypes)}."
     check_type(name, tensor, torch.Tensor, fix)
     assert isinstance(tensor, torch.Tensor)

@@ -21,7 +21,7 @@ ACROSS_TILE, ACROSS_WARPS = Tile(128, 32), 4
 
 
 class Tuning(NamedTuple):
-    """Constants of a plan, tuned apart for operators of one source and of two.
+    """Constants of a plan, tuned separately for operators of one source and of two.
 
     Attributes:
         fewest_elements: elements of a tile, where rows are shorter.
