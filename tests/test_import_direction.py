@@ -52,7 +52,7 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     "lens": LAUNCHES | {"runtime", "coords"},
     "readings": LAUNCHES | {"runtime", "coords", "lens"},
     "bench": LAUNCHES | {"runtime"},
-    "viz": {"errors"},
+    "viz": {"errors", "renamed"},
     "teach": LAUNCHES | {"runtime", "coords", "lens", "readings", "ops", "kernels.reference"},
     "teach.rungs": LAUNCHES | KERNELS | {"runtime", "coords"},
     "teach.solutions": LAUNCHES | KERNELS | {"runtime", "coords", "lens", "ops"},  # as a learner's cell may

@@ -37,3 +37,27 @@ def test_wide_signature_has_an_argument_a_line() -> None:
     assert for_notebook(f"def f({': int, '.join(arguments)}: int) -> int:\n    pass\n") == (
         "def f(\n" + "".join(f"    {name},\n" for name in arguments) + "):\n    pass\n"
     )
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        # A text of several lines has no code.
+        f'TEXT = """\nf({"a" * 60}, {"b" * 60})\n"""\n',
+        f'TEXT = f"""\n{{1}} f({"a" * 60}, {"b" * 60})\n"""\n',
+        "def f(x): ...\n",
+        "def f(x):\n    pass\n",
+    ],
+)
+def test_code_that_fits_is_not_changed(code: str) -> None:
+    assert for_notebook(code) == code
+
+
+def test_function_of_a_docstring_keeps_a_body() -> None:
+    assert for_notebook('def f(x: int) -> None:\n    """Do nothing."""\n') == "def f(x):\n    pass\n"
+
+
+def test_escaped_quote_does_not_end_a_text() -> None:
+    arguments = [r'"\"("', r"'\'('", "a" * 40, "b" * 40]
+    code = f"f({', '.join(arguments)})\n"
+    assert for_notebook(code) == "f(\n" + "".join(f"    {each},\n" for each in arguments) + ")\n"

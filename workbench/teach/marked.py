@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from workbench.errors import InvalidArgumentError, UnknownNameError
-from workbench.teach.notebook_code import for_notebook, statements, tokens
+from workbench.teach.notebook_code import for_notebook, lines_of, statements, tokens
 
 _SOLUTION, _STUB, _STUB_ONLY, _WRONG = "SOLUTION", "STUB", "STUB ONLY", "WRONG"
 _BLOCK = re.compile(rf"### (BEGIN|END) ({_SOLUTION}|{_WRONG})")
@@ -74,7 +74,7 @@ class MarkedSource:
     """
 
     def __init__(self, text: str, wrong: Collection[str], file: str) -> None:
-        self._lines = text.splitlines()
+        self._lines = lines_of(text)
         self._wrong = sorted(wrong, key=len, reverse=True)  # a name may begin with another name
         self._file = file
         self._statements = list(statements(text))
@@ -257,7 +257,7 @@ class MarkedSource:
 
 def _comments(text: str) -> Iterator[int]:
     """Yield the rows that hold nothing but a comment."""
-    lines = text.splitlines()
+    lines = lines_of(text)
     for token in tokens(text):
         row = token.start[0] - 1
         if token.type == tokenize.COMMENT and lines[row].lstrip().startswith("#"):

@@ -17,7 +17,8 @@ def for_notebook(source: str) -> str:
 
     A signature that fits into a line becomes one line; a longer line of code is broken at its brackets.
     """
-    lines: list[str | None] = list(source.splitlines())
+    original = lines_of(source)
+    lines: list[str | None] = list(original)
     ends = dict(statements(source))
     tree = ast.parse(source)
     for node in ast.walk(tree):
@@ -27,14 +28,22 @@ def for_notebook(source: str) -> str:
             last = node.body[0].end_lineno or 0
             while last < len(lines) and not lines[last]:
                 last += 1
-            _replace(lines, node.body[0].lineno - 1, last)
+            is_all = isinstance(node, ast.FunctionDef) and len(node.body) == 1
+            instead = [" " * node.body[0].col_offset + "pass"] if is_all else []
+            _replace(lines, node.body[0].lineno - 1, last, *instead)
         if isinstance(node, ast.FunctionDef):
-            first = node.lineno - 1
-            _replace(lines, first, ends[first], " " * node.col_offset + _signature(node))
+            first, body = node.lineno - 1, node.body[0]
+            # A short body, such as `...`, can be on the line of the signature.
+            beside = f" {original[body.lineno - 1][body.col_offset :]}" if body.lineno <= ends[first] else ""
+            _replace(lines, first, ends[first], " " * node.col_offset + _signature(node) + beside)
     kept = "\n".join(line for line in lines if line is not None).strip() + "\n"
     kept = kept.replace("  # fmt: skip", "")
     starts = {first for first, _ in statements(kept)}
-    broken = (_broken(line, is_statement=row in starts) for row, line in enumerate(kept.splitlines()))
+    text_rows = _rows_of_texts(kept)
+    broken = (
+        [line] if row in text_rows else _broken(line, is_statement=row in starts)
+        for row, line in enumerate(lines_of(kept))
+    )  # fmt: skip
     return "\n".join(line for several in broken for line in several) + "\n"
 
 
@@ -102,7 +111,19 @@ def _last_brackets(text: str) -> tuple[int, int] | None:
 
 def _without_strings(text: str) -> str:
     """Return code of the same length, with the characters of its strings replaced."""
-    return re.sub(r"\"[^\"]*\"|'[^']*'", lambda match: "_" * len(match[0]), text)
+    return re.sub(r"(['\"])(\\.|(?!\1).)*\1", lambda match: "_" * len(match[0]), text)
+
+
+def _rows_of_texts(source: str) -> set[int]:
+    """Return the rows of strings of several lines."""
+    # No other token has several lines.
+    spans = [(token.start[0] - 1, token.end[0]) for token in tokens(source)]
+    return {row for first, last in spans if last - first > 1 for row in range(first, last)}
+
+
+def lines_of(text: str) -> list[str]:
+    """Return the lines of a module, as its tokens count them: a form feed in a string ends no line."""
+    return [line.rstrip("\r\n") for line in io.StringIO(text)]
 
 
 def tokens(text: str) -> Iterator[tokenize.TokenInfo]:
