@@ -1150,7 +1150,7 @@ def test_live_roofs_and_points_are_of_one_run(monkeypatch: pytest.MonkeyPatch) -
     assert not any(point.recorded for point in points)
 
 
-def test_live_points_are_the_suites_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_live_points_come_only_from_the_requested_suite(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = pretend_live(monkeypatch)
     roofs, points = suites.live_or_recorded("elementwise")
     assert {one.op for one in asked} == {"add", "clone", "matmul"}  # the last two for the roofs

@@ -195,7 +195,7 @@ def test_instances_for_a_target_are_the_same_on_any_machine(
             assert ([each.name for each in found], steps_of(found[0].launch())) == expected
 
 
-def test_instances_of_a_product_for_a_target_need_no_interpreter(
+def test_instances_for_a_target_are_the_same_with_and_without_the_interpreter(
     on_machine: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The interpreter lists Hopper's instances if no device is named."""

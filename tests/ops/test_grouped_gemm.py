@@ -57,7 +57,7 @@ def test_gradients_agree_with_torch(shape: Any) -> None:
 
 @settings(max_examples=examples(50), deadline=None)
 @given(data=st.data())
-def test_any_division_is_exact(data: st.DataObject) -> None:
+def test_results_and_gradients_are_exact_for_any_group_lengths(data: st.DataObject) -> None:
     """Integers are summed exactly in any order; gradients are compared too."""
     lengths = data.draw(st.lists(st.sampled_from([0, 1, 3, 16, 17]), min_size=1, max_size=4), label="lengths")
     left = data.draw(st.sampled_from([0, 5]), label="left")

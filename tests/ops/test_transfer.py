@@ -296,7 +296,7 @@ def test_out_that_does_not_fit_a_copy_is_refused(
 
 
 @pytest.mark.parametrize("name", COPY_ARGUMENTS)
-def test_out_of_copies_with_tensors_that_require_grad_is_refused(name: str) -> None:
+def test_copies_refuse_out_while_autograd_records(name: str) -> None:
     x, out = numbers((4, 3), torch.float32).requires_grad_(), torch.zeros(3, 4)
     with pytest.raises(TensorMismatchError, match="out: given together with tensors that require grad"):
         COPIES[name][1](x, *COPY_ARGUMENTS[name], out=out)

@@ -535,7 +535,7 @@ def test_instances_of_an_unregistered_operator_are_refused() -> None:
         matmull.instances(torch.ones(3))
 
 
-def test_instances_take_an_explicit_default_as_no_argument() -> None:
+def test_instances_treat_an_explicit_default_like_an_omitted_argument() -> None:
     a = torch.ones(4, 4)
     assert len(ops.sum.instances(a, 1, keepdim=False)) == len(ops.sum.instances(a, 1))
     x, w = torch.ones(1, 2, 5, 6), torch.ones(3, 2, 3, 5)

@@ -435,7 +435,7 @@ time.sleep(600)
 """
 
 
-def test_the_worker_ends_with_a_parent_that_is_killed() -> None:
+def test_the_worker_ends_when_its_parent_is_killed() -> None:
     command = [sys.executable, "-c", PARENT]
     # Its stderr is dropped: loky's tracker reports there what the killed process left behind.
     with subprocess.Popen(

@@ -49,7 +49,7 @@ def test_wide_signature_has_an_argument_a_line() -> None:
         "def f(x):\n    pass\n",
     ],
 )
-def test_code_that_fits_is_not_changed(code: str) -> None:
+def test_code_that_fits_and_lines_inside_strings_are_not_changed(code: str) -> None:
     assert for_notebook(code) == code
 
 

@@ -631,7 +631,7 @@ KEY = cache.Key("NVIDIA H200", "3.6.0", "matmul", "events", "00")
 KEPT = cache.Kept(3, measured(1.5), "2026-01-31T12:00:00+00:00")
 
 
-def test_a_winner_is_readable_on_disk() -> None:
+def test_a_kept_winner_is_recalled_by_its_key_alone_and_readable_on_disk() -> None:
     assert cache.recall(KEY) == (None, "")
     assert cache.keep(KEY, {"tile": (64, 64)}, KEPT) == f"Kept in {cache.path(KEY)}"
     assert cache.recall(KEY) == (KEPT, "")

@@ -82,7 +82,7 @@ RUN_HERE = PROBLEMS if all_is_tested() else ("product and sum", "attention")
 
 
 @pytest.mark.parametrize("name", RUN_HERE)
-def test_the_interpreter_runs_the_next_candidate(name: str) -> None:
+def test_the_interpreter_computes_what_gluon_kernels_compute_on_an_h200(name: str) -> None:
     problem = PROBLEMS[name]
     tensors = drawn(problem)
     with device.pretend(H200):

@@ -197,7 +197,7 @@ def test_accesses_are_as_wide_as_strides_allow(size: int, bits: int, layout: str
     assert any(each.kind == "matrix" for each in step.instructions)
 
 
-def test_accesses_of_batches_are_as_wide() -> None:
+def test_accesses_of_batches_have_128_bits_if_8_divides_the_strides() -> None:
     """Matrices of the batch have 9 x 72 elements, which 8 divides and 16 does not."""
     a, b = torch.empty(3, 9, 72, dtype=torch.float16), torch.empty(3, 72, 72, dtype=torch.float16)
     output = torch.empty(3, 9, 72, dtype=torch.float16)
