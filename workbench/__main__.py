@@ -221,7 +221,10 @@ def profile(options: argparse.Namespace) -> int:
 
 
 def _switches_of(operator: str) -> argparse.ArgumentParser:
-    """Return the parser of `profile` for an operator: ckProfiler's switches, and the operator's sizes."""
+    """Return the parser of `profile` for an operator.
+
+    Its switches are the operator's sizes; verify, init, dtype and layout, as in ckProfiler; target and mode.
+    """
     from workbench import profiler
     from workbench.bench import data
 

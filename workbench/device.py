@@ -176,7 +176,9 @@ def current() -> Device:
 
 @cache
 def named(name: str) -> Device:
-    """Return the product of a target as a device, from the table in `workbench.targets`.
+    """Return the GPU of a target as a Device, from the table in `workbench.targets`.
+
+    The table has neither memory sizes nor drivers: `memory_bytes` is 0, and `driver` is "none".
 
     Args:
         name: a name in `targets.TARGETS`, such as "sm_90" or "gfx942".

@@ -180,7 +180,9 @@ def test_cached_answers_within_200_ms_and_fresh_ones_within_two_seconds(
     assert widget.error == ""
 
 
-def test_the_compiler_starts_after_the_checks_and_before_the_first_compile(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_compiler_starts_after_the_checks_and_before_the_first_compile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     done: list[str] = []
 
     def compiled(launch: Launch, target: str) -> tuple[CompiledStep, ...]:

@@ -31,7 +31,9 @@ def test_the_widget_starts_as_the_static_figure(
     assert widget.facts == (f"{len(points)} of {len(points)} points shown.",)
 
 
-def test_choices_redraw_the_picture_and_filters_count_the_shown_points(widget: RooflineWidget, points: list[Point]) -> None:
+def test_choices_redraw_the_picture_and_filters_count_the_shown_points(
+    widget: RooflineWidget, points: list[Point]
+) -> None:
     pictures = [widget.picture.png]
     widget.dtypes.value = ("fp16", "tf32")
     assert widget.facts == (f"10 of {len(points)} points shown.",)

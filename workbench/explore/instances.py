@@ -72,7 +72,7 @@ def of_trials(trials: Trials) -> list[LandscapeInstance]:
 
 @runtime_checkable
 class _Profiled(Protocol):
-    """A profile: trials, each of which names one of these instances."""
+    """Result of `profiler.profile`: each of its trials names one of `instances`."""
 
     @property
     def instances(self) -> tuple[Instance, ...]: ...

@@ -262,7 +262,7 @@ def _bessel_j(order: Array, x: Array) -> Array:
 
 
 def _bessel_y(order: Array, x: Array) -> Array:
-    """Return Y_n(x), by Y_(k+1) = 2 k / x Y_k - Y_(k-1); NaN for a negative order, as in CUDA."""
+    """Return Y_n(x), by Y_(k+1) = (2 k / x) Y_k - Y_(k-1). It is NaN for a negative order, as in CUDA."""
     order, x = np.broadcast_arrays(order, x)
     _, _, before, now = _bessel_of_first_orders(x)
     result = np.where(order == 0, before, np.where(order == 1, now, np.nan))

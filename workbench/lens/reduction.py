@@ -229,7 +229,7 @@ class ReductionTree:
         return tuple(1 << bit for bit in reversed(range(len(bases))) if bases[bit][self.axis])
 
     def _across(self, bases: Bases) -> tuple[int, ...]:
-        """Return the bits that move from row to row."""
+        """Return the bits of a number that select another row, as powers of two, the lowest first."""
         return tuple(1 << bit for bit, basis in enumerate(bases) if any(basis) and not basis[self.axis])
 
     def _places(self, index: Index) -> tuple[Place, ...]:

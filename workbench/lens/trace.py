@@ -623,7 +623,7 @@ def _digest(offsets: _Offsets, mask: _Lanes) -> bytes:
 
 
 def _pattern(offsets: _Offsets, mask: _Lanes) -> Pattern:
-    """Return the pattern, without a table if strides describe it."""
+    """Return the pattern of an access: its strides if they give all offsets, else a table of offsets."""
     strides = tuple(
         int(offsets[tuple(int(a == axis) for a in range(offsets.ndim))]) if length > 1 else 0
         for axis, length in enumerate(offsets.shape)

@@ -520,10 +520,10 @@ def _gradients(
     grad: torch.Tensor,
     format: torch.memory_format,
 ) -> tuple[Callable[[], torch.Tensor], Callable[[], torch.Tensor]]:
-    """Return functions that compute the gradient of each operand.
+    """Return two functions: one computes the gradient of `first`, the other that of `second`.
 
-    The gradients of each of the three products are the other two. They have the memory format of the product,
-    whatever that of `grad` is, as in torch.
+    The two gradients of each of the three products are computed by the other two products. They have the
+    memory format `format`, not that of `grad`, as in torch.
     """
     product = partial(_product, geometry=geometry, format=format)
     if kind == "forward":  # of input and weight

@@ -109,7 +109,11 @@ ACTIVATIONS: Mapping[str, Callable[[], Epilogue]] = {
 
 
 def clamp(min: float | None = None, max: float | None = None) -> Epilogue:
-    """min(max(x, `min`), `max`), as `torch.clamp`; None means no bound on that side, but not on both."""
+    """min(max(x, `min`), `max`), like `torch.clamp`. None means no bound on that side.
+
+    Raises:
+        InvalidArgumentError: both bounds are None, or one is NaN.
+    """
     bounds = [_number(name, bound) for name, bound in (("min", min), ("max", max)) if bound is not None]
     if not bounds:
         raise InvalidArgumentError("min, max", "got None for both", "Give one of them, or both.")

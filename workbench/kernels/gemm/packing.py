@@ -22,7 +22,7 @@ LINE_BYTES = 128
 
 
 class PackDivisors(NamedTuple):
-    """The divisors of the sources' sizes and strides, each of rows and of columns, source by source."""
+    """Known divisors of the sources' sizes and strides: of each source, first rows, then columns."""
 
     sizes: tuple[int, ...]
     strides: tuple[int, ...]

@@ -188,21 +188,27 @@ def smaller(a, b):
 
 @triton.jit
 def keep_larger(a, a_index, b, b_index):
-    """The larger value and its index; a if they are equal or a is NaN. b must be later in the row."""
+    """The larger value and its index. NaN counts as larger than any number.
+
+    If both are equal or both are NaN, the result is a, which must be earlier in the row.
+    """
     keep = (a >= b) | (a != a)
     return tl.where(keep, a, b), tl.where(keep, a_index, b_index)
 
 
 @triton.jit
 def keep_smaller(a, a_index, b, b_index):
-    """The smaller value and its index; a if they are equal or a is NaN. b must be later in the row."""
+    """The smaller value and its index. NaN counts as smaller than any number.
+
+    If both are equal or both are NaN, the result is a, which must be earlier in the row.
+    """
     keep = (a <= b) | (a != a)
     return tl.where(keep, a, b), tl.where(keep, a_index, b_index)
 
 
 @triton.jit
 def first_larger(a, a_index, b, b_index):
-    """The larger one and its index; of equals, and of several NaN, that of the lower index."""
+    """The larger value and its index; the lower index if they are equal, or if both are NaN."""
     is_a = (a > b) | ((a != a) & (b == b)) | (((a == b) | ((a != a) & (b != b))) & (a_index < b_index))
     return tl.where(is_a, a, b), tl.where(is_a, a_index, b_index)
 

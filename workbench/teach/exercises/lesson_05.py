@@ -1,4 +1,4 @@
-"""Exercises of lesson 05: what tiles load, a mask to find, a symmetric product, a tile's size."""
+"""Exercises of lesson 05: bytes that tiles load, a wrong mask to find, a symmetric product, a tile's size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exercises of lesson 06: a launch order, a shared sum, a tile for the waves, persistent programs."""
+"""Exercises of lesson 06: a launch order, split-K, a tile size chosen by its waves, a persistent batch."""
 
 from __future__ import annotations
 

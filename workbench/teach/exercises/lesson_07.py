@@ -1,4 +1,4 @@
-"""Exercises of lesson 07: layout arithmetic, budgets of registers and widths, CK's words for a layout."""
+"""Exercises of lesson 07: layout arithmetic, a register budget, CK's layout encoding, 128-bit accesses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exercises of lesson 08: a picture, a coordinate that moves, wide loads, and a descriptor in the GEMM."""
+"""Exercises of lesson 08: an enlarged image, moving a coordinate, wide loads, a descriptor in the GEMM."""
 
 from __future__ import annotations
 

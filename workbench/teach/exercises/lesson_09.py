@@ -1,4 +1,4 @@
-"""Exercises of lesson 09: windows of an image, what they load, space to batch, a store that shuffles."""
+"""Exercises of lesson 09: convolution windows, loaded bytes, space-to-batch, pixel shuffle in the store."""
 
 from __future__ import annotations
 

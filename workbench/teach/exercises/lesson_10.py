@@ -1,4 +1,4 @@
-"""Exercises of lesson 10: a functor, an epilogue where K is split, a norm of rows that fit a tile."""
+"""Exercises of lesson 10: a functor, an epilogue with split-K, a norm of rows that fit in a tile."""
 
 from __future__ import annotations
 

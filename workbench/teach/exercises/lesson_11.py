@@ -1,4 +1,4 @@
-"""Exercises of lesson 11: sums that are rescaled, tiles that are seen, merged splits, a hook for scores."""
+"""Exercises of lesson 11: the online softmax, tiles inside a window, merged splits, a hook for scores."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def gate_and_clamp(tile, operands, place):
 
 
 def gated(a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor, gate: torch.Tensor, most: float) -> Launch:
-    """Launch the package's product with the functor as its epilogue."""
+    """Return the launch of a matrix product with the functor as its epilogue."""
     chain = epilogues.own(gate_and_clamp, bias, gate[:, None], most)
     # STUB:
     #     chain = None  # epilogues.own(gate_and_clamp, ...): what does your functor need?

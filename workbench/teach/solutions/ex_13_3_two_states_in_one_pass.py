@@ -8,7 +8,7 @@ element out it is 0, which changes neither a magnitude's maximum nor a sum of sq
 template and tile operator holds.
 
 Three details. A tile comes in the dtype of x, and is made fp32 before anything is squared: fp16 ends at
-65,504, which is 256 squared. The mean is that of the row's columns, while the tile has more or fewer. And a
+65,504, below 256 squared. The mean is that of the row's columns, while the tile has more or fewer. And a
 row of zeros has the root 0; what 0 / 0 would be is for the author to say, here 0.
 
 The crest factor tells how well a row can be stored in few bits: where a single peak sets the scale, the small

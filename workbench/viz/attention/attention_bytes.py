@@ -160,7 +160,7 @@ def _colors(labels: Sequence[str], palette: Palette) -> dict[str, str]:
 def _draw_bars(
     axes: Axes, largest: dict[str, AttentionBytes], names: Sequence[str], palette: Palette
 ) -> None:
-    """Draw a bar for each tensor and way: bytes loaded, then bytes stored."""
+    """Draw a bar for each tensor and each way to compute attention: bytes loaded, then bytes stored."""
     colors = _colors(list(largest), palette)
     most = max(tensor.moved for one in largest.values() for tensor in one.tensors) or 1
     thick = 0.76 / len(largest)

@@ -90,12 +90,12 @@ class Panel:
 
     @property
     def rows(self) -> int:
-        """Rows of the tensor; for a line, the drawn rows."""
+        """Number of rows of the tensor; for a line, number of drawn rows."""
         return self.height if self.is_line else prod(self.lengths[:-1])
 
     @property
     def columns(self) -> int:
-        """Columns of the tensor; for a line, the drawn columns."""
+        """Number of columns of the tensor; for a line, number of drawn columns."""
         return self.width if self.is_line else self.lengths[-1]
 
     @property

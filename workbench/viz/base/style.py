@@ -239,9 +239,9 @@ def _characters(fonts: tuple[str, ...]) -> frozenset[int]:
 
 
 def figure_png(figure: Figure) -> bytes:
-    """Return `figure` as a PNG of its exact size, without date or version: equal figures, equal bytes.
+    """Return `figure` as a PNG of its exact size, without date or version, so equal figures give equal bytes.
 
-    It has at most 256 colors, the most frequent ones exact. This takes a third of the bytes in a notebook.
+    It has at most 256 colors, the most frequent ones exact, which makes it a third as large in a notebook.
 
     Raises:
         ArgumentTypeError: `figure` is not a matplotlib Figure.

@@ -89,7 +89,10 @@ def number_text_color(color: str) -> str:
 
 
 def folded(table: Table) -> Table:
-    """Reshape a tile to rows along its last dimension; a 1D tile to rows of 32 or more elements."""
+    """Reshape a tile to rows along its last dimension.
+
+    A 1D tile gets rows of at least 32 elements, or one row if it is shorter.
+    """
     width = table.shape[-1] if table.ndim > 1 else _row_width(len(table))
     return table.reshape(-1, width)
 

@@ -212,7 +212,7 @@ def check_trace(trace: object) -> None:
 def _place_accesses(
     trace: StepTrace, panels: Sequence[Panel], panel: Integers, pattern: Integers, base: Integers
 ) -> tuple[list[Footprint], Integers, Integers, Integers]:
-    """Return all footprints, and the footprint, row and column of each access."""
+    """Return all footprints; and each access's footprint index, anchor row and anchor column."""
     footprints: list[Footprint] = []
     footprint, row, column = (np.full(len(panel), -1, dtype=np.int64) for _ in range(3))
     for at in np.unique(panel):

@@ -185,5 +185,5 @@ def _sum_step(plan: Plan, sides: Sides, bound: Bound, *, is_wide: bool) -> Step:
 
 
 def _each(sources: tuple[Any, ...], widths: tuple[int, ...]) -> tuple[Any, ...]:
-    """Return a source for each part of a tile: those given, or one of them repeated."""
+    """Return one source for each part of a tile: `sources` as they are, or the only one repeated."""
     return sources if len(sources) == len(widths) else sources * len(widths)

@@ -1,4 +1,4 @@
-"""Invoker of flips, shifts, padding and windows, by the kernels of transfers and reductions."""
+"""Invoker of flips, rolls, padding and windows. It uses the transfer and reduction kernels."""
 
 from __future__ import annotations
 
