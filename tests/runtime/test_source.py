@@ -631,21 +631,21 @@ def local_class_kernel() -> Any:
     [
         (
             lambda: global_tensor_kernel,
-            "^TABLE: kernel global_tensor_kernel uses it, and it is a Tensor from outside",
+            "^TABLE: kernel global_tensor_kernel reads it from outside, and it is a Tensor",
         ),
         (
             lambda: dictionary_kernel,
-            "^OPTIONS: kernel dictionary_kernel uses it, and it is a dict from outside",
+            "^OPTIONS: kernel dictionary_kernel reads it from outside, and it is a dict. Only constants",
         ),
         (lambda: nested_kernel, "^OPTIONS: "),
-        (lambda: tensor_below_kernel, "^TABLE: kernel tensor_in_a_helper uses it"),
+        (lambda: tensor_below_kernel, "^TABLE: kernel tensor_in_a_helper reads it"),
         (
             lambda: recursive_kernel,
             "^recursive_kernel: it calls itself. Triton has no recursion: write a loop",
         ),
         (lambda: mutual_kernel, "^ping: it calls itself"),
         (lambda: without_source(), "^kernel: its source text cannot be found"),
-        (lambda: local_class_kernel(), "^thing: kernel kernel uses it, and it is a Local from outside"),
+        (lambda: local_class_kernel(), "^thing: kernel kernel reads it from outside, and it is a Local"),
     ],
     ids=[
         "tensor",

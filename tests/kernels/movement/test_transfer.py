@@ -366,6 +366,7 @@ def refused(*args: Any) -> str:
 def test_unsupported_tensors_are_refused() -> None:
     x, z = torch.zeros(4, 6), torch.zeros(4, 6, dtype=torch.complex64)
     assert "shapes differ: source (4, 6), destination (6, 4)" in refused(x, torch.zeros(6, 4))
+    assert "that share no memory; no two elements of destination may share" in refused(x, x)
     assert "dtypes differ: source torch.float32, destination torch.int32" in refused(x, x.int())
     assert "source is a int, not a tensor" in refused(3, x)
     assert "destination is a list, not a tensor" in refused(x, [])

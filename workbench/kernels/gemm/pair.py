@@ -105,8 +105,8 @@ def is_supported(a: torch.Tensor, b0: torch.Tensor, b1: torch.Tensor) -> str:
     """Return why the template cannot take these operands; empty if it can."""
     if reason := products.why_not(a=a, b0=b0, b1=b1):
         return reason
-    if reason := gemm.is_supported(a, b0):
-        return reason.replace("b ", "b0 ")
+    if reason := gemm.is_supported(a, b0, ("a", "b0")):
+        return reason
     if b0.shape[-1] != b1.shape[-2]:
         return f"a @ b0 has {b0.shape[-1]} columns, b1 {b1.shape[-2]} rows"
     try:
