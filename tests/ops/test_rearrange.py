@@ -102,7 +102,7 @@ def test_flip_and_roll_are_exact(tensor: torch.Tensor, data: st.DataObject) -> N
 def test_nested_lengths_are_refused_by_the_name_of_their_argument() -> None:
     wanted = r"^pad: got \(1, \[2\]\). Give a flat sequence of whole numbers\.$"
     with pytest.raises(ArgumentTypeError, match=wanted):
-        ops.pad(torch.zeros(4), (1, [2]))  # type: ignore[list-item]
+        ops.pad(torch.zeros(4), (1, [2]))  # type: ignore[arg-type]
     with pytest.raises(ArgumentTypeError, match=r"^mode: got \{\}. Give the name of a mode\.$"):
         ops.pad(torch.zeros(4), (1, 2), {})  # type: ignore[arg-type]
 

@@ -489,7 +489,7 @@ def test_constants_of_a_module_have_their_present_values(settings: dict[str, Any
 
 def test_members_of_a_module_that_cannot_travel_are_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(
-        ArgumentTypeError, match=r"^settings\.TABLE: kernel table_kernel uses it, and it is a dict"
+        ArgumentTypeError, match=r"^settings\.TABLE: kernel table_kernel reads it from outside, and it"
     ):
         pack(settings["table_kernel"])
     with pytest.raises(KernelError, match="module 'settings' has no attribute 'NO_SUCH'"):

@@ -366,7 +366,6 @@ def refused(*args: Any) -> str:
 def test_unsupported_tensors_are_refused() -> None:
     x, z = torch.zeros(4, 6), torch.zeros(4, 6, dtype=torch.complex64)
     assert "shapes differ: source (4, 6), destination (6, 4)" in refused(x, torch.zeros(6, 4))
-    assert "that share no memory; no two elements of destination may share" in refused(x, x)
     assert "dtypes differ: source torch.float32, destination torch.int32" in refused(x, x.int())
     assert "source is a int, not a tensor" in refused(3, x)
     assert "destination is a list, not a tensor" in refused(x, [])
@@ -385,7 +384,9 @@ def test_unsupported_tensors_are_refused() -> None:
         (memory[16:], memory[:24]),
         (memory[:1].expand(24), memory[:24]),
     ):
-        assert "source and destination overlap in memory" in refused(source, destination)
+        message = refused(source, destination)
+        assert "source and destination overlap in memory. Give two plain strided tensors of one" in message
+        assert message.endswith("share no memory; no two elements of destination may share an address.")
     empty = torch.zeros(0).as_strided((0, 6), (0, 0))
     assert is_supported(empty, empty) == ""
 
