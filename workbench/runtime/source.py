@@ -255,8 +255,8 @@ class _Reader:
         raise ArgumentTypeError(
             ".".join(path),
             f"kernel {self.kernel} reads it from outside, and it is {what}",
-            "Only constants (numbers, strings, dtypes), tuples of them, jit functions, modules and what they "
-            "define may come from outside. Pass the values as arguments.",
+            "Only constants (numbers, strings, dtypes), tuples of them, jit functions, modules, and classes "
+            "or functions of modules may come from outside. Pass the values as arguments.",
         )
 
     def _packed_module(
