@@ -204,7 +204,7 @@ def matmul_matmul(
         return kept
     tensors = _operands("matmul_matmul", input=input, mat1=mat1, mat2=mat2)
     names = ("input", "mat1", "mat2")
-    _refuse(names, gemm_pair.is_supported(*tensors, names), "(..., m, k), (..., k, l) and (..., l, n)")
+    _refuse(names, gemm_pair.is_supported(*tensors, names=names), "(..., m, k), (..., k, l) and (..., l, n)")
     check_name("activation", activation, ACTIVATIONS)
     run, plain = partial(_run_pair, activation), partial(_pair_plainly, ACTIVATIONS[activation])
     reads = _read_by_products if activation == "identity" else partial(_read_but_the_last, 1)
@@ -249,7 +249,7 @@ def _gated(function: str, activation: str, *given: torch.Tensor) -> torch.Tensor
     if (kept := _kept.again(key, *given)) is not None:
         return kept
     tensors = _operands(function, **dict(zip(("input", "gate", "up"), given, strict=True)))
-    reason = gemm_gated.is_supported(*tensors, "input")
+    reason = gemm_gated.is_supported(*tensors, name="input")
     _refuse(("input", "gate", "up"), reason, "(..., m, k), (..., k, n) and (..., k, n)")
     plain = partial(_gated_plainly, ACTIVATIONS[activation])
     run, reads = partial(_run_gated, activation), partial(_read_but_the_last, 1)

@@ -100,7 +100,7 @@ _BESIDE = {
 }
 
 
-def is_supported(a: torch.Tensor, gate: torch.Tensor, up: torch.Tensor, name: str = "a") -> str:
+def is_supported(a: torch.Tensor, gate: torch.Tensor, up: torch.Tensor, *, name: str = "a") -> str:
     """Return why the template cannot take these operands, `a` by `name`; empty if it can."""
     if reason := products.why_not(**{name: a, "gate": gate, "up": up}):
         return reason

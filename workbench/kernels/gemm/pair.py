@@ -105,6 +105,7 @@ def is_supported(
     a: torch.Tensor,
     b0: torch.Tensor,
     b1: torch.Tensor,
+    *,
     names: tuple[str, str, str] = ("a", "b0", "b1"),
 ) -> str:
     """Return why the template cannot take these operands, by `names`; empty if it can."""

@@ -351,6 +351,7 @@ def is_supported(
     b: torch.Tensor,
     weight: torch.Tensor | None = None,
     bias: torch.Tensor | None = None,
+    *,
     names: tuple[str, str] = ("a", "b"),
 ) -> str:
     """Return why the templates cannot take these tensors; empty if they can.
