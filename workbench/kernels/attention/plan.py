@@ -170,8 +170,8 @@ def shared_meta(
 # What to do if :func:`is_supported` gives a reason.
 OPERANDS_WANTED = (
     "Give plain tensors of one supported dtype on one device: query (batch, heads, rows, columns), key and "
-    "value (batch, key heads, keys, columns), where key heads divide heads and query and key have as many "
-    f"columns, of at most {MOST_COLUMNS}."
+    "value (batch, key heads, keys, columns). The number of key heads divides that of heads, query and key "
+    f"have equally many columns, and none has more than {MOST_COLUMNS}."
 )
 
 
