@@ -406,8 +406,8 @@ class Launch:
                 if self.steps and tensor.numel() and _storage(tensor) not in known:
                     raise InvalidArgumentError(
                         f"{argument}[{i}]",
-                        f"a tensor of shape {tuple(tensor.shape)} that no step is given",
-                        "Pass the kernel the tensor that it is to write, and name that one.",
+                        f"no step has this tensor of shape {tuple(tensor.shape)} as an argument",
+                        "Pass it to a kernel, or give the tensor that the kernel writes.",
                     )
 
     def reset(self) -> None:

@@ -503,7 +503,8 @@ WRONG: dict[str, tuple[Callable[[], object], type[WorkbenchError], str]] = {
     "another shape": (lambda: fused(A, B, epilogues.add(torch.ones(7))), TensorMismatchError, r"\[0\], add"),
     "another vector": (lambda: fused(A, B, epilogues.row_scale(B[0])), TensorMismatchError, "rows of"),
     "complex": (
-        lambda: fused(A, B, epilogues.add(B.to(torch.complex64))), UnsupportedDtypeError, "complex64",
+        lambda: fused(A, B, epilogues.add(B.to(torch.complex64))), UnsupportedDtypeError,
+        r"got a tensor of torch.complex64. Convert it to one of",
     ),
     "elsewhere": (
         lambda: fused(A, B, epilogues.add(torch.ones(6, device="meta"))), TensorMismatchError, "on cpu",

@@ -57,6 +57,19 @@ def test_invalid_arguments_are_named(
     assert str(caught.value).endswith(".")
 
 
+@pytest.mark.parametrize("name", ["matmul", "matmul_softmax"])
+def test_reasons_name_operands_as_the_operator_does(name: str) -> None:
+    for other, reason in (
+        (MATRIX, "input has shape (4, 6), other (4, 6): 6 and 4 along K"),
+        (MATRIX.t().to(torch.complex64), "other is torch.complex64; supported: float16"),
+        (MATRIX.t().half(), "input is torch.float32, other is torch.float16"),
+    ):
+        with pytest.raises(TensorMismatchError) as caught:
+            list_instances(name, operations()[name], given(MATRIX, other))
+        assert str(caught.value).startswith(f"input, other: {reason}")
+        assert "Give plain matrices, or batches of them, of one supported dtype" in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("name", "sizes", "size"),
     [

@@ -384,9 +384,9 @@ def test_an_empty_out_gets_the_strides_of_the_result() -> None:
         (
             torch.zeros(3, 4, dtype=torch.int32),
             TensorMismatchError,
-            "out: torch.int32, the result is torch.float32",
+            "out: got dtype torch.int32, but the result is torch.float32. Give a tensor of a dtype",
         ),
-        (torch.zeros(3, 4, dtype=torch.bool), TensorMismatchError, "out: torch.bool"),
+        (torch.zeros(3, 4, dtype=torch.bool), TensorMismatchError, "out: got dtype torch.bool"),
         (torch.zeros(4, 3), TensorMismatchError, r"out: shape \(4, 3\). The result is \(3, 4\)"),
         (torch.zeros(1, 3, 4), TensorMismatchError, r"out: shape \(1, 3, 4\)"),
         (torch.zeros(()), TensorMismatchError, r"out: shape \(\)"),

@@ -389,7 +389,8 @@ def test_running_vectors_that_are_only_read_may_have_any_strides() -> None:
 
 
 def test_errors_name_the_argument_and_its_value() -> None:
-    with pytest.raises(TensorMismatchError, match="num_groups: got 0 for 6 channels"):
+    wanted = r"num_groups: got 0 for 6 channels\. Give a positive number that divides 6\."
+    with pytest.raises(TensorMismatchError, match=wanted):
         ops.group_norm(IMAGE, 0)
     with pytest.raises(TensorMismatchError, match="weight: on meta, input on cpu"):
         ops.group_norm(IMAGE, 2, VECTOR.to("meta"))

@@ -99,6 +99,14 @@ def test_flip_and_roll_are_exact(tensor: torch.Tensor, data: st.DataObject) -> N
         assert torch.equal(ops.roll(tensor, shifts, twice), torch.roll(tensor, shifts, twice))
 
 
+def test_nested_lengths_are_refused_by_the_name_of_their_argument() -> None:
+    wanted = r"^pad: got \(1, \[2\]\). Give a flat sequence of whole numbers\.$"
+    with pytest.raises(ArgumentTypeError, match=wanted):
+        ops.pad(torch.zeros(4), (1, [2]))  # type: ignore[arg-type]
+    with pytest.raises(ArgumentTypeError, match=r"^mode: got \{\}. Give the name of a mode\.$"):
+        ops.pad(torch.zeros(4), (1, 2), {})  # type: ignore[arg-type]
+
+
 @settings(max_examples=examples(40))
 @given(tensors(least=1), st.sampled_from(MODES), st.data())
 def test_pad_gives_torchs_result_or_refusal(tensor: torch.Tensor, mode: str, data: st.DataObject) -> None:

@@ -275,7 +275,7 @@ OUTS_REFUSED: list[tuple[Any, type[Exception], str]] = [
     (
         torch.zeros(3, 4, dtype=torch.float64),
         TensorMismatchError,
-        "out: torch.float64, the result is torch.f",
+        "out: got dtype torch.float64, but the result is torch.f",
     ),
     (torch.zeros(4, 3), TensorMismatchError, r"out: shape \(4, 3\)"),
     (torch.zeros(4).expand(3, 4), TensorMismatchError, "out: strides .* more than one element"),

@@ -118,7 +118,7 @@ def test_invalid_arguments_are_named() -> None:
     step: Any = traced(64, 64, 32)
     for options, error, message in (
         ({"resident": 0}, InvalidArgumentError, "resident: got 0"),
-        ({"cache_bytes": 16}, InvalidArgumentError, "cache_bytes: got 16. Give 32 bytes"),
+        ({"cache_bytes": 16}, InvalidArgumentError, "cache_bytes: got 16. Give at least 32, the bytes"),
         ({"cache_bytes": 4096.0}, ArgumentTypeError, "cache_bytes: got 4096.0"),
         ({"trace": (step,)}, ArgumentTypeError, "trace: got "),
     ):

@@ -489,7 +489,7 @@ def test_constants_of_a_module_have_their_present_values(settings: dict[str, Any
 
 def test_members_of_a_module_that_cannot_travel_are_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(
-        ArgumentTypeError, match=r"^settings\.TABLE: kernel table_kernel uses it, and it is a dict"
+        ArgumentTypeError, match=r"^settings\.TABLE: kernel table_kernel reads it from outside, and it"
     ):
         pack(settings["table_kernel"])
     with pytest.raises(KernelError, match="module 'settings' has no attribute 'NO_SUCH'"):
@@ -631,21 +631,21 @@ def local_class_kernel() -> Any:
     [
         (
             lambda: global_tensor_kernel,
-            "^TABLE: kernel global_tensor_kernel uses it, and it is a Tensor from outside",
+            "^TABLE: kernel global_tensor_kernel reads it from outside, and it is a Tensor",
         ),
         (
             lambda: dictionary_kernel,
-            "^OPTIONS: kernel dictionary_kernel uses it, and it is a dict from outside",
+            "^OPTIONS: kernel dictionary_kernel reads it from outside, and it is a dict. Only constants",
         ),
         (lambda: nested_kernel, "^OPTIONS: "),
-        (lambda: tensor_below_kernel, "^TABLE: kernel tensor_in_a_helper uses it"),
+        (lambda: tensor_below_kernel, "^TABLE: kernel tensor_in_a_helper reads it"),
         (
             lambda: recursive_kernel,
             "^recursive_kernel: it calls itself. Triton has no recursion: write a loop",
         ),
         (lambda: mutual_kernel, "^ping: it calls itself"),
         (lambda: without_source(), "^kernel: its source text cannot be found"),
-        (lambda: local_class_kernel(), "^thing: kernel kernel uses it, and it is a Local from outside"),
+        (lambda: local_class_kernel(), "^thing: kernel kernel reads it from outside, and it is a Local"),
     ],
     ids=[
         "tensor",
@@ -666,7 +666,7 @@ def test_globals_that_cannot_travel_are_refused(kernel: Callable[[], Any], messa
 def test_interpret_refuses_globals_that_cannot_travel() -> None:
     x = torch.zeros(1)
     with pytest.raises(
-        ArgumentTypeError, match="Pass it as an argument; only numbers, types and jit functions"
+        ArgumentTypeError, match=r"Only constants .* may come from outside\. Pass the values as arguments"
     ):
         interpret(Launch.of(global_tensor_kernel, 1, x, x, outputs=x))
 

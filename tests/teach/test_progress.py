@@ -125,6 +125,19 @@ def test_broken_file_is_kept_aside_by_a_check(content: bytes, capsys: pytest.Cap
     assert state() == "solved"
 
 
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("half-written", "is not valid JSON (Unterminated string"),
+        ("another version", "has another version or format."),
+        ("an unknown state", "has an unknown state of an exercise."),
+    ],
+)
+def test_the_notice_says_why_a_file_is_kept_aside(name: str, reason: str) -> None:
+    write(BROKEN[name])
+    assert f"Your progress file {reason}" in teach.progress().text()
+
+
 def test_broken_files_do_not_replace_one_another(capsys: pytest.CaptureFixture[str]) -> None:
     for number in (1, 2, 3):
         path = write(f"broken {number}".encode())

@@ -378,7 +378,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"compiled": {90: None}}, "compiled: got 90"),
     ({"source": None}, "source: got None"),
     ({"source": "def kernel"}, "source: got 'def kernel'"),
-    ({"source": []}, "source: got none"),
+    ({"source": []}, "source: it is empty. Give the function texts of the kernel, first"),
     ({"source": ["def kernel"]}, r"source\[0\]: got 'def kernel'.*`name`, `file`, `line` and `text`"),
     (
         {"source": [SimpleNamespace(name="product_kernel", file="", line=1, text="  ?")]},

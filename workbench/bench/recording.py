@@ -310,7 +310,10 @@ def ratio(lines: Iterable[Line], numerator: str, denominator: str) -> float:
     if len(lines) != len(times):
         raise InvalidArgumentError("lines", "several lines of one provider", "Select one line of each.")
     if lines[0].mode == "interpreter":
-        raise NotMeasurableError("The interpreter's times say nothing about how fast kernels are on a GPU.")
+        raise NotMeasurableError(
+            'lines: their mode is "interpreter", and such times say nothing about a GPU. '
+            "Give lines that were measured on a GPU."
+        )
     return times[denominator] / times[numerator]
 
 

@@ -26,7 +26,7 @@ def _forward_instances(
     """Return the instances of `ops.attention`."""
     how = PLAIN if scoring is None else scoring
     if reason := attention.is_supported(query, key, value, how):
-        raise TensorMismatchError("query, key, value", reason, "Give (batch, heads, tokens, columns).")
+        raise TensorMismatchError("query, key, value", reason, attention.OPERANDS_WANTED)
     shape = (*query.shape[:3], value.shape[3])
     output = torch.empty(shape, dtype=attention.output_dtype(query.dtype), device=query.device)
     kept_as = torch.float64 if query.dtype == torch.float64 else torch.float32

@@ -49,8 +49,8 @@ def _listed(
 
 
 def _output_of(a: torch.Tensor, b: torch.Tensor, *cols: int) -> torch.Tensor:
-    if reason := gemm.is_supported(a, b):
-        raise TensorMismatchError("input, other", reason, "Give matrices that can be multiplied.")
+    if reason := gemm.is_supported(a, b, ("input", "other")):
+        raise TensorMismatchError("input, other", reason, gemm.OPERANDS_WANTED)
     shape = (*gemm.batch_shape(a, b), a.shape[-2], *cols)
     return torch.empty(shape, dtype=a.dtype, device=a.device)
 

@@ -41,8 +41,8 @@ def instances_for(
         shapes = f"shapes {tuple(a.shape)} and {tuple(b.shape)}"
         raise TensorMismatchError("input, other", shapes, "Give matrices: a vector is a matrix of one row.")
     a, b, addend, epilogue = _as_the_operator_gives_them(a, b, addend, beta, epilogue)
-    if reason := gemm.is_supported(a, b):
-        raise TensorMismatchError("input, other", reason, "Give matrices that can be multiplied.")
+    if reason := gemm.is_supported(a, b, ("input", "other")):
+        raise TensorMismatchError("input, other", reason, gemm.OPERANDS_WANTED)
     dtype = gemm.result_dtype(a.dtype)
     if epilogue is not None and (epilogue.permuted or epilogue.result_dtype(dtype) != dtype):
         fix = "Cast or permute the result afterwards: the instances are the same."

@@ -258,9 +258,8 @@ def copy_out(result: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
         TensorMismatchError: `out` cannot hold the result, as in torch.
     """
     if not torch.can_cast(result.dtype, out.dtype):
-        raise TensorMismatchError(
-            "out", f"{out.dtype}, the result is {result.dtype}", "Give a tensor that can hold it."
-        )
+        given = f"got dtype {out.dtype}, but the result is {result.dtype}"
+        raise TensorMismatchError("out", given, "Give a tensor of a dtype that can hold the result.")
     if out.device != result.device:
         raise TensorMismatchError("out", f"on {out.device}", f"The operands are on {result.device}.")
     if out.shape != result.shape:

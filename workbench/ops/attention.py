@@ -135,7 +135,7 @@ def attention(
         scoring = scoring.with_tensors([_without_negation(t) for t in scoring.tensors])
     query, key, value = (t.resolve_neg() if isinstance(t, torch.Tensor) else t for t in (query, key, value))
     if reason := forward.is_supported(query, key, value, scoring):
-        raise TensorMismatchError("query, key, value", reason, "Give (batch, heads, rows, columns) for each.")
+        raise TensorMismatchError("query, key, value", reason, forward.OPERANDS_WANTED)
     return _attended(query, key, value, None, scoring)
 
 

@@ -113,8 +113,8 @@ def fused_grouped_mm(
         supported = ", ".join(str(each)[6:] for each in grouped_gemm.SUPPORTED)
         raise UnsupportedDtypeError("mat_a", f"{mat_a.dtype}", f"fused_grouped_mm takes {supported}.")
     mat_a, mat_b, offs = mat_a.resolve_neg(), mat_b.resolve_neg(), offs.resolve_neg()
-    if reason := grouped_gemm.is_supported(mat_a, mat_b, offs):
-        raise TensorMismatchError("mat_a, mat_b, offs", reason, "Give tensors that torch's grouped_mm takes.")
+    if reason := grouped_gemm.is_supported(mat_a, mat_b, offs, names=("mat_a", "mat_b")):
+        raise TensorMismatchError("mat_a, mat_b, offs", reason, grouped_gemm.OPERANDS_WANTED)
     problem = grouped_gemm.problem_of(mat_a, mat_b, offs)
     chain = _checked(epilogue, mat_a, Frame((problem.groups, *problem.sizes[:2])))
     _check_divided(chain, problem)

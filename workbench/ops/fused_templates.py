@@ -203,7 +203,8 @@ def matmul_matmul(
     if (kept := _kept.again(key, *given)) is not None:
         return kept
     tensors = _operands("matmul_matmul", input=input, mat1=mat1, mat2=mat2)
-    _refuse("input, mat1, mat2", gemm_pair.is_supported(*tensors))
+    names = ("input", "mat1", "mat2")
+    _refuse(names, gemm_pair.is_supported(*tensors, names=names), "(..., m, k), (..., k, l) and (..., l, n)")
     check_name("activation", activation, ACTIVATIONS)
     run, plain = partial(_run_pair, activation), partial(_pair_plainly, ACTIVATIONS[activation])
     reads = _read_by_products if activation == "identity" else partial(_read_but_the_last, 1)
@@ -248,7 +249,8 @@ def _gated(function: str, activation: str, *given: torch.Tensor) -> torch.Tensor
     if (kept := _kept.again(key, *given)) is not None:
         return kept
     tensors = _operands(function, **dict(zip(("input", "gate", "up"), given, strict=True)))
-    _refuse("input, gate, up", gemm_gated.is_supported(*tensors))
+    reason = gemm_gated.is_supported(*tensors, name="input")
+    _refuse(("input", "gate", "up"), reason, "(..., m, k), (..., k, n) and (..., k, n)")
     plain = partial(_gated_plainly, ACTIVATIONS[activation])
     run, reads = partial(_run_gated, activation), partial(_read_but_the_last, 1)
     return _kept.keep(key, given, *_followed(run, plain, reads, *tensors))
@@ -367,7 +369,9 @@ def _rows(
     for name, vector in zip(names, vectors, strict=True):
         check_operand(name, vector, torch.Tensor | None, "a torch.Tensor, or None")
     columns = [None if t is None else t.resolve_neg().contiguous() for t in vectors]
-    _refuse(", ".join(("input", "other", *names)), gemm_rows.is_supported(operator, a, b, *columns))
+    reason = gemm_rows.is_supported(operator, a, b, *columns, names=("input", "other"))
+    vector_shapes = f", and (n,) for {' and '.join(names)}," if names else ""
+    _refuse(("input", "other", *names), reason, f"(..., m, k) and (..., k, n){vector_shapes}")
     chain = _chain(epilogue, a, b)
     count = len(columns)
     run = partial(_run_rows, operator, epsilon, chain, count)
@@ -448,7 +452,8 @@ def _reduced(
             return kept
     a, b = _operands(f"matmul_{operator}", input=input, other=other)
     check_operand("keepdim", keepdim, bool, "True or False")
-    _refuse("input, other", gemm_rows.is_supported(operator, a, b))
+    reason = gemm_rows.is_supported(operator, a, b, names=("input", "other"))
+    _refuse(("input", "other"), reason, "(..., m, k) and (..., k, n) with n > 0")
     chain = _chain(epilogue, a, b)
     empty = chain.emptied
     run, plain = partial(_run_reduced, operator, chain), partial(_reduced_plainly, operator, empty)
@@ -551,9 +556,10 @@ def _operands(function: str, **given: torch.Tensor) -> list[torch.Tensor]:
     return [tensor.resolve_neg() for tensor in tensors]
 
 
-def _refuse(arguments: str, reason: str) -> None:
+def _refuse(arguments: Sequence[str], reason: str, shapes: str) -> None:
     if reason:
-        raise TensorMismatchError(arguments, reason, "Give shapes, dtypes and devices that fit.")
+        fix = f"Give plain tensors of shapes {shapes} on one device, the matrices in one supported dtype."
+        raise TensorMismatchError(", ".join(arguments), reason, fix)
 
 
 _Run = Callable[..., tuple[torch.Tensor, Started]]

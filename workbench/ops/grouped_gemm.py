@@ -79,8 +79,8 @@ def grouped_mm(
                 "Give the same number of both.",
             )
         return bmm(mat_a, mat_b)
-    if reason := grouped_gemm.is_supported(mat_a, mat_b, offs):
-        raise TensorMismatchError("mat_a, mat_b, offs", reason, "Give tensors that torch's grouped_mm takes.")
+    if reason := grouped_gemm.is_supported(mat_a, mat_b, offs, names=("mat_a", "mat_b")):
+        raise TensorMismatchError("mat_a, mat_b, offs", reason, grouped_gemm.OPERANDS_WANTED)
     return _product(mat_a, mat_b, offs)
 
 

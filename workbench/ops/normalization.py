@@ -143,7 +143,9 @@ def group_norm(
     channels = input.shape[1]
     if num_groups < 1 or channels % num_groups:
         raise TensorMismatchError(
-            "num_groups", f"got {num_groups} for {channels} channels", "Give a number that divides them."
+            "num_groups",
+            f"got {num_groups} for {channels} channels",
+            f"Give a positive number that divides {channels}.",
         )
     if input.shape[0] * channels // num_groups * input.shape[2:].numel() == 1:
         given = f"shape {tuple(input.shape)}, {num_groups} groups"

@@ -516,10 +516,12 @@ def _pair(value: int | Sequence[int]) -> tuple[int, int]:
 def _check_as_torch(function: Callable[..., torch.Tensor], input: torch.Tensor, **arguments: Any) -> None:
     """Raise an error that quotes torch if it refuses these arguments."""
     frozen = {n: tuple(value) if isinstance(value, list) else value for n, value in arguments.items()}
-    try:
-        hash(tuple(frozen.values()))
-    except TypeError:
-        raise ArgumentTypeError(", ".join(frozen), f"got {frozen}", "Give whole numbers.") from None
+    for name, value in frozen.items():
+        try:
+            hash(value)
+        except TypeError:
+            fix = "Give the name of a mode." if name == "mode" else "Give a flat sequence of whole numbers."
+            raise ArgumentTypeError(name, f"got {value!r}", fix) from None
     # The text is part of the key: 1, 1.0 and True are equal in Python, but not to torch.
     _check(function, input.shape, tuple(frozen.items()), repr(frozen))
 

@@ -117,7 +117,7 @@ def _along_into(
     check_out(out, input)
     dtype = input.dtype if dtype is None else dtype
     if out.dtype != dtype:
-        given = f"{out.dtype}, the result is {dtype}"
+        given = f"got dtype {out.dtype}, but the result is {dtype}"
         raise TensorMismatchError("out", given, "Give a tensor of that dtype.")
     return copy_out(_along(operator, input, dim, dtype, None), out)
 

@@ -215,7 +215,7 @@ def _contiguous(view: torch.Tensor, out: torch.Tensor | None) -> torch.Tensor:
         return _materialized(view, torch.contiguous_format)
     if out.dtype != view.dtype:
         raise TensorMismatchError(
-            "out", f"{out.dtype}, the result is {view.dtype}", "Give a tensor of that dtype."
+            "out", f"got dtype {out.dtype}, but the result is {view.dtype}", "Give a tensor of that dtype."
         )
     return copy_out(_copy(view, torch.contiguous_format), out)
 

@@ -126,7 +126,7 @@ def reads_of(trace: StepTrace, *, resident: int, cache_bytes: int) -> GemmReads:
     """
     check_type("trace", trace, StepTrace, "Give the trace of one step: lens.trace(launch)[0].")
     check_positive("resident", resident)
-    fix = f"Give {LINE_BYTES} bytes, a line, or more."
+    fix = f"Give at least {LINE_BYTES}, the bytes of one line of the cache."
     if check_positive("cache_bytes", cache_bytes, fix) < LINE_BYTES:
         raise InvalidArgumentError("cache_bytes", f"got {cache_bytes}", fix)
     a, b, output = _matrices(trace)

@@ -248,10 +248,15 @@ class _Reader:
             and hasattr(value, "__qualname__")
         ):
             return _ModuleMember(module, value.__qualname__)
+        what = f"a {type(value).__name__}"
+        if hasattr(value, "__qualname__"):
+            kind = "class" if isinstance(value, type) else type(value).__name__
+            what = f"a {kind} that a notebook or script defines"
         raise ArgumentTypeError(
             ".".join(path),
-            f"kernel {self.kernel} uses it, and it is a {type(value).__name__} from outside the kernel",
-            "Pass it as an argument; only numbers, types and jit functions may come from outside.",
+            f"kernel {self.kernel} reads it from outside, and it is {what}",
+            "Only constants (numbers, strings, dtypes), tuples of them, jit functions, modules, and classes "
+            "or functions of modules may come from outside. Pass the values as arguments.",
         )
 
     def _packed_module(

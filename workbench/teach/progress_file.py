@@ -73,7 +73,7 @@ def forget(exercise: str) -> str:
 
 
 class _BrokenError(Exception):
-    """The file's content is not in the format of this module."""
+    """The file's content is not in the format of this module; the text says why, without a subject."""
 
 
 def _read() -> dict[str, State]:
@@ -85,16 +85,16 @@ def _read() -> dict[str, State]:
     try:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise _BrokenError(str(error)) from None
+        raise _BrokenError(f"is not valid JSON ({error})") from None
     if (
         not isinstance(content, dict)
         or content.keys() != {"version", "exercises"}
         or content["version"] != VERSION
     ):
-        raise _BrokenError("not a progress file of this version")
+        raise _BrokenError("has another version or format")
     states = content["exercises"]
     if not isinstance(states, dict) or not all(state in get_args(State) for state in states.values()):
-        raise _BrokenError("unknown states")
+        raise _BrokenError("has an unknown state of an exercise")
     return states
 
 
@@ -102,13 +102,13 @@ def _read_or_set_aside() -> tuple[dict[str, State], str]:
     """Like :func:`load`, for a caller that holds the lock."""
     try:
         return _read(), ""
-    except _BrokenError:
+    except _BrokenError as error:
         file = path()
         names = (f"progress.broken-{number}.json" for number in range(1, 10_000))
         aside = next(file.with_name(name) for name in names if not file.with_name(name).exists())
         with _explain_errors("set aside"):
             file.rename(aside)
-        return {}, f"Your progress file makes no sense. It is kept as {aside}, and a new one begins."
+        return {}, f"Your progress file {error}. It is kept as {aside}, and a new one begins."
 
 
 def _write(states: Mapping[str, State]) -> None:

@@ -389,7 +389,7 @@ A, B = whole(8, 4), whole(4, 6)
         ((A, B), {"rows": (0, 9)}, InvalidArgumentError, r"rows: got \(0, 9\)"),
         ((A, B), {"rows": 3}, ArgumentTypeError, "rows: got 3"),
         ((A, B), {"rows": (0, 1), "template": "persistent"}, InvalidArgumentError, "rows: got"),
-        ((A, B), {"rest": {"tile": (16, 16, 16)}}, InvalidArgumentError, "rest: got"),
+        ((A, B), {"rest": {"tile": (16, 16, 16)}}, InvalidArgumentError, "rest: .*before row 8"),
         ((A, B), {"rows": (0, 1), "rest": [1]}, ArgumentTypeError, "rest: got"),
         ((A, B), {"rows": (0, 1), "rest": {"tiles": (16, 16, 16)}}, UnknownNameError, "rest"),
         ((A, B), {"rows": (0, 1), "rest": {"pack": True}}, UnknownNameError, "rest"),

@@ -45,8 +45,11 @@ def test_an_unfused_chain_agrees_with_float64(m: int, n: int) -> None:
 
 def test_unfused_chains_refuse_invalid_arguments() -> None:
     x = numbers(4, 8)
-    with pytest.raises(TensorMismatchError, match="contiguous matrix"):
+    with pytest.raises(TensorMismatchError, match=r"^x: got .* Give a contiguous matrix in fp16"):
         epilogues_unfused.launch(x.t(), epilogues.relu())
+    wanted = r"^output: got torch.float32 \(4, 4\).* Give a contiguous matrix of shape \(4, 8\), like x, in"
+    with pytest.raises(TensorMismatchError, match=wanted):
+        epilogues_unfused.launch(x, epilogues.relu(), output=torch.zeros(4, 4))
     with pytest.raises(TensorMismatchError, match="permutes"):
         epilogues_unfused.launch(x, epilogues.permuted((4, 8), (1, 0)))
     with pytest.raises(InvalidArgumentError, match=r"tile\[0\]"):

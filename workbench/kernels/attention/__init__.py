@@ -17,6 +17,7 @@ from workbench.kernels.attention.kernel import (
 )
 from workbench.kernels.attention.plan import (
     MOST_SPLITS,
+    OPERANDS_WANTED,
     SUPPORTED,
     Configuration,
     Options,
@@ -50,6 +51,7 @@ __all__ = [
     "EVERYTHING",
     "MOST_REACH",
     "MOST_SPLITS",
+    "OPERANDS_WANTED",
     "PLAIN",
     "SUPPORTED",
     "Configuration",

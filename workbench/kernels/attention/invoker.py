@@ -25,6 +25,7 @@ from workbench.kernels.attention.kernel import (
     visits_kernel,
 )
 from workbench.kernels.attention.plan import (
+    OPERANDS_WANTED,
     Configuration,
     Options,
     Plan,
@@ -116,8 +117,7 @@ def launch(
     config = from_options(Configuration, options)
     check_type("scoring", scoring, Scoring, "Give a Scoring.")
     if reason := is_supported(query, key, value, scoring):
-        fix = "Give (batch, heads, rows, columns) for each, of one dtype and device."
-        raise TensorMismatchError("query, key, value", reason, fix)
+        raise TensorMismatchError("query, key, value", reason, OPERANDS_WANTED)
     check_name("precision", precision, PRECISIONS)
     for name, memory in (("output", output), ("log_sums", log_sums)):
         check_type(name, memory, torch.Tensor | None, "Give a torch.Tensor.")

@@ -167,6 +167,14 @@ def shared_meta(
     }  # fmt: skip
 
 
+# What to do if :func:`is_supported` gives a reason.
+OPERANDS_WANTED = (
+    "Give plain tensors of one supported dtype on one device: query (batch, heads, rows, columns), key and "
+    "value (batch, key heads, keys, columns). The number of key heads divides that of heads, query and key "
+    f"have equally many columns, and none has more than {MOST_COLUMNS}."
+)
+
+
 def is_supported(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scoring: Scoring = PLAIN
 ) -> str:

@@ -64,7 +64,8 @@ def expanded(chain: Epilogue, frame: Frame, device: torch.device) -> list[torch.
             name = f"epilogue[{i}], {one.name}"
             if tensor.dtype not in SUPPORTED:
                 names = ", ".join(str(dtype)[6:] for dtype in SUPPORTED)
-                raise UnsupportedDtypeError(name, f"{tensor.dtype}", f"Epilogues take {names}.")
+                given = f"got a tensor of {tensor.dtype}"
+                raise UnsupportedDtypeError(name, given, f"Convert it to one of {names}.")
             plain = tensor.layout == torch.strided and not tensor.is_nested and not tensor.is_neg()
             if not plain or tensor.device != device:
                 given = f"{'nested, ' if tensor.is_nested else ''}{tensor.layout} on {tensor.device}"

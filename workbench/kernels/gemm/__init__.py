@@ -57,6 +57,7 @@ from workbench.kernels.gemm.plan import (
 )
 from workbench.kernels.gemm.problem import (
     ACCUMULATORS,
+    OPERANDS_WANTED,
     PRECISIONS,
     SUPPORTED,
     Matrix,
@@ -77,6 +78,7 @@ __all__ = [
     "ACCUMULATORS",
     "FP8",
     "MOST_WITHOUT_UNITS",
+    "OPERANDS_WANTED",
     "PRECISIONS",
     "SUM_TILE",
     "SUPPORTED",

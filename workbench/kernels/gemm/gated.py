@@ -100,13 +100,13 @@ _BESIDE = {
 }
 
 
-def is_supported(a: torch.Tensor, gate: torch.Tensor, up: torch.Tensor) -> str:
-    """Return why the template cannot take these operands; empty if it can."""
-    if reason := products.why_not(a=a, gate=gate, up=up):
+def is_supported(a: torch.Tensor, gate: torch.Tensor, up: torch.Tensor, *, name: str = "a") -> str:
+    """Return why the template cannot take these operands, `a` by `name`; empty if it can."""
+    if reason := products.why_not(**{name: a, "gate": gate, "up": up}):
         return reason
     if gate.shape != up.shape:
         return f"gate has shape {tuple(gate.shape)}, up {tuple(up.shape)}"
-    return gemm.is_supported(a, gate)
+    return gemm.is_supported(a, gate, (name, "gate"))
 
 
 def launch(

@@ -215,9 +215,20 @@ def new_output(problem: Problem, dtype: torch.dtype, device: torch.device) -> to
     return torch.empty_strided(shape, strides, dtype=dtype, device=device)
 
 
-def is_supported(a: torch.Tensor, b: torch.Tensor, offs: torch.Tensor) -> str:
-    """Return why the template cannot take these operands; empty if it can."""
-    for name, tensor in (("a", a), ("b", b)):
+# What to do if :func:`is_supported` gives a reason.
+OPERANDS_WANTED = (
+    "Give plain tensors of one supported dtype on one device: (m, k) or (groups, m, k), and (k, n) or "
+    "(groups, k, n), not both with groups; and offs of shape (groups,) in int32, of at most "
+    f"{MOST_GROUPS} groups."
+)
+
+
+def is_supported(
+    a: torch.Tensor, b: torch.Tensor, offs: torch.Tensor, *, names: tuple[str, str] = ("a", "b")
+) -> str:
+    """Return why the template cannot take these operands, by `names`; empty if it can."""
+    first, second = names
+    for name, tensor in ((first, a), (second, b)):
         if tensor.dtype not in SUPPORTED:
             return f"{name} is {tensor.dtype}; supported: {', '.join(str(d)[6:] for d in SUPPORTED)}"
         if tensor.layout != torch.strided or tensor.is_neg():
@@ -225,23 +236,25 @@ def is_supported(a: torch.Tensor, b: torch.Tensor, offs: torch.Tensor) -> str:
         if tensor.dim() not in (2, 3):
             return f"{name} has {tensor.dim()} dimensions, not 2 or 3"
     if a.dim() == b.dim() == 3:
-        return "a and b have 3 dimensions, which is a batch: gemm.launch multiplies it, without offsets"
+        both = f"{first} and {second} have 3 dimensions, which is a batch"
+        return f"{both}: gemm.launch multiplies it, without offsets"
     if a.dtype != b.dtype:
-        return f"a is {a.dtype}, b is {b.dtype}"
+        return f"{first} is {a.dtype}, {second} is {b.dtype}"
     if a.shape[-1] != b.shape[-2]:
-        return f"a has shape {tuple(a.shape)}, b {tuple(b.shape)}: {a.shape[-1]} and {b.shape[-2]} along K"
+        shapes = f"{first} has shape {tuple(a.shape)}, {second} {tuple(b.shape)}"
+        return f"{shapes}: {a.shape[-1]} and {b.shape[-2]} along K"
     if offs.dtype != torch.int32:
         return f"offs is {offs.dtype}, not int32"
     if offs.dim() != 1:
         return f"offs has {offs.dim()} dimensions, not 1"
     if offs.shape[0] > MOST_GROUPS:
         return f"offs has {offs.shape[0]} groups, more than {MOST_GROUPS}"
-    for name, tensor in (("a", a), ("b", b)):
+    for name, tensor in ((first, a), (second, b)):
         if tensor.dim() == 3 and tensor.shape[0] != offs.shape[0]:
             return f"{name} has {tensor.shape[0]} matrices, offs {offs.shape[0]} groups"
-    for name, tensor in (("b", b), ("offs", offs)):
+    for name, tensor in ((second, b), ("offs", offs)):
         if tensor.device != a.device:
-            return f"a is on {a.device}, {name} on {tensor.device}"
+            return f"{first} is on {a.device}, {name} on {tensor.device}"
     return ""
 
 
@@ -301,7 +314,7 @@ def launch(
     for name, tensor in (("a", a), ("b", b), ("offs", offs)):
         check_type(name, tensor, torch.Tensor, "Give a torch.Tensor.")
     if reason := is_supported(a, b, offs):
-        raise TensorMismatchError("a, b, offs", reason, "Give shapes in the table of gemm.grouped.launch.")
+        raise TensorMismatchError("a, b, offs", reason, OPERANDS_WANTED)
     check_name("precision", precision, PRECISIONS)
     problem = problem_of(a, b, offs)
     chain = Epilogue() if epilogue is None else epilogue

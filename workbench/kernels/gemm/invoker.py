@@ -148,8 +148,9 @@ def _with_rest(request: Request) -> Launch:
     schedule, (_, end), height = request.schedule, request.rows, request.shape[-2]
     rest = {} if schedule.rest is None else schedule.rest
     if end == height:
-        rejected = f"got {dict(rest)}, and rows {schedule.rows}"
-        raise InvalidArgumentError("rest", rejected, "Give rows that end before the last row, or rest=None.")
+        rejected = f"got {dict(rest)}, but no rows are left after rows={request.rows} of {height}"
+        fix = f"Give rows that end before row {height}, or rest=None."
+        raise InvalidArgumentError("rest", rejected, fix)
     alone = replace(schedule, rest=None)
     above = _built(replace(request, schedule=alone))
     below = replace(request, rows=(end, height), schedule=replace(alone, rows=(end, height), **rest))

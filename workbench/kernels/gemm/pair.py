@@ -101,14 +101,21 @@ def gemm_pair_kernel(
     products.store(output, total, row, col, (rows, cols), matrices, batch, batch_sizes, DIVISORS, 3)
 
 
-def is_supported(a: torch.Tensor, b0: torch.Tensor, b1: torch.Tensor) -> str:
-    """Return why the template cannot take these operands; empty if it can."""
-    if reason := products.why_not(a=a, b0=b0, b1=b1):
+def is_supported(
+    a: torch.Tensor,
+    b0: torch.Tensor,
+    b1: torch.Tensor,
+    *,
+    names: tuple[str, str, str] = ("a", "b0", "b1"),
+) -> str:
+    """Return why the template cannot take these operands, by `names`; empty if it can."""
+    if reason := products.why_not(**dict(zip(names, (a, b0, b1), strict=True))):
         return reason
-    if reason := gemm.is_supported(a, b0):
-        return reason.replace("b ", "b0 ")
+    if reason := gemm.is_supported(a, b0, names[:2]):
+        return reason
     if b0.shape[-1] != b1.shape[-2]:
-        return f"a @ b0 has {b0.shape[-1]} columns, b1 {b1.shape[-2]} rows"
+        left, right, last = names
+        return f"{left} @ {right} has {b0.shape[-1]} columns, {last} {b1.shape[-2]} rows"
     try:
         torch.broadcast_shapes(a.shape[:-2], b0.shape[:-2], b1.shape[:-2])
     except RuntimeError:

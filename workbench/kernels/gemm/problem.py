@@ -149,6 +149,13 @@ def batch_shape(a: torch.Tensor, b: torch.Tensor) -> tuple[int, ...]:
     return np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
 
 
+# What to do if :func:`is_supported` gives a reason.
+OPERANDS_WANTED = (
+    "Give plain matrices, or batches of them, of one supported dtype, on one device and of shapes "
+    "(..., m, k) and (..., k, n)."
+)
+
+
 def why_no_matrix(name: str, tensor: torch.Tensor, supported: Sequence[torch.dtype]) -> str:
     """Return why the templates cannot take a tensor as a matrix, or a batch of them; empty if they can."""
     if tensor.dtype not in supported:
@@ -158,17 +165,19 @@ def why_no_matrix(name: str, tensor: torch.Tensor, supported: Sequence[torch.dty
     return "" if tensor.dim() >= 2 else f"{name} has {tensor.dim()} dimensions, not a matrix's two"
 
 
-def is_supported(a: torch.Tensor, b: torch.Tensor) -> str:
-    """Return why the templates cannot take these operands; empty if they can."""
-    for name, tensor in (("a", a), ("b", b)):
+def is_supported(a: torch.Tensor, b: torch.Tensor, names: tuple[str, str] = ("a", "b")) -> str:
+    """Return why the templates cannot take these operands, by `names`; empty if they can."""
+    first, second = names
+    for name, tensor in zip(names, (a, b), strict=True):
         if reason := why_no_matrix(name, tensor, SUPPORTED):
             return reason
     if a.dtype != b.dtype and not {a.dtype, b.dtype} <= set(FP8):
-        return f"a is {a.dtype}, b is {b.dtype}"
+        return f"{first} is {a.dtype}, {second} is {b.dtype}"
     if a.device != b.device:
-        return f"a is on {a.device}, b on {b.device}"
+        return f"{first} is on {a.device}, {second} on {b.device}"
     if a.shape[-1] != b.shape[-2]:
-        return f"a has shape {tuple(a.shape)}, b {tuple(b.shape)}: {a.shape[-1]} and {b.shape[-2]} along K"
+        shapes = f"{first} has shape {tuple(a.shape)}, {second} {tuple(b.shape)}"
+        return f"{shapes}: {a.shape[-1]} and {b.shape[-2]} along K"
     try:
         batch_shape(a, b)
     except ValueError:

@@ -23,6 +23,7 @@ from workbench.kernels.gemm.checks import check_cast, check_plain, checked_tile
 from workbench.kernels.gemm.options import TEMPLATES, Rest, Schedule
 from workbench.kernels.gemm.permuted import stored_shape
 from workbench.kernels.gemm.problem import (
+    OPERANDS_WANTED,
     PRECISIONS,
     batch_shape,
     is_supported,
@@ -102,9 +103,7 @@ def validated(
     for name, tensor in (("a", a), ("b", b)):
         check_type(name, tensor, torch.Tensor, "Give a torch.Tensor.")
     if reason := is_supported(a, b):
-        raise TensorMismatchError(
-            "a, b", reason, "Give matrices, or batches of them, that can be multiplied."
-        )
+        raise TensorMismatchError("a, b", reason, OPERANDS_WANTED)
     _check_schedule(schedule, precision)
     shape = (*batch_shape(a, b), a.shape[-2], b.shape[-1])
     chain = _chain(addend, alpha, beta, epilogue, is_whole=a.dtype == torch.int8)

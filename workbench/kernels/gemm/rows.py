@@ -351,19 +351,23 @@ def is_supported(
     b: torch.Tensor,
     weight: torch.Tensor | None = None,
     bias: torch.Tensor | None = None,
+    *,
+    names: tuple[str, str] = ("a", "b"),
 ) -> str:
     """Return why the templates cannot take these tensors; empty if they can.
 
     Args:
         operator: a name in `OPERATORS` or in `REDUCTIONS`.
+        names: the names of a and b in the reason.
     """
-    if reason := products.why_not(a=a, b=b) or gemm.is_supported(a, b):
+    first, second = names
+    if reason := products.why_not(**{first: a, second: b}) or gemm.is_supported(a, b, names):
         return reason
     given = [(name, t) for name, t in (("weight", weight), ("bias", bias)) if t is not None]
     if bias is not None and weight is None:
         return "a bias without a weight; give a weight of ones"
     if operator in REDUCTIONS and not b.shape[-1]:
-        return "b has no columns, so there is nothing to reduce"
+        return f"{second} has no columns, so there is nothing to reduce"
     if len(given) >= len(OPERATORS[operator].by_vectors if operator in OPERATORS else ()) and given:
         return f"{operator} has no {given[-1][0]}"
     # The bias comes first: if there is one, the caller may have made up the weight.
@@ -375,7 +379,7 @@ def is_supported(
         if tensor.shape != b.shape[-1:] or not tensor.is_contiguous():
             return f"{name} has shape {tuple(tensor.shape)}, the product {b.shape[-1]} columns"
         if tensor.device != a.device:
-            return f"{name} is on {tensor.device}, a on {a.device}"
+            return f"{name} is on {tensor.device}, {first} on {a.device}"
     return ""
 
 
@@ -751,9 +755,8 @@ def _check(
     for name, tensor in (("a", a), ("b", b)):
         check_type(name, tensor, torch.Tensor, "Give a torch.Tensor.")
     if reason := is_supported(operator, a, b, weight, bias):
-        raise TensorMismatchError(
-            "a, b, weight, bias", reason, "Give matrices that can be multiplied, and vectors of n elements."
-        )
+        fix = f"{gemm.OPERANDS_WANTED} Weight and bias are contiguous vectors of n elements."
+        raise TensorMismatchError("a, b, weight, bias", reason, fix)
 
 
 def _checked_result(

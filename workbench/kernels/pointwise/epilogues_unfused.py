@@ -63,8 +63,10 @@ def launch(
     for name, tensor in (("x", x), ("output", output)):
         fits = tensor.dim() == 2 and tensor.is_contiguous() and tensor.shape == x.shape
         if not fits or tensor.dtype not in (torch.float16, torch.bfloat16, torch.float32):
-            given = f"{tensor.dtype} {tuple(tensor.shape)}, strides {tensor.stride()}"
-            raise TensorMismatchError(name, given, "Give a contiguous matrix in fp16, bf16 or fp32.")
+            given = f"got {tensor.dtype} {tuple(tensor.shape)}, strides {tensor.stride()}"
+            shape = f" of shape {tuple(x.shape)}, like x," if name == "output" else ""
+            fix = f"Give a contiguous matrix{shape} in fp16, bf16 or fp32."
+            raise TensorMismatchError(name, given, fix)
     if epilogue.permuted is not None:
         raise TensorMismatchError(
             "epilogue", "it permutes a matrix", "Permute the result, which stays a view."

@@ -45,11 +45,11 @@ class LineFacts:
     ) -> LineFacts:
         """Check that trace, compiled steps and source are of one kernel, and return the facts."""
         check_type("trace", trace, StepTrace, "Give the trace of one step: lens.trace(launch)[0].")
-        fix = "Give a list of the texts of the kernel and of the tile operators that it calls."
+        fix = "Give the function texts of the kernel, first, and of the tile operators that it calls."
         if isinstance(source, str) or not isinstance(source, Sequence):
             raise ArgumentTypeError("source", f"got {in_brief(source)}, a {type(source).__name__}", fix)
         if not source:
-            raise InvalidArgumentError("source", "got none", fix)
+            raise InvalidArgumentError("source", "it is empty", fix)
         for index, function in enumerate(source):
             check_function(f"source[{index}]", function)
         if source[0].name != trace.kernel:

@@ -152,9 +152,11 @@ def in_words(tensor: torch.Tensor) -> torch.Tensor:
 def check(source: torch.Tensor, destination: torch.Tensor) -> None:
     """Raise if the templates cannot take these tensors."""
     if reason := is_supported(source, destination):
-        raise TensorMismatchError(
-            "source, destination", reason, "Give two plain tensors of one shape and dtype that lie apart."
+        fix = (
+            "Give two plain strided tensors of one shape and dtype that share no memory; no two elements of "
+            "destination may share an address."
         )
+        raise TensorMismatchError("source, destination", reason, fix)
 
 
 def _overlap(source: torch.Tensor, destination: torch.Tensor) -> bool:
