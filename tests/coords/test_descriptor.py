@@ -208,7 +208,7 @@ def test_the_implicit_matrix_of_a_convolution_equals_unfold(window: int, stride:
 
 
 def test_a_1x1_convolution_simplifies_to_a_plain_matrix() -> None:
-    """As in CK's specialization for 1 x 1 without padding, no division and no check is left."""
+    """No division and no check is left, as in CK's specialization for 1 x 1 without padding."""
     matrix = convolution_input(2, 6, 5, 3, 1, 1, 0)
     asked = matrix.symbolic_indices()
     values = matrix.values(asked)

@@ -170,7 +170,7 @@ def test_kept_launches_run_on_each_calls_own_tensors() -> None:
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("name", ["addmm", "baddbmm"])
 def test_an_alpha_of_zero_drops_the_product(name: str, dtype: torch.dtype) -> None:
-    """As in cuBLAS, NaN and inf of either operand stay out of the result, for small and large matrices."""
+    """NaN and inf of either operand stay out of the result, as in cuBLAS, for small and large matrices."""
     batch = (3,) if name == "baddbmm" else ()
     for m, n, k in ((3, 4, 5), (256, 192, 128)):
         addend = numbers((*batch, m, n), dtype, 2)

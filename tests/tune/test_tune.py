@@ -806,7 +806,8 @@ def test_each_candidate_can_be_launched(sizes: tuple[int, int, int], dtype: torc
     a, b = torch.empty(m, k, dtype=dtype), torch.empty(k, n, dtype=dtype)
     for target in ("sm_90", "sm_80", "gfx942"):
         for each in gemm_candidates(m, n, k, dtype, target=target):
-            gemm.launch(a, b, **each, compute_units=TARGETS[target].sms)
+            launch = gemm.launch(a, b, **each, compute_units=TARGETS[target].sms)
+            assert launch.outputs[0].shape == (m, n)
 
 
 def test_tiles_of_192_columns_are_candidates_if_they_fill_waves() -> None:

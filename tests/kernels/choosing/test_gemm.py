@@ -89,7 +89,8 @@ def test_configurations_chosen_on_hopper_can_be_launched(data: st.DataObject) ->
     step = data.draw(st.sampled_from([1, 8, 64]), label="step")
     m, n, k = (step * data.draw(st.integers(1, 4096 // step), label=name) for name in "mnk")
     a, b = torch.empty(m, k, dtype=torch.float16), torch.empty(k, n, dtype=torch.float16)
-    gemm.launch(a, b, compute_units=H200.compute_units, **chosen(m, n, k).keywords)
+    launch = gemm.launch(a, b, compute_units=H200.compute_units, **chosen(m, n, k).keywords)
+    assert launch.outputs[0].shape == (m, n)
 
 
 @pytest.mark.parametrize("here", [H200, A100, MI300X], ids=lambda each: each.architecture)
