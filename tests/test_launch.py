@@ -138,7 +138,7 @@ def raising(arguments: dict[str, Any]) -> Any:
 
 
 TUPLE = "Give a tuple of programs per axis"
-NOT_UNDER_ONE = "A launch needs at least one program along each axis."
+NOT_UNDER_ONE = "Give a whole number of programs, 1 or more."
 REFUSALS = [
     # kernels
     Refusal(
@@ -190,7 +190,7 @@ REFUSALS = [
     Refusal(
         "grid function that raises",
         InvalidArgumentError,
-        "its function raised KeyError: 'BLOCK'. It is given a dict of x, output, n, factor, BLOCK_SIZE.",
+        "its function raised KeyError: 'BLOCK'. It is called with a dict of x, output, n, factor, BLOCK_SIZE",
         grid=raising,
     ),
     Refusal("grid function without arguments", InvalidArgumentError, "raised TypeError", grid=lambda: (1,)),
@@ -199,7 +199,7 @@ REFUSALS = [
         "argument missing",
         InvalidArgumentError,
         r"args of scale_kernel: missing a required argument: 'n'. "
-        r"Its parameters are \(x, output, n, factor, BLOCK_SIZE\)",
+        r"Give one value for each of its parameters: \(x, output, n, factor, BLOCK_SIZE\)",
         args=lambda x, output: (x, output),
     ),
     Refusal(
@@ -261,19 +261,19 @@ REFUSALS = [
     Refusal(
         "complex numbers",
         TensorMismatchError,
-        r"args of scale_kernel: a tensor of complex64\. .* Give torch.view_as_real\(...\) of it",
+        r"args of scale_kernel: x is complex64\. .* Give torch.view_as_real\(...\) of it",
         args=lambda x, output: (x.to(torch.complex64), output, 8),
     ),
     Refusal(
         "complex numbers inside a tuple",
         TensorMismatchError,
-        "a tensor of complex128",
+        "is complex128",
         args=lambda x, output: ((3, (x.to(torch.complex128),)), output, 8),
     ),
     Refusal(
         "a pending negation",
         TensorMismatchError,
-        r"args of scale_kernel: a view whose negation is pending, .* Give tensor.resolve_neg\(\)",
+        r"args of scale_kernel: x has a pending negation, .* Give its resolve_neg\(\)",
         args=lambda x, output: ((3, (torch._neg_view(x),)), output, 8),
     ),
     # outputs, accumulators and work

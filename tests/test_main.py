@@ -126,7 +126,7 @@ def test_every_mode_of_timing_can_be_asked_for(
         (["conv2d", "--r", "9"], "--r: got 9 taps for 8 pixels, padding included. Give fewer taps"),
         (
             ["scaled_dot_product_attention", "--h_kv", "3"],
-            "--h_kv: got 3 for 2 heads. Give a number that divides it.",
+            "--h_kv: got 3 for 2 heads. Give a number that divides 2.",
         ),
         (["unfold", "--window", "30"], "kernel_size: got 30. No window fits into [5, 6]."),
         (["add", "--target", "sm_1"], "target: 'sm_1' is not known"),

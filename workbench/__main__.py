@@ -34,7 +34,11 @@ LAB_PACKAGES = ("jupyterlab", "ipykernel", "ipywidgets", "anywidget")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; return the exit status: 0 on success, otherwise 1, with the reason on stderr."""
+    """Run a command and return its exit status.
+
+    It is 0 on success, 1 if the command fails, 130 after Ctrl-C; `lab` returns JupyterLab's. argparse itself
+    exits with 2 if it does not know an argument.
+    """
     parser = _parser()
     options, rest = parser.parse_known_args(arguments)
     command: Callable[[argparse.Namespace], int] = options.command
@@ -53,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def doctor(options: argparse.Namespace) -> int:
-    """Say what runs here, with which versions, and what more there is; status 1 when something is broken."""
+    """Print what runs kernels here, versions and what is missing; return 1 if something is broken, else 0."""
     try:
         here = device.current()
     except DeviceError as error:
@@ -163,7 +167,7 @@ def record(options: argparse.Namespace) -> int:
 
 
 def tune(options: argparse.Namespace) -> int:
-    """Find the fastest configuration of a matrix product; where there is no GPU, say which could be."""
+    """Find the fastest configuration of a matrix product; without a GPU, list the candidates to time."""
     from workbench import tune
     from workbench.bench import data
 
@@ -194,7 +198,10 @@ def tune(options: argparse.Namespace) -> int:
 
 
 def profile(options: argparse.Namespace) -> int:
-    """List the instances of an operator for a problem, verify them, time them on a GPU, and keep the best."""
+    """List, verify and time the instances of an operator for a problem, and keep the best.
+
+    Instances are timed and kept on a GPU only. The exit status is 1 if the result of one is wrong.
+    """
     from workbench import profiler
     from workbench.operators.operation import operations
 
@@ -294,7 +301,7 @@ def access(options: argparse.Namespace) -> int:
     else:
         path, _, name = options.file.rpartition(":")
         if not path:
-            given = f"got {options.file!r}, not a file and a name"
+            given = f"got {options.file!r}, without a name after a colon"
             raise InvalidArgumentError("--file", given, "Give FILE.py:NAME, such as mine.py:rows.")
         described = {name: _from_file(path, name)}
     for name, found in described.items():
@@ -313,18 +320,21 @@ def access(options: argparse.Namespace) -> int:
 def _from_file(path: str, name: str) -> object:
     """Return the value of a name in a Python file."""
     if Path(path).is_dir():
-        raise InvalidArgumentError("--file", f"{path!r} is a folder", "Give FILE.py:NAME.")
+        raise InvalidArgumentError(
+            "--file", f"{path!r} is a folder", "Give a file and a name in it: FILE.py:NAME."
+        )
     try:
         values = runpy.run_path(path)
     except OSError as error:
-        raise InvalidArgumentError("--file", f"{path!r}: {error.strerror}", "Give FILE.py:NAME.") from None
+        fix = "Give a Python file that can be read, and a name in it: FILE.py:NAME."
+        raise InvalidArgumentError("--file", f"{path!r}: {error.strerror}", fix) from None
     if name not in values:
         raise UnknownNameError("--file", name, [word for word in values if not word.startswith("_")])
     return values[name]
 
 
 def _of_convolution(options: argparse.Namespace) -> dict[str, object]:
-    """The operands of a convolution's products, by name."""
+    """Return the descriptors of the operands and outputs of a convolution's products, by name."""
     import torch
 
     from workbench.kernels import convolution
@@ -333,15 +343,15 @@ def _of_convolution(options: argparse.Namespace) -> dict[str, object]:
 
     format = torch.contiguous_format if options.contiguous else torch.channels_last
 
-    def empty(*shape: int) -> torch.Tensor:
+    def empty(name: str, *shape: int) -> torch.Tensor:
         for length in shape:
-            check_positive("--input and --weight", length)
+            check_positive(name, length)
         return torch.empty(shape, dtype=torch.float16, memory_format=format)
 
-    x, w = empty(*options.input), empty(*options.weight)
+    x, w = empty("--input", *options.input), empty("--weight", *options.weight)
     numbers = {name: getattr(options, name) for name in ("stride", "padding", "dilation", "groups")}
     geometry = geometry_of(2, x, w, **numbers)
-    y = empty(x.shape[0], geometry.features, *geometry.outputs)
+    y = empty("output", x.shape[0], geometry.features, *geometry.outputs)
     given = {"forward": (x, w, y), "backward_data": (y, w, x), "backward_weight": (y, x, w)}[options.kind]
     products = convolution.KINDS[options.kind](*given, geometry=geometry)
     return {
@@ -352,7 +362,7 @@ def _of_convolution(options: argparse.Namespace) -> dict[str, object]:
 
 
 def progress(options: argparse.Namespace) -> int:
-    """Show the learner's progress, or forget it."""
+    """Print the learner's progress; with --reset, forget it first."""
     from workbench import teach
 
     if options.reset:
@@ -380,7 +390,7 @@ def _parser() -> argparse.ArgumentParser:
 def _add(
     commands: _Commands, name: str, command: Callable[[argparse.Namespace], int], text: str
 ) -> argparse.ArgumentParser:
-    """Add a command; its parser, for what it takes."""
+    """Add a command and return its parser, to which its arguments are added."""
     parser = commands.add_parser(name, help=text, description=text)
     parser.set_defaults(command=command)
     return parser

@@ -1,7 +1,7 @@
-"""Every exception that the workbench raises.
+"""The exceptions of the workbench.
 
 Each is a subclass of the built-in exception that torch would raise in its place, so that code written for
-torch catches it. The message says which argument it is about, what was given, and what to do instead.
+torch catches it. The message of an error of an argument names the argument, what was given, and what to do.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _INSTALLED = ("site-packages", "dist-packages")
 
 
 class WorkbenchError(Exception):
-    """Base class of all exceptions that the workbench raises.
+    """Base class of all exceptions of the workbench.
 
     A notebook shows the lines of the reader's own code that led to the error, then the message: the stack
     inside the workbench, Triton and torch tells a learner nothing. The exception keeps its full traceback.
@@ -125,7 +125,9 @@ class NumberRangeError(TensorMismatchError, OverflowError):
 
 
 class UnknownNameError(WorkbenchError, ValueError):
-    """A name (device, baseline, suite, exercise, ...) is unknown; the message lists the closest matches.
+    """A name (device, baseline, suite, exercise, ...) is unknown.
+
+    The message lists the closest matches, then all valid names.
 
     Args:
         what: the kind of thing that is named, such as "baseline".
@@ -243,7 +245,7 @@ def _rebuild(
 
 
 def nearest(name: str, known: Sequence[str], most: int = 3) -> list[str]:
-    """Return the names in `known` that are closest to `name`, best first, at most `most`."""
+    """Return at most `most` names in `known` that are similar to `name`, best first; case is ignored."""
     lowered = {candidate.lower(): candidate for candidate in known}
     return [lowered[match] for match in difflib.get_close_matches(name.lower(), lowered, n=most, cutoff=0.5)]
 

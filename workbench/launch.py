@@ -149,7 +149,7 @@ class Step:
         """Validate the step before anything runs.
 
         Raises:
-            ArgumentTypeError: `kernel` is not a jit function, or `grid` is not a tuple.
+            ArgumentTypeError: `kernel` is not a jit function, or `grid` is not a tuple of ints.
             InvalidArgumentError: the grid has more than three axes or an axis below 1, an argument is missing
                 or superfluous, a parameter has a name that Triton uses itself, or `num_warps` or `num_stages`
                 exceeds what any GPU allows.
@@ -237,11 +237,11 @@ class Step:
             raise InvalidArgumentError(
                 "order",
                 f"got {_format_value(tuple(order))}",
-                f"Give numbers under {self.programs}, each once.",
+                f"Give numbers under {self.programs}, each once: programs are counted from 0.",
             )
 
     def memory(self) -> dict[str, torch.Tensor]:
-        """Return the tensors by parameter name: `x`, or `pair[1]` for one in a tuple."""
+        """Return the tensors by parameter name; `pair[1]` is the second tensor of a tuple `pair`."""
         memory: dict[str, torch.Tensor] = {}
         for name, value in self.arguments().items():
             tensors = list(_tensors_in(value))
@@ -253,8 +253,8 @@ class Step:
         if taken := _RESERVED_NAMES.intersection(signature.parameters):
             raise InvalidArgumentError(
                 f"parameters of {self.name}",
-                f"called as something of Triton's own: {', '.join(map(repr, sorted(taken)))}",
-                "Rename it: Triton cannot start such a kernel on a GPU.",
+                f"Triton's launcher uses these names itself: {', '.join(map(repr, sorted(taken)))}",
+                "Rename it, because Triton cannot start such a kernel on a GPU.",
             )
         own = 0
         for name in self.meta:
@@ -271,7 +271,9 @@ class Step:
             self.arguments()
         except TypeError as error:
             raise InvalidArgumentError(
-                f"args of {self.name}", error, f"Its parameters are ({', '.join(signature.parameters)})."
+                f"args of {self.name}",
+                error,
+                f"Give one value for each of its parameters: ({', '.join(signature.parameters)}).",
             ) from None
 
     def _check_tensors(self) -> None:
@@ -280,14 +282,14 @@ class Step:
             if tensor.is_complex():
                 raise TensorMismatchError(
                     f"args of {self.name}",
-                    f"a tensor of {str(tensor.dtype).removeprefix('torch.')}",
+                    f"{self._name_of(tensor)} is {str(tensor.dtype).removeprefix('torch.')}",
                     "Triton has no complex numbers. Give torch.view_as_real(...) of it: pairs of real ones.",
                 )
             if tensor.is_neg():
                 raise TensorMismatchError(
                     f"args of {self.name}",
-                    "a view whose negation is pending, which a kernel would not see in memory",
-                    "Give tensor.resolve_neg().",
+                    f"{self._name_of(tensor)} has a pending negation, which a kernel would not see in memory",
+                    "Give its resolve_neg().",
                 )
         places = {tensor.device for tensor in tensors}
         if len(places) > 1:
@@ -298,13 +300,19 @@ class Step:
             )
         if any(place.type == "meta" for place in places):
             raise TensorMismatchError(
-                f"args of {self.name}", "tensors on the meta device", "A kernel needs tensors that hold data."
+                f"args of {self.name}",
+                "tensors on the meta device",
+                "Give tensors that hold data, on the CPU or a GPU.",
             )
+
+    def _name_of(self, tensor: torch.Tensor) -> str:
+        """Return the name of the parameter that a tensor is passed for, as in :meth:`memory`."""
+        return next(name for name, own in self.memory().items() if own is tensor)
 
     def check_place(self) -> None:
         """Raise TensorMismatchError if a tensor is on a device that kernels of this process cannot reach.
 
-        Only a run needs this: a worker can interpret and check a launch of CPU tensors on any machine.
+        Only a run needs this check: a worker can interpret a launch of CPU tensors on any machine.
         """
         here = device.current()
         for tensor in self.tensors():
@@ -318,7 +326,7 @@ class Step:
 
 @dataclass(frozen=True, eq=False)
 class Launch:
-    """An operator call: ordered steps, the tensors that they write, and their work.
+    """An operator call: kernels in order, the tensors that they write, and the call's work.
 
     Attributes:
         steps: kernels in order; empty if there is nothing to do (an empty tensor).
@@ -366,8 +374,7 @@ class Launch:
             meta: constexpr parameters and launch options (`BLOCK_SIZE=1024, num_warps=4`).
 
         Raises:
-            The errors of :meth:`Step.check`; and InvalidArgumentError if an output is not among the
-            arguments.
+            The errors of :meth:`check`; and InvalidArgumentError if a grid function raises an error.
         """
         _check_kernel(kernel)
         programs: Any = _evaluated_grid(grid, Step(kernel, (1,), args, meta)) if callable(grid) else grid
@@ -385,7 +392,13 @@ class Launch:
         return launch
 
     def check(self) -> None:
-        """Check every step (see :meth:`Step.check`), and that the written tensors are passed to a step."""
+        """Check every step, `work` and the tensors.
+
+        Raises:
+            The errors of :meth:`Step.check`; ArgumentTypeError if `work` is not a Work, or an output, an
+            accumulator or a workspace is not a tensor; InvalidArgumentError if one of these tensors shares no
+            memory with an argument of a step.
+        """
         for step in self.steps:
             step.check()
         if not isinstance(self.work, Work | None):
@@ -496,7 +509,7 @@ def _evaluated_grid(grid: Callable[[dict[str, Any]], Any], step: Step) -> Any:
         raise InvalidArgumentError(
             "grid",
             f"its function raised {type(error).__name__}: {error}",
-            f"It is given a dict of {', '.join(arguments)}.",
+            f"It is called with a dict of {', '.join(arguments)}: let it return the programs per axis.",
         ) from error
 
 
@@ -508,12 +521,12 @@ def _check_grid(grid: object) -> None:
     if not 1 <= len(grid) <= 3:
         raise InvalidArgumentError("grid", f"got {len(grid)} axes", "Give one to three.")
     for axis, (programs, most) in enumerate(zip(grid, MOST_PROGRAMS, strict=False)):
-        check_positive(f"grid[{axis}]", programs, "A launch needs at least one program along each axis.")
+        check_positive(f"grid[{axis}]", programs, "Give a whole number of programs, 1 or more.")
         if programs > most:
             raise InvalidArgumentError(
                 f"grid[{axis}]",
                 f"got {programs}",
-                f"A GPU starts at most {most} along this axis.",
+                f"Give {most} at most: a GPU starts no more programs along this axis.",
             )
 
 
@@ -542,8 +555,8 @@ def _device_of(tensors: Sequence[torch.Tensor]) -> contextlib.AbstractContextMan
 def guarded(kernel: Any, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> Iterator[None]:
     """Check the memory accesses of `kernel[grid](*args, **keywords)` in the interpreter within this context.
 
-    This is for kernels called as in Triton's documentation: without it an access outside the tensors would
-    corrupt the process, and a later notebook cell would hang or crash.
+    Kernels that are called as in Triton's documentation run in it. Without this check an access outside the
+    tensors would corrupt the process, and a later notebook cell would hang or crash.
 
     Raises:
         The errors of :meth:`Step.run` that a program causes.
@@ -556,7 +569,7 @@ def guarded(kernel: Any, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> 
         raise kernel_error(kernel, error) from None
 
 
-# Errors of a kernel that CUDA reports asynchronously, to the next call, whoever makes it.
+# Errors of a kernel that CUDA reports asynchronously: the next call of any library raises them.
 ASYNCHRONOUS_ERRORS = (
     "misaligned address", "illegal memory access", "illegal instruction", "unspecified launch failure",
     "device-side assert", "hardware stack error", "invalid program counter", "invalid address space",
@@ -564,7 +577,7 @@ ASYNCHRONOUS_ERRORS = (
 
 
 def kernel_error(kernel: Any, error: BaseException) -> KernelError:
-    """Convert an error of Triton to a KernelError with the reader's source line and the reason."""
+    """Convert an error of Triton or CUDA to a KernelError with the reader's source line and the reason."""
     if reported := next((e for e in _chain(error) if isinstance(e, KernelError)), None):
         return reported
     function = compat.python_function(kernel)
@@ -576,8 +589,8 @@ def kernel_error(kernel: Any, error: BaseException) -> KernelError:
     if any(text in str(error) for text in ASYNCHRONOUS_ERRORS):
         return KernelError(
             function.__name__, str(error), file=file,
-            fix="The GPU says so of a kernel that ran before this one, of any library: restart Python, and "
-            "run with CUDA_LAUNCH_BLOCKING=1 to see which.",
+            fix="The cause is this kernel or one that ran before this one, of any library. Restart Python, "
+            "and run with CUDA_LAUNCH_BLOCKING=1 to see which.",
         )  # fmt: skip
     compiled = [each for each in _chain(error) if isinstance(each, CompilationError)]
     places, uncalled = _places_compiled(kernel, compiled) if compiled else _places_run(error)

@@ -54,7 +54,7 @@ class Operator:
     """The set-up and check of an operator's cases.
 
     Attributes:
-        keys: the required keys of a problem, all of which are measured.
+        keys: the required keys of a problem.
         arity: the number of input tensors.
         inputs: makes the tensors on this device from dtype and case.
         options: returns the keyword arguments of `ops.<op>` and of torch's function.
@@ -64,7 +64,7 @@ class Operator:
         optional: the optional keys of a problem.
         dims: the allowed dimensions of a reduction over one dimension.
         is_index: whether the result is of integers for every input dtype.
-        is_permutation: whether a problem's `dims` names every dimension; otherwise some of them.
+        is_permutation: whether a problem's `dims`, if it has the key, must name every dimension.
         has_int8: whether int8 is measured too.
         ours: calls `ops` with inputs and options; None for `ops.<op>` itself.
         parts: maps providers that are timed along with the operator, but compute another one from its first
@@ -93,14 +93,14 @@ def itemsize_of(dtype: str) -> int:
 
 
 def all_rows(result: torch.Tensor) -> Iterator[slice]:
-    """Yield slices of all rows, in blocks of some megabytes."""
+    """Yield slices of all rows, in blocks of about `BLOCK_ELEMENTS` elements."""
     rows = result.shape[0]
     step = max(1, BLOCK_ELEMENTS * rows // max(1, result.numel()))
     return (slice(start, start + step) for start in range(0, rows, step))
 
 
 def some_rows(result: torch.Tensor) -> Iterator[slice]:
-    """Yield slices of the first, middle and last rows."""
+    """Yield slices of the first, the middle and the last `BLOCK_ROWS` rows."""
     rows = result.shape[0]
     starts = {0, max(0, (rows - BLOCK_ROWS) // 2), max(0, rows - BLOCK_ROWS)}
     return (slice(start, start + BLOCK_ROWS) for start in sorted(starts))
@@ -125,7 +125,11 @@ def _add_reference(inputs: Sequence[torch.Tensor], rows: slice, case: Mapping[st
 
 
 def _row_operator(name: str) -> Operator:
-    """Return the set-up of a row operator or its backward: a matrix, weight and bias, and the gradient."""
+    """Return the set-up of a row operator or its backward.
+
+    Its inputs are a matrix; weight and bias for layer norm, a weight for RMS norm; and the gradient of the
+    result for a backward.
+    """
     op = name.removesuffix("_backward")
     columns = {"layer_norm": 2, "rms_norm": 1}.get(op, 0)
     is_backward = op != name
@@ -358,7 +362,7 @@ def _our_fused_product_without_products(
 
 # FLOPs per element of two additions and gelu's approximation.
 _FUSED_FLOPS = 10
-# Products and a following operator: the number of vectors by column, and the operator.
+# Operators that follow a product: the number of their vectors with one element a column, and what they are.
 _COLUMNS_OF_PRODUCT = {"matmul_layer_norm": 2, "matmul_rms_norm": 1}
 _OF_PRODUCT: dict[str, Callable[..., torch.Tensor]] = {
     "matmul_layer_norm": lambda dtype, x, weight, bias: (
@@ -384,7 +388,10 @@ _FLOPS_OF_PRODUCT = {
 
 
 def _fused(name: str) -> Operator:
-    """Return the set-up of a product with a following operator, scaled to standard normal products."""
+    """Return the set-up of a product with a following operator.
+
+    The inputs are scaled so that the elements of `a @ b` have a deviation of 1.
+    """
     is_pair, is_gated = name == "matmul_matmul", name in _GATES
 
     def inputs(dtype: str, case: Mapping[str, Any]) -> tuple[torch.Tensor, ...]:
@@ -456,7 +463,7 @@ def _rearrangement(
         try:
             elements = given.numel() + result_of([given], case).numel()
         except (RuntimeError, IndexError, ValueError) as error:
-            words = f"torch says: {str(error).splitlines()[0]}"
+            words = f"torch says: {str(error).splitlines()[0].rstrip('.')}. Give a case that torch accepts."
             raise InvalidArgumentError("case", f"got {dict(case)}", words) from None
         return Work(flops=0, bytes=elements * itemsize_of(dtype))
 
@@ -500,7 +507,7 @@ def _group_norm() -> Operator:
         channels, groups = case["shape"][1], case["groups"]
         if channels % groups:
             raise InvalidArgumentError(
-                "groups", f"got {groups} for {channels} channels", "Give a number that divides it."
+                "groups", f"got {groups} for {channels} channels", f"Give a number that divides {channels}."
             )
         elements = math.prod(case["shape"])
         return Work(group_norm.FLOPS * elements, 2 * (elements + channels) * itemsize_of(dtype))
@@ -541,7 +548,7 @@ def _pool(function: Callable[..., torch.Tensor], terms: Callable[[int], int]) ->
         try:
             outputs = function(given, **options(case)).numel()
         except (RuntimeError, ValueError) as error:
-            words = f"torch says: {str(error).splitlines()[0]}"
+            words = f"torch says: {str(error).splitlines()[0].rstrip('.')}. Give a case that torch accepts."
             raise InvalidArgumentError("case", f"got {dict(case)}", words) from None
         return Work(outputs * case["window"] ** 2, (given.numel() + outputs) * itemsize_of(dtype))
 
@@ -607,9 +614,9 @@ def _attention(name: str) -> Operator:
 
 
 def _varlen_attention(name: str) -> Operator:
-    """Return the set-up of attention, or its backward, of b packed sequences with n_q = n_k tokens in all.
+    """Return the set-up of attention, or its backward, of b packed sequences with n_q = n_k tokens in total.
 
-    Tensors are [tokens, heads, columns], as in other libraries. See `lengths_of` for the lengths.
+    Tensors are [tokens, heads, columns], as in other libraries. `baseline.lengths_of` gives the lengths.
     """
     is_backward = name.endswith("_backward")
 
@@ -798,7 +805,7 @@ def _convolution(name: str) -> Operator:
 
 
 def _first_and_last(result: torch.Tensor) -> Iterator[slice]:
-    """Yield slices of the first and the last image."""
+    """Yield slices of the first and the last image; one slice if there is only one image."""
     last = result.shape[0] - 1
     return (slice(place, place + 1) for place in sorted({0, last}))
 
@@ -811,7 +818,7 @@ def _one_block(result: torch.Tensor) -> Iterator[slice]:
 def _exact_convolution(
     name: str, given: Sequence[torch.Tensor], options: Mapping[str, Any], rows: slice
 ) -> torch.Tensor:
-    """Return the exact result in fp64, for which libraries use no fast algorithm."""
+    """Return rows of the result in fp64, for which libraries use no fast algorithm that is less accurate."""
     x, weight, *gradient = (t.double() for t in given)
     if name == "conv2d":
         return functional.conv2d(x[rows], weight, **options)

@@ -1,7 +1,7 @@
-"""Old names of modules, which keep working for one release, with a warning.
+"""Old names of modules and of their members, which keep working for one release, with a DeprecationWarning.
 
-`from workbench import look` gives `workbench.explore.source`, and says so. A module is found by its old name
-wherever it is imported; what was a name of a module that still exists is found by :func:`find`.
+`from workbench import look` imports `workbench.explore.source`. A finder of Python's import system finds
+renamed modules; :func:`find` finds renamed members of modules that still exist.
 """
 
 from __future__ import annotations
@@ -67,8 +67,9 @@ MODULES = {
     "promises": "interpreter.promises",
 }
 
-# The rooms of `operators` and `viz`, with the modules that were in `kernels.instances` and directly in `viz`.
+# Modules that moved from `kernels.instances` to `operators`.
 _OF_OPERATORS = "elementwise normalization rearrangement reduction row_tiles softmax transfer"
+# Modules that moved from `viz` to a package of `viz`, by package.
 _OF_VIZ = {
     "attention": "attention_bytes attention_gradients attention_stepper attention_tiles",
     "base": "canvas labels panel_figure panels style widget words",
@@ -132,16 +133,22 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 
 def install() -> None:
-    """Let `import` find modules by their old names."""
+    """Let `import` find modules by their old names; do nothing if it does already."""
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Finder())
 
 
 def find(package: str, name: str) -> object:
-    """Return what `package.name` was, for a `__getattr__` of that package.
+    """Return the object whose old name is `package.name`, with a DeprecationWarning.
+
+    The `__getattr__` of a module or package calls it.
+
+    Args:
+        package: the full name of the module or package, such as "workbench.viz".
+        name: the attribute that was asked for.
 
     Raises:
-        AttributeError: there was no such name.
+        AttributeError: no object had this name.
     """
     old = f"{package.removeprefix('workbench.')}.{name}"
     if old not in MODULES and old not in MEMBERS:

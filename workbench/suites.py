@@ -108,8 +108,8 @@ class Case:
         mode: how it is timed. In graphs, the CPU time of a launch is recorded as well.
 
     Raises:
-        ArgumentTypeError, InvalidArgumentError, UnknownNameError: an attribute is not as above. The names
-            are checked by :func:`plan`.
+        ArgumentTypeError, InvalidArgumentError, UnknownNameError: an attribute is not as above. The names of
+            operator, dtype and providers are checked by :func:`plan`.
     """
 
     op: str
@@ -192,9 +192,10 @@ def record(
     interpreter: bool = False,
     progress: bool = True,
 ) -> Recorded:
-    """Measure a suite on this device and add its lines to a recording, all at the end or, on failure, none.
+    """Measure a suite on this device and add its lines to a recording.
 
-    An interruption (Ctrl-C; SIGTERM, from the command line) keeps the cases that were measured before it.
+    The lines are written at the end; on failure none is. An interruption (Ctrl-C; SIGTERM, from the command
+    line) keeps the cases that were measured before it.
 
     Args:
         suite: the name of a suite, or a suite of your own.
@@ -204,7 +205,8 @@ def record(
 
     Raises:
         NotMeasurableError: no GPU runs kernels here, and `interpreter` is False; or no case can run here.
-        UnknownNameError: the suite, or a name in it. ArgumentTypeError: an argument has another type.
+        UnknownNameError: the suite, or a name in it, is unknown. ArgumentTypeError: an argument has another
+            type.
         InvalidArgumentError: the path cannot be written, or a case is not a problem of its operator.
         RecordingError: the existing recording does not fit the format.
         KernelError: a candidate's result is wrong. If an optional library (`Baseline.is_optional`) fails or
@@ -259,7 +261,7 @@ def _nothing_measured(suite: Suite, cut: Sequence[Cut], here: device.Device) -> 
     why = "; ".join(counted) or "it has no cases"
     return NotMeasurableError(
         f"Nothing of the suite {suite.name!r} can be measured on {here.name} ({why}); nothing is recorded. "
-        "Take another suite, or another device."
+        "Choose another suite, or measure on another device."
     )
 
 
@@ -369,7 +371,7 @@ def _newest_first(lines: Sequence[Line]) -> list[str]:
 def plan(
     suite: Suite, here: device.Device | None = None, free_bytes: int | None = None
 ) -> tuple[list[Case], list[Cut]]:
-    """Return the cases of a suite that can run, with the providers that can; and the others, with reasons.
+    """Return the cases of a suite that can run here, each with the providers that run here; and the cuts.
 
     Args:
         suite: the suite.
@@ -417,7 +419,7 @@ def run(
         rounds, warmup_ms, rep_ms: as for `bench.measure_together`.
 
     Raises:
-        as :func:`record`.
+        The errors of :func:`record`, except for those of the file.
     """
     lines: list[Line] = []
     cut = _run_into(
@@ -473,10 +475,14 @@ def check(
 ) -> None:
     """Compare a result with fp64 arithmetic on the same inputs.
 
-    All elements are checked; of matrix products the first, middle and last rows, in all columns. Copies,
-    maxima, indices and integer products must be exact. Otherwise, if an element sums n terms, the allowed
-    error is 4 eps plus sqrt(n) eps of fp32, for the order of the sum, times the largest reference value; if
-    the elements are themselves sums of normal values, times at least their deviation, sqrt(n).
+    All elements are checked, except for three kinds of operators. Of matrix products these are the first,
+    middle and last rows, in all columns; of attention, the first rows of the first head and the last rows of
+    the last head; of convolutions and their gradients of the input, the first and the last image.
+
+    Copies, maxima, indices and integer products must be exact. Otherwise, if an element sums n terms, the
+    allowed error is 4 eps plus sqrt(n) eps of fp32, for the order of the sum, times the largest reference
+    value; if the elements are themselves sums of normal values, times at least their deviation, sqrt(n). See
+    `bench.accuracy.allowed_error`.
 
     Args:
         case: the problem.
@@ -497,7 +503,7 @@ def check(
     operator = OPERATORS[case.op]
     if len(inputs) != operator.arity:
         raise InvalidArgumentError(
-            "inputs", f"got {len(inputs)} tensors", f"The operator {case.op} takes {operator.arity}."
+            "inputs", f"got {len(inputs)} tensors", f"Give {operator.arity}, as the operator {case.op} takes."
         )
     case, inputs = _part_of(case, provider, inputs)
     operator = OPERATORS[case.op]
@@ -552,11 +558,11 @@ def _check_problem(case: Case) -> None:
         raise InvalidArgumentError(
             "case",
             f"{case.op} of {dict(problem)}",
-            f"The keys of {case.op} are {', '.join(sorted(operator.keys))}{more}.",
+            f"The keys of {case.op} are {', '.join(sorted(operator.keys))}{more}. Give these and no others.",
         )
     if problem.get("dim", -1) not in operator.dims:
         dims = " or ".join(map(str, operator.dims))
-        raise InvalidArgumentError("dim", f"got {problem['dim']}", f"Suites measure {case.op} with {dims}.")
+        raise InvalidArgumentError("dim", f"got {problem['dim']}", f"Give {dims}, as suites of {case.op} do.")
     if not _are_dims(problem, operator):
         which = "each dimension of the shape" if operator.is_permutation else "dimensions of the shape, each"
         raise InvalidArgumentError("dims", f"got {problem['dims']}", f"Give {which} once.")
@@ -575,7 +581,8 @@ def _wrong(case: Case, provider: str, how: str) -> KernelError:
     return KernelError(
         case.op,
         f"{provider} gives a wrong result for {case}: {how}",
-        fix="A wrong kernel is not timed, and nothing of this run is recorded.",
+        fix="Correct the kernel, or take this provider out of the case: a run with a wrong result is not "
+        "recorded.",
     )
 
 
@@ -670,7 +677,7 @@ def _measure_case(
 def _checked_candidates(
     case: Case, inputs: Sequence[torch.Tensor], time_together: Callable[..., dict[str, Measurement]]
 ) -> tuple[dict[str, Callable[[], Any]], list[Cut]]:
-    """Return a case's candidates, whose results are right; and those that are left out, and why.
+    """Return a case's candidates with right results, and a cut for each candidate that is left out.
 
     Left out are optional libraries that fail, and parts of the operator (`Operator.parts`) that this device
     does not have.

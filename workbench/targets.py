@@ -163,7 +163,7 @@ def _nvidia(
 ) -> Target:
     """Build the target of a compute capability.
 
-    All have 64 K registers, at most 255 a thread, allocated to a thread by 8 (256 a warp).
+    Every SM has 64 K registers; a thread has at most 255, in multiples of 8 (256 for a warp).
     """
     guide = dict.fromkeys(
         (
@@ -212,14 +212,16 @@ def _nvidia(
 class _Family:
     """The figures that AMD's architectures of one family share.
 
+    A unit has four SIMDs (`PARTITIONS`).
+
     Attributes:
         unit, warp_size, register_granularity, shared_granularity: as in `Target`.
-        registers_per_lane: of each of a unit's four SIMDs, for each lane of a wavefront.
-        most_registers: of a thread.
-        warps_per_simd: resident on each SIMD at a time.
-        blocks: resident on a unit at a time.
-        shared: bytes of a unit.
-        most_shared: bytes that one block can ask for.
+        registers_per_lane: 32-bit registers of one SIMD for each lane of a wavefront.
+        most_registers: maximum number of registers of a thread.
+        warps_per_simd: maximum number of resident wavefronts of one SIMD.
+        blocks: maximum number of resident blocks of a unit.
+        shared: bytes of shared memory (LDS) of a unit.
+        most_shared: bytes of shared memory that one block can request.
     """
 
     unit: str

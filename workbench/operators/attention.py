@@ -66,9 +66,9 @@ def _scaled(
 ) -> list[operation.Instance]:
     """Return the instances of `ops.scaled_dot_product_attention`, without masks and dropout."""
     if attn_mask is not None or dropout_p:
-        raise InvalidArgumentError(
-            "attn_mask, dropout_p", "given", "Instances are listed for attention without them."
-        )
+        given = f"attn_mask is {'None' if attn_mask is None else 'given'}, dropout_p is {dropout_p}"
+        fix = "Leave them out: instances are listed for attention without mask and dropout."
+        raise InvalidArgumentError("attn_mask, dropout_p", given, fix)
     return _forward_instances(query, key, value, _scoring(is_causal, scale))
 
 
@@ -106,7 +106,7 @@ def _arguments(is_backward: bool, by_scoring: bool = False) -> Callable[..., ope
     ) -> operation.Arguments:
         if h % h_kv:
             raise InvalidArgumentError(
-                "--h_kv", f"got {h_kv} for {h} heads", "Give a number that divides it."
+                "--h_kv", f"got {h_kv} for {h} heads", f"Give a number that divides {h}."
             )
         if causal not in (0, 1):
             raise InvalidArgumentError("--causal", f"got {causal}", "Give 0 or 1.")

@@ -43,7 +43,8 @@ def geometry_of(
     channels, features = input.shape[1], weight.shape[0]
     if weight.dim() != input.dim() or channels != weight.shape[1] * groups or features % groups:
         shapes = f"shapes {tuple(input.shape)} and {tuple(weight.shape)}, {groups} groups"
-        raise TensorMismatchError("input, weight", shapes, "Give (n, c, ...) and (k, c / groups, ...).")
+        fix = "Give (n, c, ...) and (k, c / groups, ...), with a multiple of groups for k."
+        raise TensorMismatchError("input, weight", shapes, fix)
     sides = sides_of(around, taps, apart)
     outputs = tuple(
         (n + sum(side) - d * (r - 1) - 1) // s + 1
@@ -63,7 +64,7 @@ def _instances(
     shape: Sequence[int],
     epilogue: Epilogue | None = None,
 ) -> list[operation.Instance]:
-    """Return the configurations of one of `convolution.KINDS`; the result is channels_last if `first` is."""
+    """Return the instances of one of `convolution.KINDS`; the result is channels_last if `first` is."""
     formats = {4: torch.channels_last, 5: torch.channels_last_3d}
     is_last = first.dim() in formats and first.is_contiguous(memory_format=formats[first.dim()])
     format = formats[first.dim()] if is_last else torch.contiguous_format
@@ -126,7 +127,7 @@ def _fused(
 ) -> list[operation.Instance]:
     """Return the configurations of `ops.fused_conv2d`; the epilogue must not cast."""
     if epilogue.permuted or epilogue.result_dtype(input.dtype) != input.dtype:
-        fix = "Cast or permute the result afterwards: the instances are the same."
+        fix = "Leave casts and permutations out of it: the instances are the same."
         raise InvalidArgumentError("epilogue", "it casts or permutes", fix)
     geometry = geometry_of(input, weight, stride, padding, dilation, groups)
     shape = (input.shape[0], geometry.features, *geometry.outputs)

@@ -41,7 +41,7 @@ def _listed(
     *,
     parts: int = 1,
 ) -> list[operation.Instance]:
-    """Return the configurations of these tables for this device, even if too small for the product."""
+    """Return the instances of the tables for this device, even those with tiles too small for the product."""
     here, uses_units = device.planned(), choosing.uses_units_of(a, precision)
     many = [each for table in tables for each in choosing.instances_of(table, here)]
     ways = [choosing.configured(each, sizes, a, here, uses_units=uses_units, parts=parts) for each in many]
@@ -80,7 +80,7 @@ def _layer_norm(
 def _rms_norm(
     input: torch.Tensor, other: torch.Tensor, weight: torch.Tensor | None = None, eps: float | None = None
 ) -> list[operation.Instance]:
-    """Return the configurations; an `eps` of None is that of fp32, in fp64 too."""
+    """Return the instances; if `eps` is None, it is the machine epsilon of fp32, also for fp64."""
     epsilon = torch.finfo(torch.float32).eps if eps is None else eps
     return _of_rows("rms_norm", input, other, weight, epsilon=epsilon)
 
@@ -124,7 +124,7 @@ def _of_gates(activation: str) -> Callable[..., list[operation.Instance]]:
 def _of_pairs(
     input: torch.Tensor, mat1: torch.Tensor, mat2: torch.Tensor, activation: str = "identity"
 ) -> list[operation.Instance]:
-    """Return the configurations of one kernel; none is shipped unless `choosing.is_pair_fused`."""
+    """Return the instances of the fused kernel; none is the shipped one unless `choosing.is_pair_fused`."""
     input = products.as_rows(input, mat1, mat2)
     output = _output_of(input, mat1, mat2.shape[-1])
     precision = operation.precision_of(input, operation.matmul_precision)
@@ -142,7 +142,7 @@ def _of_pairs(
 
 
 def _product(vectors: int = 0, operands: int = 1) -> Callable[..., operation.Arguments]:
-    """Return a function that makes A, `operands` right operands, and `vectors` of a number a column."""
+    """Return a function that makes A, `operands` right operands, and `vectors` vectors by column."""
 
     def arguments(draw: operation.Draw, m: int, n: int, k: int) -> operation.Arguments:
         others = [draw(k, n) for _ in range(operands)]

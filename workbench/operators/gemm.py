@@ -45,7 +45,7 @@ def instances_for(
         raise TensorMismatchError("input, other", reason, gemm.OPERANDS_WANTED)
     dtype = gemm.result_dtype(a.dtype)
     if epilogue is not None and (epilogue.permuted or epilogue.result_dtype(dtype) != dtype):
-        fix = "Cast or permute the result afterwards: the instances are the same."
+        fix = "Leave casts and permutations out of it: the instances are the same."
         raise InvalidArgumentError("epilogue", "it casts or permutes", fix)
     output = torch.empty((*gemm.batch_shape(a, b), a.shape[-2], b.shape[-1]), dtype=dtype, device=a.device)
     precision = operation.precision_of(a, operation.matmul_precision)

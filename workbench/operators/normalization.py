@@ -49,7 +49,7 @@ def rms_norm(
     weight: torch.Tensor | None = None,
     eps: float | None = None,
 ) -> list[Instance]:
-    """Return the configurations of `ops.rms_norm`; an `eps` of None is that of fp32, in fp64 too."""
+    """Return the instances of `ops.rms_norm`; if `eps` is None, it is the machine epsilon of fp32."""
     return _instances("rms_norm", input, normalized_shape, weight, None, _epsilon(eps))
 
 
@@ -77,7 +77,7 @@ def _check_shape(input: torch.Tensor, shape: Sequence[int]) -> None:
     if not shape or tuple(input.shape[-len(shape) :]) != tuple(shape):
         raise InvalidArgumentError(
             "normalized_shape", f"got {shape!r} for a tensor of shape {tuple(input.shape)}",
-            "Give its last dimensions.",
+            "Give the lengths of its last dimensions, one or more.",
         )  # fmt: skip
 
 
@@ -214,7 +214,7 @@ def _group_arguments(is_backward: bool) -> Callable[..., Arguments]:
     def arguments(draw: Draw, n: int, c: int, h: int, w: int, groups: int) -> Arguments:
         if c % groups:
             raise InvalidArgumentError(
-                "--groups", f"got {groups} for {c} channels", "Give a number that divides it."
+                "--groups", f"got {groups} for {c} channels", f"Give a number that divides {c}."
             )
         images = _images(draw, n, c, h, w)
         gradient = [_with_mean(_images(draw, n, c, h, w))] if is_backward else []

@@ -131,7 +131,7 @@ class Arguments(NamedTuple):
 
 
 def given(*args: Any, **keywords: Any) -> Arguments:
-    """Return these arguments."""
+    """Return positional and keyword arguments as :class:`Arguments`."""
     return Arguments(args, keywords)
 
 
@@ -144,8 +144,8 @@ class Operation:
     arguments.
 
     Attributes:
-        sizes: the numbers that describe a problem, by name: the default if kernels are interpreted, and on a
-            GPU.
+        sizes: the numbers that describe a problem, by name. Each has two defaults: one if kernels are
+            interpreted, one on a GPU.
         arguments: a function of a :class:`Draw` and the sizes, by name, that returns the arguments.
         instances: a function that returns the possible configurations, the shipped one first.
         reference: the operator in plain torch, called with float64.
@@ -177,7 +177,7 @@ def operations() -> dict[str, Operation]:
 
 
 def register(name: str, operation: Operation) -> None:
-    """Register an operator that has no file here, such as one of a notebook, or replace it.
+    """Register an operator that has no file here, such as one of a notebook; replace an earlier registration.
 
     Raises:
         ArgumentTypeError: an argument has another type. InvalidArgumentError: the package has an operator of
@@ -204,7 +204,8 @@ def list_instances(name: str, operation: Operation, arguments: Arguments) -> lis
     """List the instances for these arguments.
 
     Raises:
-        ArgumentTypeError: the arguments are not those of the operator, or instances are not listed for one.
+        ArgumentTypeError: the arguments are not those of `operation.instances`, or one is not a tensor where
+            a tensor is needed.
         WorkbenchError: an error of the family's invoker.
     """
     signature = inspect.signature(operation.instances)
@@ -212,7 +213,8 @@ def list_instances(name: str, operation: Operation, arguments: Arguments) -> lis
         bound = signature.bind(*arguments.args, **arguments.keywords)
     except TypeError as error:
         taken = ", ".join(signature.parameters)
-        raise ArgumentTypeError(name, str(error), f"Its instances are listed for {taken}.") from None
+        fix = f"Give what its instances are listed for: {taken}."
+        raise ArgumentTypeError(name, str(error), fix) from None
     for word, value in bound.arguments.items():
         parameter = signature.parameters[word]
         if parameter.annotation == "torch.Tensor" and parameter.kind is not parameter.VAR_POSITIONAL:

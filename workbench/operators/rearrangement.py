@@ -49,7 +49,8 @@ def pad(
 ) -> list[Instance]:
     """Return the configurations of `ops.pad`."""
     if len(pad) % 2 or len(pad) > 2 * input.dim():
-        raise InvalidArgumentError("pad", f"got {pad!r}", "Give a pair for each of the last dimensions.")
+        fix = f"Give one pair for each padded dimension, from the last, at most {input.dim()} pairs."
+        raise InvalidArgumentError("pad", f"got {pad!r}", fix)
     added = [(pad[place], pad[place + 1]) for place in range(0, len(pad), 2)]
     pairs = (*[(0, 0)] * (input.dim() - len(added)), *reversed(added))
     shape = [length + left + right for length, (left, right) in zip(input.shape, pairs, strict=True)]
@@ -64,7 +65,8 @@ def unfold(
     n, channels, *sizes = input.shape
     counts = [(size + 2 * padding - dilation * (kernel_size - 1) - 1) // stride + 1 for size in sizes]
     if min(counts) < 1:
-        raise InvalidArgumentError("kernel_size", f"got {kernel_size}", f"No window fits into {sizes}.")
+        fix = f"Give a smaller one, less dilation or more padding: no window fits into {sizes}."
+        raise InvalidArgumentError("kernel_size", f"got {kernel_size}", fix)
     both = [(number,) * len(sizes) for number in (kernel_size, stride, dilation, padding)]
     windows = Windows(both[0], tuple(counts), *both[1:])
     return _instances(windows, input, (n, channels * kernel_size**2, math.prod(counts)))

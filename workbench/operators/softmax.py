@@ -69,7 +69,7 @@ def cross_entropy(
 ) -> list[Instance]:
     """Return the configurations of the kernel of `ops.cross_entropy` that gives the loss of each row."""
     if target.dtype not in losses.TARGETS:
-        raise TensorMismatchError("target", f"{target.dtype}", "Give class indices, in int64.")
+        raise TensorMismatchError("target", f"{target.dtype}", "Give class indices in int64 or uint8.")
     dim = 1 if input.dim() > 1 else 0
     result = torch.empty(target.shape, dtype=input.dtype, device=input.device)
     make = partial(

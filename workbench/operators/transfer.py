@@ -54,14 +54,26 @@ def transpose_copy(input: torch.Tensor, dim0: int, dim1: int) -> list[Instance]:
 
 def pixel_shuffle(input: torch.Tensor, upscale_factor: int) -> list[Instance]:
     """Return the configurations of `ops.pixel_shuffle` for contiguous images."""
-    _check_divides("upscale_factor", upscale_factor, input.shape[1:2], upscale_factor**2)
+    _check_divides(
+        "upscale_factor",
+        upscale_factor,
+        input.shape[1:2],
+        upscale_factor**2,
+        "whose square divides the channels",
+    )
     apart = input.unflatten(1, (-1, upscale_factor, upscale_factor))
     return _contiguous(apart.permute(0, 1, 4, 2, 5, 3))
 
 
 def pixel_unshuffle(input: torch.Tensor, downscale_factor: int) -> list[Instance]:
     """Return the configurations of `ops.pixel_unshuffle` for contiguous images."""
-    _check_divides("downscale_factor", downscale_factor, input.shape[2:], downscale_factor)
+    _check_divides(
+        "downscale_factor",
+        downscale_factor,
+        input.shape[2:],
+        downscale_factor,
+        "that divides height and width",
+    )
     apart = input.unflatten(3, (-1, downscale_factor)).unflatten(2, (-1, downscale_factor))
     return _contiguous(apart.permute(0, 1, 3, 5, 2, 4))
 
@@ -70,12 +82,12 @@ def _contiguous(view: torch.Tensor) -> list[Instance]:
     return _instances(view, torch.empty_like(view, memory_format=torch.contiguous_format))
 
 
-def _check_divides(name: str, factor: int, lengths: Sequence[int], divisor: int) -> None:
+def _check_divides(name: str, factor: int, lengths: Sequence[int], divisor: int, suitable: str) -> None:
     if any(length % divisor for length in lengths):
         raise TensorMismatchError(
             name,
             f"got {factor}, but {divisor} does not divide all of {tuple(lengths)}",
-            "Give a factor for which it does.",
+            f"Give a factor {suitable}.",
         )
 
 

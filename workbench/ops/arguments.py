@@ -26,23 +26,35 @@ Number = bool | int | float | complex
 
 
 def check_operand(name: str, value: object, kinds: type | UnionType, wanted: str) -> None:
-    """Raise an error if an argument has another type, or is a tensor that is not strided."""
+    """Raise an error if an argument is not of a type in `kinds`, or is a sparse or nested tensor.
+
+    Args:
+        name: the argument's name.
+        wanted: a description of `kinds` that follows "Give" in the message.
+    """
     if not isinstance(value, kinds):
         raise ArgumentTypeError(name, f"got a {type(value).__name__}", f"Give {wanted}.")
     if isinstance(value, torch.Tensor):
         if value.layout != torch.strided:
             raise TensorMismatchError(name, f"its layout is {value.layout}", "Give a strided tensor.")
         if value.is_nested:
-            raise TensorMismatchError(name, "it is nested", "Give the tensors that it is made of one by one.")
+            fix = f"Call the function for each tensor of {name}.unbind()."
+            raise TensorMismatchError(name, "it is nested", fix)
 
 
 def as_number(name: str, value: object) -> Number:
-    """Return a number of Python, numpy or a tensor without dimensions as Python's, as torch takes them."""
+    """Return a number of Python or NumPy, or the value of a tensor without dimensions, as a Python number.
+
+    Raises:
+        ArgumentTypeError: the value is none of these, or a tensor that requires grad.
+        TensorMismatchError: the tensor has no value, such as one on the meta device.
+    """
     if isinstance(value, torch.Tensor) and not value.dim() and not value.requires_grad:
         try:
             value = value.item()
         except RuntimeError as error:
-            raise TensorMismatchError(name, in_words(value), f"torch says: {error}") from None
+            fix = torchs_words(error, fix="Give a number, or a tensor whose value can be read.")
+            raise TensorMismatchError(name, in_words(value), fix) from None
     elif isinstance(value, np.generic):
         value = value.item()
     if not isinstance(value, Number):
@@ -62,9 +74,9 @@ def as_real(name: str, value: object) -> float:
 
 
 def as_whole(name: str, value: object, fix: str = "Give a whole number.", *, is_index: bool = False) -> int:
-    """Return a whole number of Python, numpy or a tensor without dimensions as an int, as torch takes them.
+    """Return a whole number of Python or NumPy, or that of a tensor without dimensions, as an int.
 
-    A bool or a floating-point number is not a whole number.
+    A bool or a floating-point number is not a whole number, as in torch.
 
     Args:
         fix: a sentence that says what to give instead.
@@ -85,15 +97,15 @@ def as_whole(name: str, value: object, fix: str = "Give a whole number.", *, is_
         raise ArgumentTypeError(name, f"got {in_brief(value)}, a {type(value).__name__}", fix)
     if not -(2**63) <= number < 2**63:
         raise InvalidArgumentError(
-            name, f"got {in_brief(value)}", "Give a number that fits 64 bits, as torch needs."
+            name, f"got {in_brief(value)}", "Give a number that fits a signed integer of 64 bits."
         )
     return number
 
 
 def as_wholes(name: str, value: object, fix: str = "Give whole numbers.") -> tuple[int, ...]:
-    """Return whole numbers as ints: one, or a tuple or list of what Python takes for an index.
+    """Return a tuple of ints, from one whole number, or a tuple or list of what Python takes for an index.
 
-    As in torch's lists of sizes, a tensor of one element is a number, and an array is not.
+    As in torch's lists of sizes, a tensor of one element is a number, and a NumPy array is not.
 
     Args:
         fix: a sentence that says what to give instead.
@@ -111,7 +123,7 @@ def as_wholes(name: str, value: object, fix: str = "Give whole numbers.") -> tup
     for number in numbers:
         if not -(2**63) <= number < 2**63:
             raise InvalidArgumentError(
-                name, f"got {in_brief(value)}", "Give a number that fits 64 bits, as torch needs."
+                name, f"got {in_brief(value)}", "Give numbers that fit a signed integer of 64 bits."
             )
     return numbers
 
@@ -127,7 +139,7 @@ def _index(name: str, value: Any, given: object, fix: str) -> int:
 
 
 def as_float(name: str, value: float) -> float:
-    """Return a number as a float; raise NumberRangeError if no float is as large."""
+    """Return a number as a float; raise NumberRangeError if it is larger than any float."""
     try:
         return float(value)
     except OverflowError:
@@ -140,7 +152,8 @@ def check_plain(input: torch.Tensor) -> None:
     """Raise an error if `input` is not a tensor that the kernels can take."""
     check_operand("input", input, torch.Tensor, "a torch.Tensor")
     if input.is_quantized:
-        raise TensorMismatchError("input", f"quantized, {input.dtype}", "Give its input.int_repr().")
+        fix = "Give input.dequantize(), or input.int_repr() for its integers."
+        raise TensorMismatchError("input", f"quantized, {input.dtype}", fix)
 
 
 def view_of(
@@ -154,13 +167,13 @@ def view_of(
         raise kind_of(error)(
             ", ".join(arguments),
             f"got {given} for a tensor of {input.dim()} dimensions",
-            f"torch.{function.__name__} says: {error}",
+            torchs_words(error, f"torch.{function.__name__}"),
         ) from None
 
 
 _Ours = type[TensorMismatchError] | type[ArgumentTypeError] | type[InvalidArgumentError]
 _ERRORS: dict[type[Exception], _Ours] = {
-    NotImplementedError: UnsupportedDtypeError,  # before RuntimeError, of which it is one
+    NotImplementedError: UnsupportedDtypeError,  # before its base class, RuntimeError
     IndexError: DimensionError,
     OverflowError: NumberRangeError,
     RuntimeError: TensorMismatchError,
@@ -175,6 +188,19 @@ def kind_of(error: Exception) -> _Ours:
     return next(ours for torchs, ours in _ERRORS.items() if isinstance(error, torchs))
 
 
+def torchs_words(
+    words: object, source: str = "torch", *, fix: str = "Give arguments that torch accepts."
+) -> str:
+    """Return the last part of a message that quotes torch: "torch says: ...", then what to do.
+
+    Args:
+        words: torch's error, or its text.
+        source: torch, or the function of torch that raised the error.
+        fix: what to do, as a sentence.
+    """
+    return f"{source} says: {str(words).strip().rstrip('.')}. {fix}"
+
+
 def is_followed(*tensors: torch.Tensor) -> bool:
     """Return whether autograd, forward mode or a transform of torch.func has to record these tensors."""
     if torch._C._are_functorch_transforms_active():
@@ -187,7 +213,7 @@ def is_followed(*tensors: torch.Tensor) -> bool:
 
 
 def in_shape(result: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
-    """Return a result that was made for the caller in another shape.
+    """Return a result that was made for the caller, in the given shape.
 
     If autograd does not record it, it is not a view, because a view that was made without grad cannot be
     changed in place by a tensor that requires grad. Otherwise it is a view, and shares its version counter
@@ -202,7 +228,11 @@ def in_shape(result: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
 
 
 def is_dense(tensor: object) -> TypeGuard[torch.Tensor]:
-    """Return whether this is a plain tensor: no subclass, strided, with memory that holds its values."""
+    """Return whether this is a strided torch.Tensor whose memory holds its values.
+
+    Subclasses, nested and meta tensors, and tensors with a pending negation are not; a complex tensor with a
+    pending conjugation is.
+    """
     return (
         type(tensor) is torch.Tensor
         and tensor.layout is torch.strided
@@ -214,7 +244,7 @@ def is_dense(tensor: object) -> TypeGuard[torch.Tensor]:
 
 
 def is_autocast(input: torch.Tensor, *, on_cpu: bool = False) -> bool:
-    """Return whether `torch.autocast` is on for the input and an operator that it computes in float32.
+    """Return whether `torch.autocast` is on for the input's device and for an operator computed in float32.
 
     On a GPU these operators are softmax, log_softmax, logsumexp, cross_entropy, layer_norm, rms_norm, sum,
     prod and norm; on the CPU (`on_cpu`) only cross_entropy and prod.
@@ -231,7 +261,7 @@ def precision_of(operand: torch.Tensor) -> str:
 
 
 def in_float32(tensor: torch.Tensor) -> torch.Tensor:
-    """Widen floats narrower than float32, as `torch.autocast` does for such an operator."""
+    """Convert floats narrower than float32, as `torch.autocast` does for operators computed in float32."""
     return tensor.float() if tensor.is_floating_point() and tensor.dtype != torch.float64 else tensor
 
 
@@ -240,7 +270,9 @@ def check_out(out: object, *tensors: torch.Tensor) -> None:
     check_operand("out", out, torch.Tensor | None, "a torch.Tensor")
     if isinstance(out, torch.Tensor) and is_followed(*tensors, out):
         raise TensorMismatchError(
-            "out", "given together with tensors that require grad", "Drop out=, or use torch.no_grad()."
+            "out",
+            "given together with tensors that require grad, have tangents or are in torch.func",
+            "Leave out= away where autograd or torch.func records the call.",
         )
 
 
@@ -261,14 +293,16 @@ def copy_out(result: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
         given = f"got dtype {out.dtype}, but the result is {result.dtype}"
         raise TensorMismatchError("out", given, "Give a tensor of a dtype that can hold the result.")
     if out.device != result.device:
-        raise TensorMismatchError("out", f"on {out.device}", f"The operands are on {result.device}.")
+        fix = f"Give a tensor on {result.device}, like the operands."
+        raise TensorMismatchError("out", f"on {out.device}", fix)
     if out.shape != result.shape:
         if out.numel():
             raise TensorMismatchError(
-                "out", f"shape {tuple(out.shape)}", f"The result is {tuple(result.shape)}."
+                "out", f"shape {tuple(out.shape)}", f"Give an empty tensor, or shape {tuple(result.shape)}."
             )
         out.resize_(result.shape).as_strided_(result.shape, result.stride())
     try:
         return out.copy_(result)
     except RuntimeError as error:
-        raise TensorMismatchError("out", f"strides {out.stride()}", f"torch says: {error}") from None
+        fix = torchs_words(error, fix="Give a tensor that torch can copy the result to.")
+        raise TensorMismatchError("out", f"strides {out.stride()}", fix) from None

@@ -71,7 +71,8 @@ def scaled_dot_product_attention(
     Raises:
         ArgumentTypeError: an argument has another type. UnsupportedDtypeError: the tensors have another
             dtype.
-        TensorMismatchError: tensors do not fit. InvalidArgumentError: another argument.
+        TensorMismatchError: tensors do not fit; `attn_mask` is given together with `is_causal`; `dropout_p`
+            is not from 0 to 1.
     """
     given = {"query": query, "key": key, "value": value}
     for name, tensor in given.items():
@@ -173,10 +174,13 @@ def _in_four_dimensions(
     """Return the result's shape, and the three tensors as (batch, heads, rows, columns)."""
     tensors: tuple[torch.Tensor, ...] = (query, key, value)
     words = ", ".join(f"{t.dtype} {tuple(t.shape)} on {t.device}" for t in tensors)
-    fix = "Give (..., heads, rows, columns) for each, of one dtype and device."
     if len({(t.dtype, t.device) for t in tensors}) > 1:
+        raise TensorMismatchError("query, key, value", words, "Give all in one dtype, on one device.")
+    if query.shape[-1] != key.shape[-1]:
+        fix = "Give query and key as many columns (the last dimension)."
         raise TensorMismatchError("query, key, value", words, fix)
-    if query.shape[-1] != key.shape[-1] or key.shape[-2] != value.shape[-2]:
+    if key.shape[-2] != value.shape[-2]:
+        fix = "Give key and value as many rows (the last dimension but one)."
         raise TensorMismatchError("query, key, value", words, fix)
     rank = max(max(t.dim() for t in tensors), 4)
     tensors = tuple(t[(None,) * (rank - t.dim())] for t in tensors)
@@ -184,8 +188,11 @@ def _in_four_dimensions(
     if enable_gqa and heads[1] == heads[2] and heads[1] and heads[0] % heads[1] == 0:
         kept = heads
     else:
+        fix = "Give as many heads to each (the third dimension from the end); with enable_gqa=True, key and "
+        fix += "value may have a number of heads that divides that of query."
         (of_all,) = _broadcast([(h,) for h in heads], words, fix)
         kept = [of_all] * 3
+    fix = "Give dimensions before the last three that broadcast."
     before = _broadcast([tuple(t.shape[:-3]) for t in tensors], words, fix)
     tensors = tuple(t.expand(*before, h, *t.shape[-2:]) for t, h in zip(tensors, kept, strict=True))
     leading = (*before, kept[0])[rank - max(query.dim(), key.dim(), value.dim()) :]
@@ -204,15 +211,16 @@ def _as_bias(mask: torch.Tensor, query: torch.Tensor, shape: tuple[int, ...]) ->
     """Return the mask expanded to (batch, heads, queries, keys); its elements may share memory."""
     if mask.dtype != torch.bool and mask.dtype not in (query.dtype, torch.float32):
         raise TensorMismatchError(
-            "attn_mask", f"{mask.dtype}, query {query.dtype}", "Give bool, or the dtype of query."
+            "attn_mask", f"{mask.dtype}, query {query.dtype}", "Give bool, float32 or the dtype of query."
         )
     if mask.device != query.device:
-        raise TensorMismatchError("attn_mask", f"on {mask.device}", f"The query is on {query.device}.")
+        fix = f"Give it on {query.device}, like query."
+        raise TensorMismatchError("attn_mask", f"on {mask.device}", fix)
     try:
         mask = mask.expand(shape)
-    except RuntimeError as error:
+    except RuntimeError:
         raise TensorMismatchError(
-            "attn_mask", f"{tuple(mask.shape)} for scores {shape}", f"torch says: {error}"
+            "attn_mask", f"shape {tuple(mask.shape)}", f"Give a mask that broadcasts to the scores, {shape}."
         ) from None
     mask = mask.resolve_neg()
     while mask.dim() < 4:
@@ -320,7 +328,7 @@ def _precision(tensor: torch.Tensor) -> str:
 
 
 class _Attention(Function):
-    """Autograd function of output and log-sum-exps; the scoring's tensors are the arguments after it."""
+    """Autograd function of output and log-sum-exps; the scoring's tensors are arguments that follow it."""
 
     @staticmethod
     def forward(

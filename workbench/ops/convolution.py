@@ -116,7 +116,7 @@ def conv_transpose2d(
     groups: int = 1,
     dilation: int | tuple[int, ...] = 1,
 ) -> torch.Tensor:
-    """The gradient of :func:`conv2d` for its input, as `torch.nn.functional.conv_transpose2d`.
+    """The gradient of :func:`conv2d` for its input, plus bias, as `torch.nn.functional.conv_transpose2d`.
 
     The zeros outside the input are multiplied, as in an implicit GEMM: if weight holds an infinity, results
     near the border may be NaN that are finite in torch.
@@ -126,8 +126,8 @@ def conv_transpose2d(
         weight: (channels, features / groups, taps, taps).
         bias: (features,), or None.
         stride, padding, dilation, groups: of the convolution whose gradient it is.
-        output_padding: added to the output's size, since convolutions of several sizes have an output of the
-            input's size; less than stride or dilation.
+        output_padding: added to the output's size; less than stride or dilation. It chooses one of the sizes
+            whose convolution has an output of the size of `input`.
 
     Raises:
         The errors of :func:`conv2d`.
@@ -290,7 +290,7 @@ def _check_shapes(
     """
     of_weight = f"a weight of {tuple(weight)} in {groups} group{'s' * (groups > 1)}"
     if not weight[0] or weight[0] % groups:
-        fix = f"Give a multiple of {groups}." if groups > 1 else "Give 1 or more."
+        fix = f"Give a multiple of {groups}, not 0." if groups > 1 else "Give 1 or more."
         raise TensorMismatchError("weight, groups", f"{weight[0]} in the first dimension of {of_weight}", fix)
     if not features or not all(weight[2:]):
         given = f"shape {tuple(weight)}, of {features} features"
@@ -298,7 +298,7 @@ def _check_shapes(
             "weight", given, "Give one feature or more, and one tap or more in each dimension."
         )
     if input[1] != channels:
-        given = f"{input[1]} channels, for {of_weight}"
+        given = f"input has {input[1]} channels, for {of_weight}"
         raise TensorMismatchError("input, weight", given, f"Give {channels} channels, or another weight.")
     if bias is not None and tuple(bias) != (features,):
         raise TensorMismatchError(
@@ -314,7 +314,7 @@ def _check_size(images: int, features: int, sizes: Sequence[int]) -> None:
     """Check that a result of this size is possible; torch counts an empty batch as one image."""
     if max(images, 1) * features * math.prod(sizes) > _MOST_ELEMENTS:
         given = f"a result of {images} x {features} x {' x '.join(map(str, sizes))} elements"
-        raise TensorMismatchError("stride, padding", given, "Give numbers whose result fits memory.")
+        raise TensorMismatchError("stride, padding", given, "Give numbers with a result that fits memory.")
 
 
 def _operands(
@@ -338,7 +338,8 @@ def _operands(
             raise TensorMismatchError(name, given_words, "Move all to one device.")
         if tensor.dtype not in SUPPORTED:
             supported = ", ".join(str(each)[6:] for each in SUPPORTED)
-            raise UnsupportedDtypeError(name, f"{tensor.dtype}", f"{function} takes {supported}.")
+            fix = f"{function} takes {supported}: convert to one of these."
+            raise UnsupportedDtypeError(name, f"{tensor.dtype}", fix)
     if len({tensor.dtype for tensor in given.values()}) > 1:
         dtypes = ", ".join(str(t.dtype) for t in given.values())
         raise TensorMismatchError(", ".join(given), dtypes, "Give one dtype for all.")
@@ -346,7 +347,7 @@ def _operands(
         raise TensorMismatchError(
             "input, weight",
             f"{input.dim()} and {weight.dim()} dimensions",
-            f"Give {rank + 2} for each, or {rank + 1} for a single input.",
+            f"Give {rank + 2} to each, or {rank + 1} to an input without a batch.",
         )
     plain = [tensor.resolve_neg() for tensor in given.values()]
     return plain[0], plain[1], plain[2] if bias is not None else None
@@ -354,7 +355,7 @@ def _operands(
 
 def _per_dimension(name: str, value: object, rank: int, least: int) -> tuple[int, ...]:
     """Return one number for each spatial dimension."""
-    fix = f"Give a whole number, or {rank} of them."
+    fix = f"Give a whole number, or a tuple of {rank}."
     many = as_wholes(name, value, fix)
     if len(many) not in (1, rank):
         raise TensorMismatchError(name, f"got {in_brief(value)}", fix)
@@ -458,7 +459,7 @@ def _launch(
     images, rank = first.shape[0], output.dim()
 
     def of(number: int, config: Configuration) -> Launch:
-        """Return the launch for the first `number` images, or for all."""
+        """Return the launch for the first `number` images, or for all if there are fewer."""
         has_images = (True, kind == "backward_weight", kind != "backward_weight")
         tensors = [
             t[:number] if some and number < images else t
@@ -475,7 +476,7 @@ def _launch(
         for number in (FEW_IMAGES, MANY_IMAGES):
             other = chosen(kind, geometry, number, first.dtype)
             if other != config:
-                # With no more images than that: the workspaces of the splits would take much memory in vain.
+                # For these few images only: for all, workspaces of the splits would take memory in vain.
                 for step in of(number, other).steps:
                     step.compile()
     return of(images, config)
@@ -543,7 +544,7 @@ def _gradients(
 
 
 class _Product(Function):
-    """A product of two tensors by one geometry; its derivatives are such products again."""
+    """One of `convolution.KINDS` of products of two tensors; its derivatives are of these kinds too."""
 
     @staticmethod
     def forward(

@@ -23,6 +23,7 @@ from workbench.ops.arguments import (
     is_dense,
     is_followed,
     kind_of,
+    torchs_words,
 )
 from workbench.ops.profiled import profiled
 from workbench.runtime.cache import MOST_KEPT, BucketCache, LaunchCache
@@ -121,7 +122,7 @@ def _run_alike(x: torch.Tensor, y: torch.Tensor, output: torch.Tensor, operation
     only on whether 16 divides the number of elements, and a call computes only that number and the grid.
 
     Args:
-        alpha: 1; any number for floating dtypes.
+        alpha: the factor of `x`; for integer dtypes it must be 1.
 
     Returns:
         Whether the kernel depends on no size, so that :func:`_alike` can be called for the tensors.
@@ -275,7 +276,10 @@ def _run_axpy(x: torch.Tensor, y: torch.Tensor, result: torch.Tensor, alpha: Num
 
 
 def _is_plain(x: torch.Tensor, y: torch.Tensor, alpha: Number) -> bool:
-    """Return whether the result has the shape, strides and dtype of `x`, as in most calls."""
+    """Return whether both tensors are contiguous, of one shape, device and common dtype, and alpha is plain.
+
+    Then the result has the shape, strides and dtype of `x`, as in most calls.
+    """
     return (
         x.dtype is y.dtype
         and x.dtype in _PLAIN_DTYPES
@@ -308,7 +312,7 @@ def _torch_result(input: torch.Tensor, other: torch.Tensor | Number, alpha: Numb
     except TORCHS_ERRORS as error:
         given = ", ".join(in_words(t) for t in (input, other))
         raise kind_of(error)(
-            "input, other", f"{given}, alpha={alpha!r}", f"torch.add says: {error}"
+            "input, other", f"{given}, alpha={alpha!r}", torchs_words(error, "torch.add")
         ) from None
 
 

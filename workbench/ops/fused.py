@@ -1,4 +1,4 @@
-"""Products with an epilogue: what would take more kernels after them is done before they are stored."""
+"""Products with an epilogue: elementwise operators that run on a product before it is stored."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def fused_matmul(
 
     The epilogue computes in the accumulator's dtype: fp32; fp64 for fp64; for int8, int32, and fp32 after the
     first functor that makes floats. Its result is rounded once, when it is stored. The backward pass
-    recomputes the product in the accumulator's dtype instead of keeping it. It has no derivatives itself. For
-    int8 products the epilogue's tensors have gradients.
+    recomputes the product in the accumulator's dtype instead of keeping it. The gradients cannot be
+    differentiated again. Of int8 products only the epilogue's tensors have gradients.
 
     Args:
         input, other: [..., m, k] and [..., k, n] of one dtype: fp16, bf16, fp32, fp64, int8 or fp8; batches
@@ -56,9 +56,9 @@ def fused_matmul(
 
     Raises:
         ArgumentTypeError: an argument has another type. UnsupportedDtypeError: the kernels do not support the
-            dtype. TensorMismatchError: shapes, dtypes or devices do not fit, or there is no gradient.
-            InvalidArgumentError: a functor without a meaning needs a gradient, or the dtype that it makes of
-            int8 products is unknown. KernelError: a user's functor fails.
+            dtype. TensorMismatchError: shapes, dtypes or devices do not fit, or a gradient is required of a
+            result that has none. InvalidArgumentError: a functor without a meaning needs a gradient, or the
+            dtype that it makes of int8 products is unknown. KernelError: a user's functor fails.
     """
     given: tuple[torch.Tensor, ...] = (input, other)
     if (key := _key_of(epilogue, out_dtype)) is not None:
@@ -111,7 +111,9 @@ def fused_grouped_mm(
         check_type(name, tensor, torch.Tensor, "Give a torch.Tensor.")
     if mat_a.dtype not in grouped_gemm.SUPPORTED:
         supported = ", ".join(str(each)[6:] for each in grouped_gemm.SUPPORTED)
-        raise UnsupportedDtypeError("mat_a", f"{mat_a.dtype}", f"fused_grouped_mm takes {supported}.")
+        raise UnsupportedDtypeError(
+            "mat_a", f"{mat_a.dtype}", f"fused_grouped_mm takes {supported}: convert to one of these."
+        )
     mat_a, mat_b, offs = mat_a.resolve_neg(), mat_b.resolve_neg(), offs.resolve_neg()
     if reason := grouped_gemm.is_supported(mat_a, mat_b, offs, names=("mat_a", "mat_b")):
         raise TensorMismatchError("mat_a, mat_b, offs", reason, grouped_gemm.OPERANDS_WANTED)
@@ -168,7 +170,7 @@ def fused_conv2d(
     chain = _checked(epilogue, batch, ImageFrame(shape, geometry.groups))
     if chain.permuted is not None:
         raise TensorMismatchError(
-            "epilogue", "it permutes an image", "Permute the result, which stays a view."
+            "epilogue", "it permutes an image", "Permute the result instead: that is a view."
         )
     dtype = _result_dtype(chain, batch.dtype, out_dtype)
     # Messages number the functors of the given chain, which does not begin with the bias yet.
@@ -179,7 +181,7 @@ def fused_conv2d(
         started = Started()
     else:
         if not geometry.channels and 0 not in shape:
-            _check_meaning(chain, "Give own(..., meaning=...): of no channels there is no product.")
+            _check_meaning(chain, "Give own(..., meaning=...): with 0 channels no kernel runs the functor.")
         result, started = convolution._started("forward", geometry, batch, weight, whole, dtype)
     return _images.keep(key, given, in_shape(result, result.shape[-input.dim() :]), started)
 
@@ -217,11 +219,12 @@ def _result_dtype(chain: Epilogue, product: torch.dtype, asked: torch.dtype | No
         raise UnsupportedDtypeError("out_dtype", f"{asked}", "Give a floating dtype, int8 or int32.")
     if not chain.functors and asked.is_floating_point != product.is_floating_point:
         fix = f"Give {'a floating dtype' if product.is_floating_point else 'int8 or int32'}, or a functor."
-        raise TensorMismatchError("out_dtype", f"{asked} of an epilogue without functors", fix)
+        raise TensorMismatchError("out_dtype", f"{asked} for a product of {product} without functors", fix)
     if any(one.dtype is not None for one in chain.functors) and asked != (
         found := chain.result_dtype(product)
     ):
-        raise TensorMismatchError("out_dtype", f"{asked}, cast to {found}", f"Give {found}, or None.")
+        given = f"{asked}, but the epilogue casts to {found}"
+        raise TensorMismatchError("out_dtype", given, f"Give {found}, or None.")
     is_cast = any(one.dtype for one in chain.functors)
     if asked in gemm.FP8 and product in (torch.float64, torch.int32) and not is_cast:
         # Triton converts only fp32 to fp8; `cast` converts to fp32 first.
@@ -235,8 +238,9 @@ def _check_gradient(chain: Epilogue, dtype: torch.dtype) -> None:
     """Raise an error if the result cannot have the gradients that are required."""
     if not dtype.is_floating_point or dtype in gemm.FP8:
         fix = "Use torch.no_grad(), or cast a differentiable result."
-        raise TensorMismatchError("epilogue, out_dtype", f"{dtype}, but an argument requires grad", fix)
-    _check_meaning(chain, "Give own(..., meaning=...), or no gradient.")
+        given = f"the result is {dtype}, but an argument requires grad"
+        raise TensorMismatchError("epilogue, out_dtype", given, fix)
+    _check_meaning(chain, "Give own(..., meaning=...), or use torch.no_grad().")
 
 
 def _check_meaning(chain: Epilogue, fix: str) -> None:
@@ -249,7 +253,8 @@ def _check_meaning(chain: Epilogue, fix: str) -> None:
 def _check_divided(chain: Epilogue, problem: grouped_gemm.Problem) -> None:
     """Raise an error if the chain permutes, or a tensor varies by group and along the divided dimension."""
     if chain.permuted is not None:
-        raise TensorMismatchError("epilogue", "it permutes groups", "Permute the result, which stays a view.")
+        fix = "Permute the result instead: that is a view."
+        raise TensorMismatchError("epilogue", "it permutes groups", fix)
     if problem.axis == 2:
         return
     frame = Frame((problem.groups, *problem.sizes[:2]))
@@ -390,7 +395,10 @@ def _unread(shape: Sequence[int], like: torch.Tensor) -> torch.Tensor:
 
 
 class _Product(Function):
-    """A product with an epilogue; its chain is kept without its tensors, which follow the operands."""
+    """A product with an epilogue.
+
+    Autograd saves the chain without its tensors; they are arguments of their own, after the operands.
+    """
 
     @staticmethod
     def forward(

@@ -187,9 +187,9 @@ def matmul_logsumexp(
 def matmul_matmul(
     input: torch.Tensor, mat1: torch.Tensor, mat2: torch.Tensor, activation: str = "identity"
 ) -> torch.Tensor:
-    """activation(input @ mat1) @ mat2, in one kernel if its tile has all columns of the result.
+    """activation(input @ mat1) @ mat2, in one kernel if a tile can hold all n columns of a result's row.
 
-    Otherwise, or if both k and l are long, it is the composition: product, activation, product.
+    Otherwise, or if both k and l are long, three operators compute it: product, activation, product.
 
     Args:
         input, mat1, mat2: (..., m, k), (..., k, l) and (..., l, n), as for :func:`matmul_layer_norm`.
@@ -272,7 +272,7 @@ def _run_three(
     c: torch.Tensor,
     output: torch.Tensor,
 ) -> tuple[torch.Tensor, Started]:
-    """Run the launch of three matrices, `a` being `input` as the kernel takes it."""
+    """Run a launch of three matrices and return `output`; `a` is `input` in the shape for the kernel."""
     if output.is_meta or not output.numel():
         return output, Started()
     into = output.view(-1, output.shape[-1]) if a.dim() < input.dim() else output
@@ -550,7 +550,9 @@ def _operands(function: str, **given: torch.Tensor) -> list[torch.Tensor]:
     for name, tensor in zip(given, tensors, strict=True):
         if tensor.dtype not in products.SUPPORTED:
             supported = ", ".join(str(each)[6:] for each in products.SUPPORTED)
-            raise UnsupportedDtypeError(name, f"{tensor.dtype}", f"{function} takes {supported}.")
+            raise UnsupportedDtypeError(
+                name, f"{tensor.dtype}", f"{function} takes {supported}: convert to one of these."
+            )
         if tensor.dim() < 2:
             raise DimensionError(name, f"{tensor.dim()} dimensions", "Give a matrix, or a batch of them.")
     return [tensor.resolve_neg() for tensor in tensors]
@@ -610,7 +612,8 @@ def _followed(
 class _Recomputed(Function):
     """An operator whose gradients are those of a composition, which the backward pass recomputes.
 
-    It does so in the accumulator's dtype, like the kernel, so that a product too large for fp16 is finite.
+    The product is recomputed in the accumulator's dtype, like in the kernel, so that it is finite even where
+    it is too large for fp16.
     """
 
     @staticmethod

@@ -29,6 +29,7 @@ from workbench.ops.arguments import (
     is_followed,
     kind_of,
     precision_of,
+    torchs_words,
 )
 from workbench.ops.gradients import add_batch_dim, batches
 from workbench.ops.profiled import profiled
@@ -103,16 +104,17 @@ def addmm(
 ) -> torch.Tensor:
     """beta * input + alpha * (mat1 @ mat2), as `torch.addmm`.
 
-    `input` is not read if beta is 0, and the matrices are not if alpha is.
+    `input` is not read if beta is 0; the matrices are not read if alpha is 0.
 
     Args:
         input: a tensor that broadcasts to the result, of the result's dtype; for fp8 matrices, bf16 or fp8.
         mat1, mat2, out: as for :func:`matmul`.
-        beta, alpha: real numbers. For int8 they are int8; torch drops a fraction.
+        beta, alpha: real numbers. For int8 matrices they are converted to int8 without their fraction, as in
+            torch.
 
     Raises:
-        TensorMismatchError: torch does not take a number for this dtype. NumberRangeError: torch takes it for
-            no dtype. Others as for :func:`matmul`.
+        TensorMismatchError: torch does not accept beta or alpha for this dtype. NumberRangeError: torch
+            accepts it for no dtype. Others as for :func:`matmul`.
     """
     return _added(torch.addmm, torch.mm, {"input": input, "mat1": mat1, "mat2": mat2}, beta, alpha, out)
 
@@ -205,10 +207,10 @@ def _check_scalar(
     name: str,
     value: Number,
 ) -> None:
-    """Raise an error that quotes torch if torch does not take this number for these sizes.
+    """Raise an error that quotes torch if torch does not accept this number for these sizes.
 
     Args:
-        sizes: those of the result, then k.
+        sizes: the sizes of the result, then k.
     """
     if isinstance(value, int) and -128 <= value < 128:  # fits every dtype
         return
@@ -222,12 +224,12 @@ def _check_scalar(
         function(addend, a, b, **{name: value})
     except TORCHS_ERRORS as error:
         raise kind_of(error)(
-            name, f"got {value!r} for {str(dtype)[6:]}", f"torch.{function.__name__} says: {error}"
+            name, f"got {value!r} for {str(dtype)[6:]}", torchs_words(error, f"torch.{function.__name__}")
         ) from None
 
 
 def _scalar(value: Number, dtype: torch.dtype) -> float:
-    """Convert a number that torch takes for the kernel; for int8 it is an integer that wraps, as in torch."""
+    """Convert a number that torch accepts to the kernel's float; for int8 it wraps as in torch."""
     value = value.real if isinstance(value, complex) else value
     return float(value if dtype.is_floating_point else (int(value) + 128) % 256 - 128)
 
@@ -258,11 +260,15 @@ def _operands(
     for name, tensor in zip(given, tensors, strict=True):
         if tensor.device != tensors[0].device:
             raise TensorMismatchError(
-                name, f"on {tensor.device}, others on {tensors[0].device}", "Move all to one device."
+                name,
+                f"on {tensor.device}, {next(iter(given))} on {tensors[0].device}",
+                "Move all to one device.",
             )
         if tensor.dtype not in gemm.SUPPORTED:
             supported = ", ".join(str(each)[6:] for each in gemm.SUPPORTED)
-            raise UnsupportedDtypeError(name, f"{tensor.dtype}", f"{function} takes {supported}.")
+            raise UnsupportedDtypeError(
+                name, f"{tensor.dtype}", f"{function} takes {supported}: convert to one of these."
+            )
         if tensor.dtype in gemm.FP8 and tensor.requires_grad and torch.is_grad_enabled():
             raise TensorMismatchError(
                 name, f"{tensor.dtype} that requires grad", "Detach it, or multiply in bfloat16."
@@ -275,7 +281,8 @@ def _operands(
             f"Give {addend} in bfloat16, or in fp8." if is_fp8 else "Give one dtype for all.",
         )
     if out is not None and out.dtype != _result_dtype(tensors[-1]):
-        raise TensorMismatchError("out", f"{out.dtype}", f"The result is {_result_dtype(tensors[-1])}.")
+        fix = f"Give a tensor of {_result_dtype(tensors[-1])}, the dtype of the result."
+        raise TensorMismatchError("out", f"{out.dtype}", fix)
     return tensors
 
 
@@ -306,7 +313,9 @@ def _result_shape(function: Callable[..., torch.Tensor], **given: torch.Tensor) 
         return function(*likes).shape
     except TORCHS_ERRORS as error:
         raise kind_of(error)(
-            ", ".join(given), "; ".join(map(in_words, tensors)), f"torch.{function.__name__} says: {error}"
+            ", ".join(given),
+            "; ".join(map(in_words, tensors)),
+            torchs_words(error, f"torch.{function.__name__}"),
         ) from None
 
 

@@ -173,7 +173,7 @@ def save(ctx: Any, tensors: Sequence[torch.Tensor | None], read: Sequence[bool])
 
 
 def saved_tensors(ctx: Any) -> list[torch.Tensor | None]:
-    """Return the tensors that :func:`save` was given, with zeros in place of those that are not read."""
+    """Return the tensors that :func:`save` was given, with zeros of the same shape for the unread ones."""
     return [
         t
         if unread is None
@@ -194,5 +194,7 @@ class _Once(Function):
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
         raise TensorMismatchError(
-            "create_graph", "a second derivative, which this operator does not have", "Use torch's operator."
+            "create_graph",
+            "a second derivative, which this operator does not have",
+            "Use torch's operator for second derivatives.",
         )

@@ -55,7 +55,9 @@ def grouped_mm(
         check_operand(name, tensor, torch.Tensor, "a torch.Tensor")
         if tensor.dtype not in grouped_gemm.SUPPORTED:
             supported = ", ".join(str(each)[6:] for each in grouped_gemm.SUPPORTED)
-            raise UnsupportedDtypeError(name, f"{tensor.dtype}", f"grouped_mm takes {supported}.")
+            raise UnsupportedDtypeError(
+                name, f"{tensor.dtype}", f"grouped_mm takes {supported}: convert to one of these."
+            )
     check_operand("offs", offs, torch.Tensor | None, "a torch.Tensor, or None")
     check_operand("out_dtype", out_dtype, torch.dtype | None, "a torch.dtype, or None")
     if bias is not None:
@@ -115,7 +117,8 @@ def start(
     """Compute grouped products and their epilogue; the launch is kept for tensors of the same layout.
 
     Args:
-        a, b, offs, output, precision: see `grouped_gemm.launch`. chain: the epilogue.
+        a, b, offs, output, precision: see `grouped_gemm.launch`.
+        chain: the epilogue.
 
     Returns:
         A replay for a, b, the offsets, the output and the chain's tensors; None if kernels are interpreted.

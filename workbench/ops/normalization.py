@@ -70,7 +70,7 @@ def layer_norm(
     given = [t.dtype for t in (weight, bias) if t is not None]
     if len(set(given)) > 1 or any(d not in _with(input.dtype) for d in given):
         raise TensorMismatchError(
-            "weight, bias", f"{' and '.join(map(str, given))}, input {input.dtype}", "Give one dtype for all."
+            "weight, bias", f"{' and '.join(map(str, given))}, input {input.dtype}", _dtypes_wanted(input)
         )
     if bias is not None and weight is None:
         weight = torch.ones_like(bias)
@@ -104,7 +104,8 @@ def rms_norm(
     if is_autocast(input):
         input, weight = in_float32(input), _in_float32(weight)
     if weight is not None and weight.dtype not in normalization.SUPPORTED:
-        raise UnsupportedDtypeError("weight", f"{weight.dtype}", "Give a floating dtype of up to 64 bits.")
+        supported = ", ".join(str(each)[6:] for each in normalization.SUPPORTED)
+        raise UnsupportedDtypeError("weight", f"{weight.dtype}", f"Give one of {supported}.")
     if epsilon is None:
         epsilon = torch.finfo(torch.float64 if input.dtype == torch.float64 else torch.float32).eps
     return _normalized("rms_norm", input, weight, None, rank, epsilon)
@@ -149,7 +150,8 @@ def group_norm(
         )
     if input.shape[0] * channels // num_groups * input.shape[2:].numel() == 1:
         given = f"shape {tuple(input.shape)}, {num_groups} groups"
-        raise InvalidArgumentError("input", given, "Give groups of more than one element.")
+        fix = "Give fewer groups, or more images or pixels: a group has one element."
+        raise InvalidArgumentError("input, num_groups", given, fix)
     if is_autocast(input):
         input, weight, bias = in_float32(input), _in_float32(weight), _in_float32(bias)
     columns = _checked_vectors(input, channels, weight=weight, bias=bias)
@@ -199,7 +201,8 @@ def batch_norm(
         raise ArgumentTypeError("training", f"got {training!r}", "Give True or False.")
     epsilon, momentum = as_real("eps", eps), as_real("momentum", momentum)
     if epsilon < 0 or (training and not epsilon):
-        raise InvalidArgumentError("eps", f"got {eps}", "Give a positive number.")
+        fix = f"Give a positive number{'' if training else ', or 0'}."
+        raise InvalidArgumentError("eps", f"got {eps}", fix)
     if input.dim() < 2 and input.numel():
         raise TensorMismatchError("input", f"{input.dim()} dimensions", "Give (n, channels, ...).")
     channels = input.shape[1] if input.dim() > 1 else 0
@@ -273,7 +276,7 @@ def _checked_vectors(
     """
     if input.dtype not in normalization.SUPPORTED:
         supported = ", ".join(str(each)[6:] for each in normalization.SUPPORTED)
-        raise UnsupportedDtypeError("input", f"{input.dtype}", f"Supported: {supported}.")
+        raise UnsupportedDtypeError("input", f"{input.dtype}", f"Give one of {supported}.")
     found: list[torch.Tensor | None] = []
     for name, tensor in vectors.items():
         check_operand(name, tensor, torch.Tensor | None, "a torch.Tensor, or None")
@@ -290,9 +293,7 @@ def _checked_vectors(
     given_dtypes = [t.dtype for t in found if t is not None]
     if len(set(given_dtypes)) > 1 or any(d not in _with(input.dtype) for d in given_dtypes):
         dtypes = " and ".join(str(each) for each in given_dtypes)
-        raise TensorMismatchError(
-            ", ".join(vectors), f"{dtypes}, input {input.dtype}", "Give one dtype for all."
-        )
+        raise TensorMismatchError(", ".join(vectors), f"{dtypes}, input {input.dtype}", _dtypes_wanted(input))
     return found
 
 
@@ -757,7 +758,7 @@ def _checked_rank(
         raise (InvalidArgumentError if is_value else TensorMismatchError)(
             "normalized_shape",
             f"got {tuple(shape)} for input of shape {tuple(input.shape)}",
-            "Give its last dimensions, one or more.",
+            "Give the lengths of the last dimensions of input, one or more.",
         )
     for name, tensor in columns.items():
         if tensor is None:
@@ -770,8 +771,13 @@ def _checked_rank(
             )
     if input.dtype not in normalization.SUPPORTED:
         supported = ", ".join(str(each)[6:] for each in normalization.SUPPORTED)
-        raise UnsupportedDtypeError("input", f"{input.dtype}", f"Supported: {supported}.")
+        raise UnsupportedDtypeError("input", f"{input.dtype}", f"Give one of {supported}.")
     return rank
+
+
+def _dtypes_wanted(input: torch.Tensor) -> str:
+    """Return the advice for vectors whose dtypes differ, or do not fit the input's."""
+    return f"Give all vectors in one dtype: {' or '.join(map(str, _with(input.dtype)))}."
 
 
 def _with(dtype: torch.dtype) -> tuple[torch.dtype, ...]:

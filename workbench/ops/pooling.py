@@ -25,6 +25,7 @@ from workbench.ops.arguments import (
     in_words,
     is_followed,
     kind_of,
+    torchs_words,
 )
 from workbench.ops.gradients import Function, follow_the_first, once_differentiable
 from workbench.ops.profiled import profiled
@@ -136,7 +137,8 @@ def max_pool2d(
             of equal elements, the last of several NaN.
 
     Raises:
-        The errors of :func:`avg_pool2d`.
+        InvalidArgumentError: `return_indices` is neither true nor false, such as an array of two elements.
+            Others as for :func:`avg_pool2d`.
     """
     arguments = (kernel_size, stride, padding, dilation, ceil_mode)
     question = _question("max_pool2d", COMPARED, input, arguments)
@@ -182,7 +184,9 @@ def _question(
     check_plain(input)
     if input.dtype not in dtypes:
         supported = ", ".join(str(each)[6:] for each in dtypes)
-        raise UnsupportedDtypeError("input", f"{input.dtype}", f"{name} takes {supported}.")
+        raise UnsupportedDtypeError(
+            "input", f"{input.dtype}", f"{name} takes {supported}: convert to one of these."
+        )
     read = _of_plain if _are_plain(arguments) else _read
     return read(name, input.shape, input.stride(), *arguments)
 
@@ -278,7 +282,9 @@ def _refused(name: str, shape: torch.Size, arguments: tuple[Any, ...], error: Ex
     )
     reason = str(error).partition("\n")[0]
     argument = f"input, {', '.join(names)}"
-    return kind_of(error)(argument, f"got shape {tuple(shape)}, {words}", f"torch.{name} says: {reason}")
+    return kind_of(error)(
+        argument, f"got shape {tuple(shape)}, {words}", torchs_words(reason, f"torch.{name}")
+    )
 
 
 def _shown(value: Any) -> Any:

@@ -58,7 +58,8 @@ def profiled(function: Callable[P, R_co]) -> Profiled[P, R_co]:
         except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
             if not isinstance(error, WorkbenchError):
                 given = f"{type(error).__name__}: {error}"
-                raise ArgumentTypeError(f"{name}.instances", given, f"Call {name} itself.") from error
+                fix = f"Call {name} itself: instances cannot be listed for these arguments, which it takes."
+                raise ArgumentTypeError(f"{name}.instances", given, fix) from error
             raise
 
     def best(*args: Any, **kwargs: Any) -> Instance:
@@ -72,7 +73,9 @@ def profiled(function: Callable[P, R_co]) -> Profiled[P, R_co]:
 
 
 def _accepted(function: Callable[..., Any], args: tuple[Any, ...], keywords: dict[str, Any]) -> Arguments:
-    """Return the arguments that differ from the defaults, after checks by the function and its instances.
+    """Return the arguments of a call for the operator's instances, after the function has checked them.
+
+    An argument that the instances do not take must have its default value, and is dropped.
 
     Raises:
         UnknownNameError: the operator is not registered. ArgumentTypeError: instances are not listed for an
@@ -95,7 +98,7 @@ def _accepted(function: Callable[..., Any], args: tuple[Any, ...], keywords: dic
         default, is_tensor = signature.parameters[word].default, isinstance(value, torch.Tensor)
         if value is not default and (is_tensor or value != default):
             got = "got a tensor" if is_tensor else f"got {in_brief(value)}"
-            fix = f"Its instances are listed for {', '.join(known)}."
+            fix = f"Leave it out: its instances are listed for {', '.join(known)}."
             raise ArgumentTypeError(f"{name}.instances, {word}", got, fix)
         del given.arguments[word]
     return Arguments(given.args, given.kwargs)

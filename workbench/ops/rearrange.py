@@ -32,6 +32,7 @@ from workbench.ops.arguments import (
     in_shape,
     is_followed,
     kind_of,
+    torchs_words,
 )
 from workbench.ops.gradients import add_batch_dim, batches
 from workbench.ops.profiled import profiled
@@ -231,13 +232,17 @@ class _Roll(_Move):
         return _rearranged(Flattened(chain, len(shape)), input, output)
 
     def _format_of(self, input: torch.Tensor) -> torch.memory_format:
-        """Return channels_last where torch concatenates such parts; its kernel for GPUs does not."""
+        """Return the memory format of torch's result.
+
+        On the CPU torch concatenates two parts of the input, and the result is channels_last if they are. The
+        result of its kernel for GPUs is contiguous.
+        """
         if self.dims is None or input.is_cuda:
             return torch.contiguous_format
         if not input.numel():
             return torch.preserve_format
         moves = zip(self.shifts, self.dims, strict=True)
-        # In torch the second part is empty then, and contiguous, and so the result is contiguous.
+        # A shift by a multiple of the length makes the second part empty and contiguous, and so the result.
         stays = any(shift % input.shape[dim] == 0 for shift, dim in moves)
         return torch.contiguous_format if stays else suggested_format(input)
 
@@ -405,7 +410,7 @@ _GRADIENTS: dict[str, Callable[[torch.Tensor, int, int, int, int], torch.Tensor]
 def _with_what_was_dropped(
     grad: torch.Tensor, dim: int, left: int, right: int
 ) -> tuple[torch.Tensor, int, int]:
-    """Return the gradient with zeros for dropped elements, and the padding without the dropped ones."""
+    """Return the gradient with zeros for dropped elements, and the padding with 0 for negative numbers."""
     dropped = (max(-left, 0), max(-right, 0))
     if any(dropped):
         grad = _zero_padded(grad, dim, *dropped)
@@ -538,12 +543,14 @@ def _check(
     except TORCHS_ERRORS as error:
         given = f"got {text} for a tensor of shape {tuple(shape)}"
         names = ", ".join(name for name, _ in arguments)
-        raise kind_of(error)(names, given, f"torch.{function.__name__} says: {error}") from None
+        raise kind_of(error)(names, given, torchs_words(error, f"torch.{function.__name__}")) from None
 
 
 def _check_dtype(name: str, dtype: torch.dtype) -> None:
     if reason := _refusal(name, dtype):
-        raise UnsupportedDtypeError("input", dtype, f"torch says: {reason}")
+        raise UnsupportedDtypeError(
+            "input", dtype, torchs_words(reason, fix="Convert to a dtype that torch takes.")
+        )
 
 
 @cache
@@ -588,5 +595,6 @@ def _fill_of(value: Number, dtype: torch.dtype) -> Number:
         # Two elements, because torch would fill a single one with infinity.
         torch.empty(2, dtype=dtype, device="cpu").fill_(float(value))
     except TORCHS_ERRORS as error:
-        raise kind_of(error)("value", given, f"torch says: {error}") from None
+        fix = torchs_words(error, fix=f"Give a value that {dtype} can hold.")
+        raise kind_of(error)("value", given, fix) from None
     return float(value)

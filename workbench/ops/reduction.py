@@ -33,6 +33,7 @@ from workbench.ops.arguments import (
     is_autocast,
     is_followed,
     kind_of,
+    torchs_words,
 )
 from workbench.ops.elementwise import on_one_device, run_binary
 from workbench.ops.gradients import Function, add_batch_dim, batches, follow_the_first, once_differentiable
@@ -42,7 +43,7 @@ from workbench.runtime.cache import LaunchCache
 Dims = int | Sequence[int] | None
 Pair = tuple[torch.Tensor, torch.Tensor]
 
-# torch's form of these without a dimension does not accept `dim` and `keepdim` as keywords.
+# Without a dimension, torch's forms of these functions do not accept `dim` and `keepdim` as keywords.
 _TWO_FORMS = ("max", "min")
 
 # The kernels of reductions to bool.
@@ -88,7 +89,7 @@ def _read(options: dict[str, Any], are_several: bool) -> dict[str, Any]:
     read = {_NUMPYS_NAMES.get(name, name): value for name, value in options.items()}
     if len(read) < len(options):
         raise ArgumentTypeError(
-            ", ".join(options), "two of these are one argument", "Give only one of the two."
+            ", ".join(options), "two of these names mean the same argument", "Give only one of the two."
         )
     if isinstance(read.get("dtype"), type):
         read["dtype"] = _PYTHONS_TYPES.get(read["dtype"], read["dtype"])
@@ -142,7 +143,7 @@ def mean(
     dtype: torch.dtype | None = None,
     out: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """The mean of floating-point elements, as `torch.mean`; `dtype` converts others.
+    """The mean of floating-point elements, as `torch.mean`; other elements need a floating `dtype`.
 
     Arguments and errors as for :func:`sum`.
     """
@@ -268,7 +269,7 @@ def norm(
     """
     if not isinstance(p, str | None):
         if isinstance(p, int) and not -(2**63) <= p < 2**64:
-            raise NumberRangeError("p", f"got {in_brief(p)}", "Give a float.")
+            raise NumberRangeError("p", f"got {in_brief(p)}", "Give it as a float.")
         p = as_real("p", p)
     if p == "nuc":
         raise InvalidArgumentError(
@@ -299,7 +300,7 @@ def _norm(
 def any(
     input: torch.Tensor, dim: Dims = None, keepdim: bool = False, *, out: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """Test if any element is not zero (NaN is not), as `torch.any`: bool; uint8 for uint8.
+    """Test if any element is nonzero, as `torch.any`: bool; uint8 for uint8. NaN counts as nonzero.
 
     Arguments and errors as for :func:`sum`, but `dim=()` reduces no dimension.
     """
@@ -311,7 +312,7 @@ def any(
 def all(
     input: torch.Tensor, dim: Dims = None, keepdim: bool = False, *, out: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """Test if no element is zero, as `torch.all`: bool; uint8 for uint8.
+    """Test if all elements are nonzero, as `torch.all`: bool; uint8 for uint8. NaN counts as nonzero.
 
     Arguments and errors as for :func:`sum`, but `dim=()` reduces no dimension.
     """
@@ -506,7 +507,7 @@ def _binary(name: str, input: torch.Tensor, other: torch.Tensor, out: object) ->
         like: torch.Tensor = getattr(torch, name)(*(t.detach().to("meta") for t in (input, other)))
     except TORCHS_ERRORS as error:
         given = f"{in_words(input)}, {in_words(other)}"
-        raise kind_of(error)("input, other", given, f"torch.{name} says: {error}") from None
+        raise kind_of(error)("input, other", given, torchs_words(error, f"torch.{name}")) from None
     both = torch.broadcast_tensors(*on_one_device(input, other))
     compute = partial(_run_binary, name=name, like=like)
     if is_followed(input, other):
@@ -704,7 +705,7 @@ class _Question:
 
     Attributes:
         dims: the dimensions to reduce.
-        is_torchs: True if there are no elements, so that torch's own function gives the result.
+        is_torchs: True if the input has no elements or is a meta tensor; torch's function gives the result.
     """
 
     def __init__(
@@ -723,7 +724,8 @@ class _Question:
         check_operand("dtype", options.get("dtype"), torch.dtype | None, "a torch.dtype")
         if is_pair and out is not None:
             if not isinstance(out, tuple | list) or len(out) != 2:
-                raise ArgumentTypeError("out", f"got a {type(out).__name__}", "Give values and indices.")
+                fix = "Give a pair of tensors, for values and indices."
+                raise ArgumentTypeError("out", f"got a {type(out).__name__}", fix)
             for place in out:
                 check_operand("out", place, torch.Tensor, "two of torch.Tensor")
         else:
@@ -744,6 +746,7 @@ class _Question:
                 raise
 
     def torchs_answer(self) -> Any:
+        """Return the result of torch's function; raise an error that quotes torch if it refuses."""
         return _torchs(self._name, self._input, self._arguments)
 
 
@@ -767,7 +770,7 @@ def _torchs(name: str, input: torch.Tensor, arguments: dict[str, Any]) -> Any:
         raise kind_of(error)(
             ", ".join(["input", *arguments]),
             in_words(input) + (given and f", {given}"),
-            f"torch.{name} says: {error}",
+            torchs_words(error, f"torch.{name}"),
         ) from None
 
 

@@ -33,6 +33,7 @@ from workbench.ops.arguments import (
     is_autocast,
     is_followed,
     kind_of,
+    torchs_words,
 )
 from workbench.ops.gradients import Function, follow_the_first, once_differentiable
 from workbench.ops.profiled import profiled
@@ -322,7 +323,7 @@ def cross_entropy(
             )  # fmt: skip
         except TORCHS_ERRORS as error:
             given = f"{in_words(input)}, {in_words(target)}"
-            raise kind_of(error)("input, target", given, f"torch says: {error}") from None
+            raise kind_of(error)("input, target", given, torchs_words(error)) from None
     arguments = (
         input.resolve_neg(), target.resolve_neg().contiguous(),
         None if weight is None else weight.resolve_neg().contiguous(),
@@ -467,7 +468,9 @@ def _cross_entropy_of_probabilities(
         )
     if ignore_index >= 0:
         raise TensorMismatchError(
-            "ignore_index", f"got {ignore_index} for class probabilities", "It is for class indices only."
+            "ignore_index",
+            f"got {ignore_index} for class probabilities",
+            "Leave it out: it is for class indices only.",
         )
     if smoothing > 0:
         target = target * (1 - smoothing) + smoothing / max(input.shape[dim], 1)
@@ -516,7 +519,9 @@ def _check_targets(input: torch.Tensor, target: torch.Tensor, dim: int, ignore_i
         outside = (classes != ignore_index) & ((classes < 0) | (classes >= input.shape[dim]))
         if outside.any():
             raise DimensionError(
-                "target", f"got {target[outside][0].item()}", f"Give a class below {input.shape[dim]}."
+                "target",
+                f"got {target[outside][0].item()} for {input.shape[dim]} classes",
+                f"Give classes from 0, below {input.shape[dim]}, or ignore_index, {ignore_index}.",
             )
 
 
@@ -531,14 +536,16 @@ def _check_devices(input: torch.Tensor, **others: torch.Tensor | None) -> None:
 def _check_dtype(name: str, dtype: torch.dtype) -> None:
     if dtype not in _SUPPORTED:
         supported = ", ".join(str(each)[6:] for each in rows.SUPPORTED)
-        raise UnsupportedDtypeError(name, f"{dtype}", f"Supported: {supported}.")
+        raise UnsupportedDtypeError(name, f"{dtype}", f"Give one of {supported}.")
 
 
 def _checked_dim(dim: object, rank: int) -> int:
     number, most = as_whole("dim", dim), max(rank, 1)
     if not -most <= number < most:
         raise DimensionError(
-            "dim", f"got {number}", f"The tensor has {rank} dimensions: from {-most} to {most - 1}."
+            "dim",
+            f"got {number} for a tensor of {rank} dimensions",
+            f"Give a number from {-most} to {most - 1}.",
         )
     return number % most
 

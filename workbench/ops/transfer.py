@@ -21,6 +21,7 @@ from workbench.ops.arguments import (
     copy_out,
     is_followed,
     kind_of,
+    torchs_words,
     view_of,
 )
 from workbench.ops.gradients import add_batch_dim, batches
@@ -37,7 +38,7 @@ def clone(
     Args:
         input: a tensor of any shape, strides and dtype.
         memory_format: the memory format of the copy. `torch.preserve_format`: the strides of `input`; if that
-            has gaps or is expanded, dense with the dimensions in the same order.
+            has gaps or is expanded, dense with the dimensions in the same order. None means the same.
 
     Raises:
         ArgumentTypeError: `input` is not a tensor, or `memory_format` is not a memory format.
@@ -107,7 +108,8 @@ def pixel_shuffle(input: torch.Tensor, upscale_factor: int) -> torch.Tensor:
 
     Raises:
         ArgumentTypeError: `input` is not a tensor, or `upscale_factor` is not a whole number.
-        TensorMismatchError: r^2 does not divide the channels, or there are fewer than three dimensions.
+        TensorMismatchError: r is below 1, r^2 does not divide the channels, or there are fewer than three
+            dimensions.
     """
     return _rearranged(torch.nn.functional.pixel_shuffle, input, "upscale_factor", upscale_factor)
 
@@ -142,7 +144,7 @@ def _rearranged(
         shape = function(torch.empty(input.shape, device="meta"), factor).shape
     except TORCHS_ERRORS as error:
         given = f"got {factor} for a tensor of shape {tuple(input.shape)}"
-        raise kind_of(error)(name, given, f"torch.{function.__name__} says: {error}") from None
+        raise kind_of(error)(name, given, torchs_words(error, f"torch.{function.__name__}")) from None
     if is_followed(input):
         return _Shuffled.apply(input, function, name, factor, shape)  # type: ignore[no-any-return, no-untyped-call]  # torch does not type it
     return _shuffled(input, function, factor, shape)
@@ -215,7 +217,7 @@ def _contiguous(view: torch.Tensor, out: torch.Tensor | None) -> torch.Tensor:
         return _materialized(view, torch.contiguous_format)
     if out.dtype != view.dtype:
         raise TensorMismatchError(
-            "out", f"got dtype {out.dtype}, but the result is {view.dtype}", "Give a tensor of that dtype."
+            "out", f"got dtype {out.dtype}, but the result is {view.dtype}", f"Give a tensor of {view.dtype}."
         )
     return copy_out(_copy(view, torch.contiguous_format), out)
 
@@ -258,17 +260,19 @@ def _copy(view: torch.Tensor, memory_format: torch.memory_format | None) -> torc
         raise TensorMismatchError(
             "memory_format",
             f"got {memory_format} for a tensor of {view.dim()} dimensions",
-            f"torch says: {error}",
+            torchs_words(error, fix="Give a memory format for this number of dimensions."),
         ) from None
     _copy_into(result, view)
     return result
 
 
 def _copy_into(result: torch.Tensor, view: torch.Tensor) -> None:
-    """result = view"""
+    """Copy `view` to `result`; do nothing for meta tensors."""
     if not view.is_meta:
         if view.numel() and (reason := _refusal(view.dtype)):
-            raise UnsupportedDtypeError("input", view.dtype, f"torch says: {reason}")
+            raise UnsupportedDtypeError(
+                "input", view.dtype, torchs_words(reason, fix="Convert to a dtype that torch copies.")
+            )
         run_transfer(view.resolve_conj().resolve_neg(), result)
 
 
