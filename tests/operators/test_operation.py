@@ -99,7 +99,7 @@ def test_batch_norm_of_known_statistics_has_instances_without_splits() -> None:
         torch.testing.assert_close(result, (x - 0.5) / (4 + 1e-5) ** 0.5)
 
 
-def test_accuracy_counts_the_terms_of_sums() -> None:
+def test_the_accuracy_of_linear_counts_its_products_and_bias_and_that_of_amax_is_exact() -> None:
     def accuracy(name: str, *args: Any) -> operation.Accuracy:
         (found,) = operations()[name].accuracy(*args)
         return found

@@ -22,11 +22,12 @@ class Case:
     """An operator and its tensors.
 
     Attributes:
-        ours: a function of `tensors`. theirs: the same function by torch.
+        ours: a function of the tensors.
+        theirs: the same function by torch.
         shapes: the shapes of the tensors, which are fp32.
         fixed: the number of tensors, the last ones, that have no gradient.
         recomputes: whether the backward pass reads tensors where torch keeps intermediate results.
-        complex: whether the tensors are complex instead.
+        complex: whether the tensors are cfloat instead of fp32.
     """
 
     ours: Function

@@ -1,4 +1,4 @@
-"""The check that an operator refuses arguments as torch does."""
+"""A check for tests: an operator refuses the arguments that torch refuses."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def numbers(*given: int) -> torch.Tensor:
 
 @pytest.mark.parametrize("held", ["bias", "documents", "of queries", "of keys"])
 def test_tensors_of_a_scoring_are_kept_for_the_gradient(held: str) -> None:
-    """A change in place raises, and gives no gradient of other values."""
+    """After a change of such a tensor in place, the gradient raises."""
     each = {
         "bias": torch.randn(4, 4), "documents": numbers(0, 0, 1, 1), "of queries": numbers(0, 2, 4),
         "of keys": numbers(0, 2, 4),
@@ -255,7 +255,7 @@ def test_a_window_and_a_hook_are_applied_together() -> None:
 def test_the_error_is_at_most_twice_that_of_torchs_kernel(
     pair: tuple[int, int], size: int, dtype: torch.dtype
 ) -> None:
-    """torch's kernel has the same dtype, and one rounding step is added: FlashAttention's rule."""
+    """torch's kernel computes in the same dtype; one rounding step is added, as in FlashAttention's tests."""
     given = tensors(1, 2, 2, *pair, size, dtype)
     for is_causal in (False, True):
         window = CAUSAL if is_causal else Window()
@@ -339,7 +339,7 @@ def test_a_bias_has_a_gradient_of_zeros_if_values_have_no_columns() -> None:
     assert torch.equal(grad, torch.zeros(4, 3))
 
 
-def test_a_launch_is_kept_for_tensors_with_descriptors_or_for_those_without(
+def test_kept_launches_of_aligned_and_of_other_tensors_have_different_keys(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     keys: list[Any] = []

@@ -44,7 +44,7 @@ def torchs_plain_kernels() -> Iterator[None]:
 
 
 def rounding_of(want: torch.Tensor, terms: int) -> float:
-    """Return the allowed error of a sum of so many terms of about 1, in the result's dtype."""
+    """Return the allowed error of a sum of `terms` terms of about 1, in the dtype of `want`."""
     eps = torch.finfo(want.dtype).eps
     scale = max(float(want.detach().abs().max()) if want.numel() else 0.0, 1.0)
     return 4 * eps * scale + math.sqrt(terms) * 4 * torch.finfo(torch.float32).eps * scale
@@ -58,7 +58,7 @@ def test_every_operator_has_samples() -> None:
 @pytest.mark.parametrize("op", OPERATORS, ids=lambda op: op.name)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float16], ids=str)
 def test_opinfo_samples_and_gradients_agree_with_torch(op: Any, dtype: torch.dtype) -> None:
-    """Some samples of each operator are tested, to save time; the reference of fp16 is fp64."""
+    """At most eight samples of each operator run, to save time; the reference is torch in fp64."""
     torch.manual_seed(0)
     mine: Callable[..., Any] = getattr(ops, op.name.split(".")[-1])
     samples = list(op.sample_inputs("cpu", dtype, requires_grad=True))
@@ -116,7 +116,7 @@ def tensors_of(problem: dict[str, Any], dtype: torch.dtype) -> tuple[list[Any], 
 @settings(max_examples=examples(40))
 @given(problems())
 def test_whole_numbers_are_convolved_exactly(problem: dict[str, Any]) -> None:
-    """Results and gradients are compared."""
+    """Results and gradients equal torch's."""
     tensors, options = tensors_of(problem, torch.float32)
     got, want = ops.conv2d(*tensors, **options), F.conv2d(*tensors, **options)
     assert torch.equal(got, want)
@@ -182,14 +182,16 @@ def assert_transposed_exact(tensors: list[Any], options: dict[str, Any]) -> None
     ],
     ids=str,
 )
-def test_output_padding_is_exact(options: dict[str, Any]) -> None:
+def test_transposed_convolutions_with_output_padding_are_exact(options: dict[str, Any]) -> None:
     groups = options.get("groups", 1)
     assert_transposed_exact(whole_numbers((2, 4, 4, 3), (4, 3, 3, 2), (3 * groups,)), options)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("window", [1, 3])
-def test_half_precision_is_summed_in_fp32(dtype: torch.dtype, window: int) -> None:
+def test_the_error_of_half_precision_is_at_most_twice_that_of_torch_and_a_step(
+    dtype: torch.dtype, window: int
+) -> None:
     torch.manual_seed(0)
     x, w = torch.randn(2, 40, 6, 6).to(dtype), torch.randn(24, 40, window, window).to(dtype)
     exact = F.conv2d(x.double(), w.double(), padding=window // 2)
@@ -274,13 +276,13 @@ def test_padding_by_name_agrees_with_torch() -> None:
             torch.testing.assert_close(ops.conv2d(x, w, padding=padding), F.conv2d(x, w, padding=padding))
 
 
-def test_autocast_computes_in_the_lower_precision() -> None:
+def test_autocast_gives_results_in_the_lower_precision() -> None:
     x, w = torch.randn(1, 2, 5, 5), torch.randn(3, 2, 3, 3)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert ops.conv2d(x, w).dtype == torch.bfloat16
 
 
-def test_meta_tensors_give_results_with_shapes_alone() -> None:
+def test_results_of_meta_tensors_have_the_right_shape() -> None:
     x, w = torch.empty(2, 3, 8, 8, device="meta"), torch.empty(5, 3, 3, 3, device="meta")
     assert ops.conv2d(x, w, stride=2).shape == (2, 5, 3, 3)
 
@@ -322,7 +324,9 @@ IMAGE, WEIGHT = torch.randn(1, 4, 5, 5), torch.randn(6, 4, 3, 3)
         ((IMAGE, WEIGHT), {"groups": [1]}),
     ],
 )
-def test_convolutions_are_refused_as_in_torch(arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
+def test_wrong_arguments_of_conv2d_are_refused_as_in_torch(
+    arguments: tuple[Any, ...], options: dict[str, Any]
+) -> None:
     assert_refused_as_in_torch(ops.conv2d, F.conv2d, *arguments, **options)
 
 
@@ -354,7 +358,7 @@ UNEVEN = {"stride": [1, 5], "padding": 3, "dilation": 3}
         ((SMALL, FILTER), {"stride": 2**61}),
     ],
 )
-def test_transposed_convolutions_are_refused_as_in_torch(
+def test_wrong_arguments_of_conv_transpose2d_are_refused_as_in_torch(
     arguments: tuple[Any, ...], options: dict[str, Any]
 ) -> None:
     assert_refused_as_in_torch(ops.conv_transpose2d, F.conv_transpose2d, *arguments, **options)

@@ -154,7 +154,7 @@ def test_changing_a_result_raises_or_leaves_gradients_right(name: str) -> None:
 
 
 def test_results_may_be_changed_in_place() -> None:
-    """A view returned by an autograd function could not be; torch returns no views either."""
+    """Autograd forbids to change a view that a Function returns; torch returns no views here either."""
     image = torch.randn(2, 4, 6, 2).to(memory_format=torch.channels_last).requires_grad_()
     heads = torch.randn(1, 5, 2, 4).transpose(1, 2).requires_grad_()
     for result in (
@@ -188,7 +188,9 @@ NOT_FOLLOWED: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 
 @pytest.mark.parametrize("name", NOT_FOLLOWED)
-def test_results_made_without_grad_take_an_in_place_factor_that_requires_it(name: str) -> None:
+def test_results_made_under_no_grad_can_be_multiplied_in_place_by_a_tensor_that_requires_grad(
+    name: str,
+) -> None:
     factor = torch.tensor(2.0, requires_grad=True)
     with torch.no_grad():
         result = NOT_FOLLOWED[name](torch.randn(3, 4, 4))
@@ -217,7 +219,7 @@ def test_norms_keep_no_wider_copy(norm: str) -> None:
 
 
 @pytest.mark.parametrize("name", SOME)
-def test_a_graph_keeps_only_leaves_after_its_backward(name: str) -> None:
+def test_a_graph_releases_tensors_without_gradients_after_its_backward(name: str) -> None:
     """The graph of a living result releases operands without gradients, functors and hooks."""
     case = CASES[name]
     for chosen in subsets(case):
@@ -252,7 +254,7 @@ def test_vmap_agrees_with_single_calls(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["sum", "mean", "amax", "softmax"])
-def test_vmap_of_an_empty_batch_has_the_shapes_of_torch(name: str) -> None:
+def test_vmap_of_an_empty_batch_puts_0_before_the_shape_of_one_result(name: str) -> None:
     none = torch.ones(0, 2, 4, 3)
     for function in (lambda t: getattr(ops, name)(t, 1), lambda t: ops.add(t, t)):
         got = torch.func.vmap(function)(none)
@@ -315,7 +317,7 @@ def assert_batched_gradients(case: Case, chosen: tuple[bool, ...]) -> None:
 @pytest.mark.parametrize("name", [name for name in SOME if not CASES[name].complex])
 @pytest.mark.filterwarnings("ignore:There is a performance drop")
 def test_jacobians_agree_with_torch(name: str) -> None:
-    """The older vmap and torch.func's are used."""
+    """`autograd.functional.jacobian` uses torch's older vmap; `torch.func.jacrev` uses the newer one."""
     case = CASES[name]
     tensors, others = case.tensors()[: case.followed], case.tensors()[case.followed :]
     of_ours, of_torch = (lambda *some, f=f: f(*some, *others).flatten()[:3] for f in (case.ours, case.theirs))
@@ -331,7 +333,7 @@ def test_jacobians_agree_with_torch(name: str) -> None:
 
 @pytest.mark.parametrize("name", SOME)
 def test_negated_views_give_the_results_of_their_values(name: str) -> None:
-    """The tensors are negated views one after another, and so is the incoming gradient."""
+    """Each tensor in turn is a negated view (conjugated if complex), and so is the incoming gradient."""
     case = CASES[name]
     every = next(iter(reversed([*subsets(case)])))
     tensors = followed(case, every)

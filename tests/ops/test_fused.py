@@ -149,7 +149,7 @@ def test_a_fused_convolution_agrees_with_torchs_separate_steps(
 
 
 def test_kept_launches_are_not_used_for_another_epilogue() -> None:
-    """The calls differ in the function of the epilogue, or its number."""
+    """The epilogues differ in their functor, or in its factor."""
     x, w, a, b = numbers(1, 4, 5, 5), numbers(6, 4, 3, 3, seed=1), numbers(6, 8), numbers(8, 5, seed=2)
     groups, offs = numbers(3, 8, 5, seed=3), torch.tensor([1, 3, 6], dtype=torch.int32)
     calls: list[tuple[Callable[..., torch.Tensor], torch.Tensor]] = [
@@ -471,7 +471,7 @@ def halved(tile, operands, place):
 
 
 def test_a_functor_that_makes_floats_of_integers_needs_a_dtype() -> None:
-    """The result was once stored as int32 without an error."""
+    """The dtype that a user's functor makes is unknown, so the result could be stored as int32."""
     a, b = torch.ones(1, 3, dtype=torch.int8), torch.ones(3, 2, dtype=torch.int8)
     with pytest.raises(InvalidArgumentError, match=r"epilogue\[1\].*halved"):
         ops.fused_matmul(a, b, epilogue=relu() | own(halved))
@@ -536,7 +536,7 @@ def test_a_result_of_one_dimension_takes_a_matrix_as_addend() -> None:
     torch.testing.assert_close(got, (a @ b + d)[0])
 
 
-def test_dropout_of_fp64_and_its_gradient_drop_the_same() -> None:
+def test_dropout_of_fp64_and_its_gradient_drop_the_same_element() -> None:
     """The generator's number for this element is between 0.7 in fp32 and 0.7 in fp64."""
     a = torch.ones(364, 1, dtype=torch.float64)
     b = torch.ones(1, 1972, dtype=torch.float64, requires_grad=True)

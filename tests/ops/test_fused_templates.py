@@ -157,8 +157,8 @@ def test_gradients_agree_with_float64_where_products_overflow_fp16(name: str) ->
 
 
 @pytest.mark.parametrize("name", ["swiglu", "matmul_matmul"])
-def test_gates_that_overflow_fp16_are_closed(name: str) -> None:
-    """silu of -10^5 and its slope are 0; of -inf, which fp16 would make of it, they are NaN."""
+def test_gates_beyond_fp16_give_results_and_gradients_of_zeros(name: str) -> None:
+    """silu of -10^5 and its slope are 0. In fp16 the product would be -inf, for which both are NaN."""
     given = [torch.full((16, 16), value, dtype=torch.float16) for value in (100.0, -70.0, 0.5)]
     followed = [t.requires_grad_() for t in given]
     activation = ("silu",) if name == "matmul_matmul" else ()
@@ -183,7 +183,7 @@ def test_a_second_derivative_is_refused() -> None:
         first.sum().backward()
 
 
-def test_argmax_has_no_gradient_and_keepdim_keeps() -> None:
+def test_argmax_has_no_gradient_and_keepdim_keeps_the_dimension() -> None:
     a, b = given("matmul_sum", 3)
     got = ops.matmul_argmax(a.requires_grad_(), b, True)
     assert torch.equal(got, (a @ b).argmax(-1, True))
@@ -208,7 +208,7 @@ def test_a_long_pair_of_products_agrees_with_its_reference() -> None:
 
 @pytest.mark.parametrize("cols", [1, 3, 130, 192, 200, 300, 600, 1100])
 def test_logsumexp_passes_nan_on(cols: int) -> None:
-    """A maximum that skips NaN would be that of an empty row if a row has nothing but NaN."""
+    """With a maximum that skips NaN, a row of NaN alone would give the result of an empty row."""
     a, b = torch.ones(4, 4), numbers(4, cols, dtype=torch.float32).abs()
     a[0, 1], a[2, 0], a[3, 0] = float("nan"), float("inf"), float("-inf")
     torch.testing.assert_close(ops.matmul_logsumexp(a, b), reference.matmul_logsumexp(a, b), equal_nan=True)

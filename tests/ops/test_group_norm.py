@@ -158,7 +158,9 @@ def test_batch_norm_agrees_with_torch(problem: dict[str, Any], training: bool) -
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("of_vectors", [None, torch.float32], ids=["alike", "fp32"])
-def test_half_precision_is_computed_in_fp32(dtype: torch.dtype, of_vectors: torch.dtype | None) -> None:
+def test_half_precision_agrees_with_float64_up_to_rounding(
+    dtype: torch.dtype, of_vectors: torch.dtype | None
+) -> None:
     """Weights or running statistics may be fp32, as in mixed precision."""
     torch.manual_seed(0)
     x = (torch.randn(2, 8, 9, 5) + 30).to(dtype)
@@ -239,7 +241,7 @@ def test_every_division_of_the_work_agrees_with_torch(shape: tuple[int, ...], ho
         torch.testing.assert_close(variance, x.var(dims))
 
 
-def test_nan_stays_in_its_group() -> None:
+def test_nan_stays_in_its_group_or_channel() -> None:
     x = torch.randn(2, 6, 4, 4)
     x[1, 3, 2, 2] = float("nan")
     for y in (x, x.contiguous(memory_format=torch.channels_last)):
@@ -263,8 +265,8 @@ def test_an_empty_batch_gives_an_empty_result_and_zero_gradients() -> None:
     assert ops.group_norm(torch.empty(2, 4, 3, device="meta"), 2).is_meta
 
 
-def test_another_number_of_images_compiles_nothing() -> None:
-    """A kernel is compiled for its meta-parameters, not for a number of images."""
+def test_meta_parameters_do_not_depend_on_the_number_of_images() -> None:
+    """So another number of images compiles nothing."""
     for groups, last in ((8, False), (8, True)):
         metas = []
         for images in (9, 10):
@@ -279,14 +281,14 @@ def test_another_number_of_images_compiles_nothing() -> None:
 @pytest.mark.parametrize("shape", [(2, 320, 64, 64), (8, 256, 128, 128)], ids=str)
 @pytest.mark.parametrize("last", [False, True], ids=["contiguous", "channels_last"])
 def test_group_norm_compiles_to_wide_accesses_without_spills(shape: tuple[int, ...], last: bool) -> None:
-    """No program merges states one after another for many rows."""
+    """Registers leave room for three programs of 8 warps on a multiprocessor."""
     x = torch.empty(shape, dtype=torch.float16)
     x = x.contiguous(memory_format=torch.channels_last if last else torch.contiguous_format)
     weight = torch.empty(shape[1], dtype=torch.float16)
     launch = group_norm.launch(x, 32, weight, weight, epsilon=1e-5, compute_units=132)
     for step in lens.compile(launch, "sm_90"):
         assert step.spills == 0
-        assert step.registers <= 80  # three programs of 8 warps, side by side
+        assert step.registers <= 80
         assert step.widest("global load") == (32 if last and shape[1] == 320 else 128)
     assert step.widest("global store") == (32 if last and shape[1] == 320 else 128)
 
@@ -381,6 +383,7 @@ def test_no_running_vector_is_changed_if_one_is_refused(name: str, wrong: torch.
 
 
 def test_running_vectors_that_are_only_read_may_have_any_strides() -> None:
+    """They may be inference tensors too; in inference mode training updates those."""
     mean, variance = torch.ones(1).expand(6), in_inference(torch.full((6,), 2.0))
     torch.testing.assert_close(ops.batch_norm(IMAGE, mean, variance), F.batch_norm(IMAGE, mean, variance))
     with torch.inference_mode():

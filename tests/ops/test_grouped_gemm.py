@@ -127,7 +127,7 @@ def test_forward_mode_and_transforms_agree_with_the_reference() -> None:
 
 @shapes
 def test_batched_gradients_agree_with_the_reference(shape: Any) -> None:
-    """Autograd's older vmap and the newer one are used, with a graph and negated views."""
+    """Both of torch's vmaps are used, with negated views; gradients have a graph."""
     a, b = (numbers(*size, seed=i).requires_grad_() for i, size in enumerate(shape))
     pairs = []
     for function in (ops.grouped_mm, reference.grouped_mm):
@@ -157,7 +157,7 @@ def test_results_may_be_changed_in_place() -> None:
 
 
 def test_strides_that_torch_refuses_are_taken() -> None:
-    """Rows of no multiple of 16 bytes, and negated views. The result's rows are padded to one, as torch's."""
+    """Rows may have any length, and views may be negated. The result's rows begin at multiples of 16 bytes."""
     a, b = numbers(64, 23, dtype=torch.float32), numbers(5, 23, 41, dtype=torch.float32, seed=1)
     got = ops.grouped_mm(a, b, offs=OFFS)
     assert got.stride() == (44, 1)

@@ -232,7 +232,7 @@ def test_rows_of_equal_numbers_are_as_accurate_as_torch(norm: str, value: float)
 @pytest.mark.parametrize("dtype", FLOATS[:3], ids=str)
 @pytest.mark.parametrize("norm", NORMS)
 def test_nan_and_infinity_give_torchs_results_in_their_row_only(norm: str, dtype: torch.dtype) -> None:
-    """Gradients are compared too."""
+    """Results and gradients of other rows are those of a call without the special rows."""
     clean = numbers((9, 20), dtype, 0)
     x = clean.clone()
     for row, places in enumerate(

@@ -122,7 +122,7 @@ def image_of(problem: dict[str, Any], dtype: torch.dtype) -> torch.Tensor:
 @settings(max_examples=examples(24))
 @given(problems())
 def test_averages_and_their_gradients_agree_with_torch(problem: dict[str, Any]) -> None:
-    """Strides are compared too."""
+    """Results have torch's strides; averages of int64 are exact."""
     names = ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad", "divisor_override")
     options = {name: problem[name] for name in names}
     x = image_of(problem, torch.float64).requires_grad_()
@@ -225,8 +225,8 @@ def test_an_empty_batch_gives_empty_results_and_gradients() -> None:
     assert on_meta.shape == (2, 3, 2, 2)
 
 
-def test_another_number_of_images_compiles_nothing() -> None:
-    """A kernel is compiled for its meta-parameters, not for a number of images."""
+def test_meta_parameters_do_not_depend_on_the_number_of_images() -> None:
+    """So another number of images compiles nothing."""
     pool = Pool((8, 8), (4, 4), (3, 3), (2, 2), (1, 1))
     metas = []
     for images in (64, 65):
@@ -239,7 +239,7 @@ def test_another_number_of_images_compiles_nothing() -> None:
 @pytest.mark.parametrize("kind", ["average", "max", "max_with_indices", "average_backward"])
 @pytest.mark.parametrize("last", [True, False], ids=["channels_last", "contiguous"])
 def test_pools_compile_to_wide_accesses_without_spills(kind: str, last: bool) -> None:
-    """The pool is ResNet-50's; accesses are wide with channels_last."""
+    """The sizes are those of ResNet-50's pool. Loads have 128 bits with channels_last, 16 otherwise."""
     pool = Pool((112, 112), (56, 56), (3, 3), (2, 2), (1, 1))
     format = torch.channels_last if last else torch.contiguous_format
     big, small = (
@@ -289,7 +289,7 @@ def test_wrong_arguments_are_refused_as_in_torch(
     assert_refused_as_in_torch(getattr(ops, name), getattr(F, name), *arguments, **options)
 
 
-def test_arguments_of_one_kind_of_pool_are_refused() -> None:
+def test_wrong_arguments_of_each_pool_are_refused_by_name() -> None:
     with pytest.raises(
         TensorMismatchError, match=r"divisor_override=0.*torch\.avg_pool2d says: divisor must"
     ):

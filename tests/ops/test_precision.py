@@ -1,4 +1,4 @@
-"""torch's switches for the precision of fp32 products: kept launches follow them from call to call."""
+"""Products of fp32 before and after a change of torch's switches for their precision."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from workbench import ops
 
 
 def ones(*shape: int) -> torch.Tensor:
-    """Return whole numbers, whose products are exact in tf32 too."""
+    """Return whole numbers from -3 to 3, which tf32 holds exactly."""
     return torch.randint(-3, 4, shape).float().requires_grad_()
 
 
@@ -57,7 +57,9 @@ def switches() -> Iterator[tuple[object, ...]]:
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_kept_launches_follow_torchs_switches(name: str, switches: tuple[object, ...]) -> None:
+def test_results_agree_with_torch_after_each_change_of_its_precision_switches(
+    name: str, switches: tuple[object, ...]
+) -> None:
     ours, torchs, tensors = CALLS[name]
     for precision in ("ieee", "tf32", "ieee"):
         for switch in switches:

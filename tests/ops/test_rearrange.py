@@ -223,7 +223,7 @@ def test_derivatives_of_all_kinds_pass_gradcheck(
 
 
 @pytest.mark.parametrize(("shape", "function"), [f[1:] for f in FUNCTIONS], ids=[f[0] for f in FUNCTIONS])
-def test_conjugated_and_negated_views_are_taken(
+def test_conjugated_negated_and_meta_tensors_give_torchs_results(
     shape: tuple[int, ...], function: Callable[[Any, torch.Tensor], torch.Tensor]
 ) -> None:
     x = torch.randn(shape)
@@ -436,7 +436,7 @@ def test_inputs_that_no_kernel_takes_are_refused() -> None:
         ops.roll(torch.quantize_per_tensor(torch.zeros(3), 1.0, 0, torch.qint8), 1)
 
 
-def test_an_empty_tensor_is_padded_with_the_fill() -> None:
+def test_empty_tensors_are_padded_flipped_rolled_and_unfolded() -> None:
     x = torch.zeros(2, 0, 3)
     assert torch.equal(ops.pad(x, (1, 1, 2, 2), value=7.0), F.pad(x, (1, 1, 2, 2), value=7.0))
     assert ops.flip(x, (0, 1)).shape == ops.roll(x, 1).shape == x.shape
@@ -451,7 +451,7 @@ def test_the_payload_of_a_nan_is_kept() -> None:
     assert torch.equal(ops.pad(x[None], (1, 0), "reflect")[0].view(torch.int32), bits[[1, 0, 1, 2]])
 
 
-def test_the_gradient_of_unfold_is_summed_in_fp32() -> None:
+def test_the_gradient_of_unfold_in_bf16_agrees_with_float64_up_to_rounding() -> None:
     torch.manual_seed(0)
     x = torch.randn(2, 3, 9, 9, dtype=torch.bfloat16, requires_grad=True)
     result = ops.unfold(x, 3, padding=1)

@@ -257,7 +257,7 @@ def test_an_error_about_a_dimension_names_the_shape(name: str) -> None:
 
 @pytest.mark.parametrize("name", OF_SEVERAL[:-3] + OF_ONE)
 def test_a_dimension_may_be_a_tensor(name: str) -> None:
-    """The tensor is given by name, since `max(x, tensor)` is the larger of two."""
+    """The tensor is given by name, since `max(x, tensor)` compares two tensors."""
     x = values((2, 3), torch.float32, 1)
     if name != "norm":  # torch itself fails for it
         assert_as_torch(name, x, dim=torch.tensor(1))
@@ -268,7 +268,9 @@ def test_a_dimension_may_be_a_tensor(name: str) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.bool], ids=str)
 @pytest.mark.parametrize("name", ["sum", "prod"])
-def test_results_of_integers_have_no_gradient(name: str, dtype: torch.dtype) -> None:
+def test_integer_dtypes_are_refused_for_tensors_that_require_grad_as_in_torch(
+    name: str, dtype: torch.dtype
+) -> None:
     x = torch.ones(2, 3, requires_grad=True)
     assert_as_torch(name, x, dtype=dtype)
     assert_as_torch(name, x, 1, dtype=dtype)
@@ -322,7 +324,7 @@ def test_gradients_of_all_kinds_agree_with_torch(name: str, options: dict[str, A
 
 
 @pytest.mark.parametrize("name", ["sum", "mean"])
-def test_the_gradient_of_a_sum_is_a_view(name: str) -> None:
+def test_the_gradient_of_a_sum_is_an_expanded_tensor(name: str) -> None:
     x = torch.ones(3, 4, requires_grad=True)
     (grad,) = torch.autograd.grad(getattr(ops, name)(x), x)
     assert grad.stride() == (0, 0)
@@ -451,7 +453,7 @@ def test_a_tensor_without_dimensions_may_be_on_the_cpu(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["any", "all", "argmax", "argmin"])
-def test_indices_have_no_gradient(name: str) -> None:
+def test_bools_and_indices_have_no_gradient_and_refuse_vmap(name: str) -> None:
     x = torch.ones(3, requires_grad=True)
     assert torch.equal(getattr(ops, name)(x), getattr(torch, name)(x))
     with pytest.raises(RuntimeError, match=r"torch\.func"):

@@ -67,8 +67,8 @@ def test_a_transposed_convolution_adds_its_bias_before_it_rounds(
 
 
 @pytest.mark.parametrize("dtype", HALVES, ids=str)
-def test_a_bias_of_one_row_reaches_every_pixel_of_a_transposed_convolution(dtype: torch.dtype) -> None:
-    """The bias is added also where there are no channels, features or images, and so no product."""
+def test_the_bias_reaches_every_pixel_of_a_transposed_convolution_of_zeros(dtype: torch.dtype) -> None:
+    """A batch without images gives an empty result."""
     bias = torch.tensor([0.5, -2.0], dtype=dtype)
     for shape in ((0, 3, 4, 4), (2, 3, 1, 4)):
         x, w = torch.zeros(shape, dtype=dtype), torch.ones(3, 2, 2, 2, dtype=dtype)

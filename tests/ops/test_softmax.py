@@ -480,7 +480,9 @@ BAD_LOSSES: list[tuple[tuple[Any, ...], dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("arguments", "how"), BAD_LOSSES)
-def test_wrong_losses_are_refused_as_in_torch(arguments: tuple[Any, ...], how: dict[str, Any]) -> None:
+def test_wrong_arguments_of_cross_entropy_are_refused_as_in_torch(
+    arguments: tuple[Any, ...], how: dict[str, Any]
+) -> None:
     assert_refused_as_in_torch(ops.cross_entropy, torch.nn.functional.cross_entropy, *arguments, **how)
 
 

@@ -30,7 +30,7 @@ def test_a_graph_is_refused_after_plain_calls_too(call: Callable[[torch.Tensor],
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # forward mode compiles with it
-def test_a_linear_map_is_refused() -> None:
+def test_torch_func_linearize_is_refused() -> None:
     with pytest.raises(TracingError, match=r"torch\.func\.linearize"):
         torch.func.linearize(lambda x: ops.add(x, x), torch.randn(4))
 
