@@ -91,7 +91,7 @@ def _spread(positions: Sequence[int], most: int) -> list[int]:
 
 
 def _key(value: Hashable) -> Hashable:
-    """Return the value, or what stands for it where it has no hash."""
+    """Return a hashable key of a value: the value itself, or its id if it has no hash."""
     try:
         hash(value)
     except TypeError:
@@ -104,7 +104,7 @@ def seconds_of_files(times: Mapping[str, Took], names: Iterable[str]) -> dict[st
 
     Args:
         times: the recorded time of each test, by `path::name`.
-        names: `path::name` of each case that runs, once a case.
+        names: `path::name` of the test of each case that runs; a test occurs once for each of its cases.
     """
     seconds: dict[str, float] = {}
     for name in names:

@@ -37,7 +37,7 @@ def only_made_for(machine: Device) -> Iterator[list[Launch]]:
 
 
 def of_problem(family: str, seed: int, machine: Device) -> tuple[str, list[Launch]]:
-    """Return a drawn problem in words, and the launches of its result and of its gradients."""
+    """Return the words of a drawn problem, and the launches of its result and of its gradients."""
     problem = FAMILIES[family](Draw(seed, "cpu"))
     given = [t.requires_grad_(t.is_floating_point() and problem.has_gradient) for t in problem.tensors]
     with only_made_for(machine) as made:

@@ -35,7 +35,7 @@ class Problem(NamedTuple):
     Attributes:
         words: the operator and its arguments, for messages.
         ours, torchs: functions of the tensors.
-        tensors: their operands; those of floating point have gradients.
+        tensors: the operands of both functions; floating-point ones have gradients.
         has_gradient: whether there are gradients to compare.
         terms: the number of products in a sum where gradients are differences of two fp32 sums; else 0.
     """
@@ -133,7 +133,7 @@ def convolution(draw: Draw) -> Problem:
 
 
 def product(draw: Draw) -> Problem:
-    """Draw a matmul of matrices or batches, linear, or addmm."""
+    """Draw a matmul of matrices or batches, linear, addmm, or fused_matmul with bias and ReLU."""
     m, n, k = draw.size(), draw.size(), draw.one(draw.size(), draw.random.randint(1, 5000))
     kind = draw.one("matmul", "batched", "linear", "addmm", "gelu")
     tensors: tuple[torch.Tensor, ...]
@@ -157,7 +157,7 @@ def product(draw: Draw) -> Problem:
 
 
 def rows(draw: Draw) -> Problem:
-    """Draw a softmax, a reduction or a norm over any dimensions."""
+    """Draw a softmax, a reduction or a norm along a random dimension; layer and RMS norm along the last."""
     shape = [draw.size(65) for _ in range(draw.one(1, 2, 3))]
     dim = draw.random.randrange(len(shape))
     shape[dim] = draw.one(draw.size(), draw.random.randint(1, 20000))
@@ -351,11 +351,15 @@ def check(family: str, seed: int, device: str) -> None:
 def close(
     ours: torch.Tensor, torchs: torch.Tensor, right: torch.Tensor, largest: float, words: str, terms: int = 0
 ) -> None:
-    """Check the accuracy rule for a draw.
+    """Check that the largest error of `ours` is at most :func:`allowed_error`.
 
     Args:
-        largest: the value whose rounding is allowed.
-        terms: as in :class:`Problem`; roundings of so many terms add up to the square root of their number.
+        ours: a result or gradient of the operator.
+        torchs: that of torch in the same dtype.
+        right: that of torch in float64.
+        largest: the largest value, whose rounding is allowed.
+        words: the problem, for the message.
+        terms: as in :class:`Problem`.
     """
     if not right.numel():
         return
@@ -369,12 +373,14 @@ def close(
 def allowed_error(
     of_torch: float, eps: float, largest: float, order: float, terms: float, summed: float
 ) -> float:
-    """Return the error that a draw allows: 4 errors of torch's, and 4 roundings.
+    """Return 4 of_torch + 4 (eps largest + sqrt(terms) order summed), the error that a draw allows.
 
     Args:
         of_torch: the largest error of torch's own kernel.
-        eps: the rounding of the result's dtype; `largest` is the largest value.
-        order: the rounding of the arithmetic, in which `terms` are added in some order, to sums of about
-                `summed`.
+        eps: the rounding step of the result's dtype.
+        largest: the largest value of the result.
+        order: the rounding step of the dtype in which terms are added, in any order.
+        terms: the number of terms of a sum, whose roundings add up to the square root of their number.
+        summed: the size of the sums.
     """
     return ERRORS_OF_TORCH * of_torch + ROUNDINGS * (eps * largest + math.sqrt(terms) * order * summed)

@@ -14,12 +14,12 @@ from workbench import interpreter
 from workbench.interpreter import watching
 from workbench.launch import Step
 
-# kernel -> why a program of it may write nothing
+# The reason why a program may write nothing, by the kernel's name.
 MAY_BE_IDLE = {
     "clear_slack_kernel": "Sequences may cover every row.",
     "gemm_stream_kernel": "As many programs are started as are given, or as there are compute units.",
-    "grouped_gemm_kernel": "Where groups end is on the device: there are programs for all tiles that may be.",
-    "sum_of_stream_kernel": "A tile that one program made is no sum.",
+    "grouped_gemm_kernel": "The ends of groups are known on the device only: the grid has the most tiles.",
+    "sum_of_stream_kernel": "A tile that a single program computed is complete.",
 }
 
 

@@ -72,7 +72,7 @@ class Machine:
 
         Args:
             actions: the functions to time, one by one, alone on the machine.
-            clock: that of this process, or `time.perf_counter` if another process takes part.
+            clock: `time.process_time`, or `time.perf_counter` if another process takes part.
         """
         times = []
         with self.alone():
