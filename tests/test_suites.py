@@ -239,7 +239,7 @@ def test_the_attention_suite_has_its_problems() -> None:
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("op", [*problems.ATTENTION, *problems.VARLEN_ATTENTION])
-def test_attention_is_compared_with_all_its_scores(op: str, causal: bool) -> None:
+def test_wrong_results_of_attention_fail_the_check(op: str, causal: bool) -> None:
     """Results of torch and the workbench pass the check, with shared heads too; shifted results fail it."""
     keys = 40 if causal or op in problems.VARLEN_ATTENTION else 50
     described = {"b": 2, "h": 4, "h_kv": 2, "n_q": 40, "n_k": keys, "d": 16, "causal": causal}
@@ -257,7 +257,7 @@ def test_attention_is_compared_with_all_its_scores(op: str, causal: bool) -> Non
 
 
 @pytest.mark.parametrize("op", problems.FUSED)
-def test_fused_products_are_compared_with_float64(op: str) -> None:
+def test_wrong_results_of_fused_products_fail_the_check(op: str) -> None:
     """Results of torch and the workbench pass, also with B contiguous along K; shifted results fail."""
     described: dict[str, Any] = {"m": 20, "n": 40, "k": 24, "layout": "nt"}
     described |= {"l": 30} if op == "matmul_matmul" else {}
@@ -358,7 +358,7 @@ def test_short_products_are_timed_in_graphs_and_small_ones_in_both_modes() -> No
     }  # fmt: skip
 
 
-def test_the_products_suite_is_measured_within_minutes() -> None:
+def test_the_gemm_suite_has_measurements_for_at_most_four_minutes() -> None:
     kept, cut = suites.plan(suites.get("gemm"), gpu(), free_bytes=140 * 10**9)
     assert cut == []
     assert 0.35 * sum(len(one.providers) for one in kept) < 240  # seconds; a measurement takes about 0.35

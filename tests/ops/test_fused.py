@@ -344,7 +344,7 @@ WRONG: dict[str, tuple[Callable[[], object], type[WorkbenchError], str]] = {
     ),
     "two dtypes": (
         lambda: ops.fused_matmul(A, B, epilogue=cast(torch.int8), out_dtype=torch.float16),
-        TensorMismatchError, "cast to",
+        TensorMismatchError, "casts to torch.int8. Give torch.int8, or None",
     ),
     "whole gradients": (
         lambda: ops.fused_matmul(A.clone().requires_grad_(), B, epilogue=cast(torch.int8)),

@@ -67,7 +67,7 @@ def _scaled(
     """Return the instances of `ops.scaled_dot_product_attention`, without masks and dropout."""
     if attn_mask is not None or dropout_p:
         given = f"attn_mask is {'None' if attn_mask is None else 'given'}, dropout_p is {dropout_p}"
-        fix = "Leave them out: instances are listed for attention without mask and dropout."
+        fix = "Leave them out: instances are listed for attention without them."
         raise InvalidArgumentError("attn_mask, dropout_p", given, fix)
     return _forward_instances(query, key, value, _scoring(is_causal, scale))
 

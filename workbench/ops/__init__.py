@@ -1,8 +1,10 @@
 """Client API: functions with torch's own names and signatures, run by the kernels of this package.
 
 Each function chooses a template and an instance, launches it, and returns what torch's function returns, with
-the same broadcasting, dtypes, strides and errors, and with autograd where torch has it. There is one file for
-each family of operators.
+the same broadcasting, dtypes, strides and classes of errors, and with autograd where torch has it. Docstrings
+name the differences: most gradients, for example, cannot be differentiated again. torch does not have
+`attention`, `swiglu`, `geglu` and the functions `fused_*` and `matmul_*`; their meaning is that of a
+composition of torch's functions. There is one file for each family of operators.
 """
 
 from workbench.ops.attention import attention, scaled_dot_product_attention

@@ -51,7 +51,7 @@ def matmul(input: torch.Tensor, other: torch.Tensor, *, out: torch.Tensor | None
     allows it (`torch.set_float32_matmul_precision`, `torch.backends.cuda.matmul`).
 
     Differences from torch: fp8 is supported, with a result in bf16 and without gradients; complex numbers and
-    integers wider than int8 are not supported.
+    integers other than int8 are not supported.
 
     Args:
         input, other: tensors of one or more dimensions and one dtype: fp16, bf16, fp32, fp64, int8 or fp8.

@@ -121,9 +121,8 @@ def group_norm(
 ) -> torch.Tensor:
     """(input - mean) / sqrt(variance + eps) * weight + bias, as `torch.nn.functional.group_norm`.
 
-    Mean and variance are those of a group of channels of an image. It can be differentiated once; the
-    gradients are compositions of the same templates. The result is channels_last if the input is, also on a
-    GPU, where torch makes it contiguous.
+    Mean and variance are those of a group of channels of an image. It can be differentiated once. The result
+    is channels_last if the input is, also on a GPU, where torch makes it contiguous.
 
     Args:
         input: (n, channels, ...), of any sizes and strides, fp16, bf16, fp32 or fp64.

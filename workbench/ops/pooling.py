@@ -65,10 +65,10 @@ def avg_pool2d(
     result is channels_last if the input is, as in torch.
 
     Args:
-        input: (n, channels, height, width), or without n, of any strides. Floats of up to 64 bits, or int64.
+        input: (n, channels, height, width), or without n, of any strides; fp16, bf16, fp32, fp64 or int64.
         kernel_size: the size of a window, one number or two.
         stride: the distance between windows; None for `kernel_size`.
-        padding: the number of zeros on both sides, at most half of `kernel_size`.
+        padding: the number of zeros on both sides, one number or two, at most half of `kernel_size`.
         ceil_mode: whether a last window may extend beyond the end.
         count_include_pad: whether the divisor counts the padding.
         divisor_override: another divisor, of up to 64 bits.
@@ -128,10 +128,10 @@ def max_pool2d(
     The result is channels_last if the input is, as in torch.
 
     Args:
-        input: (n, channels, height, width), or without n, of any strides. Floats of up to 64 bits, or
-            integers.
-        kernel_size, stride, padding, ceil_mode: as for :func:`avg_pool2d`, but the padding is never the
-            largest.
+        input: (n, channels, height, width), or without n, of any strides; fp16, bf16, fp32, fp64, uint8 or
+            signed integers.
+        kernel_size, stride, padding, ceil_mode: as for :func:`avg_pool2d`, but an element of the padding is
+            never the largest.
         dilation: the distance between the elements of a window.
         return_indices: whether to return also the index of the largest element in its plane, int64: the first
             of equal elements, the last of several NaN.
