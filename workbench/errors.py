@@ -113,7 +113,7 @@ class TensorMismatchError(WorkbenchError, RuntimeError):
 
 
 class DimensionError(TensorMismatchError, IndexError):
-    """A tensor does not have the requested dimension; torch raises IndexError in this case."""
+    """A tensor does not have the requested dimension or index; torch raises IndexError in this case."""
 
 
 class UnsupportedDtypeError(TensorMismatchError, NotImplementedError):
@@ -152,7 +152,7 @@ class MissingPackageError(WorkbenchError, ImportError):
 
 
 class NotMeasurableError(WorkbenchError, RuntimeError):
-    """A time was requested that would be meaningless: interpreter time says nothing about a GPU."""
+    """A measurement is not possible here: for example, interpreter time says nothing about a GPU."""
 
 
 class KernelError(WorkbenchError, RuntimeError):

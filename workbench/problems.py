@@ -336,7 +336,7 @@ def _after_product(
 def _our_fused_product_without_products(
     a: torch.Tensor, b: torch.Tensor, *addends: torch.Tensor
 ) -> Callable[[], torch.Tensor]:
-    """Return the launch of `ops.fused_matmul` without its products; each call has a new result, as there.
+    """Return a call of `ops.fused_matmul` without its products, which makes a new result each time.
 
     The result's place in memory relative to the inputs matters: up to a tenth of the time if the tensors
     nearly fill the L2 cache.

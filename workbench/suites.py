@@ -173,7 +173,7 @@ class Cut:
 
 @dataclass(frozen=True)
 class Recorded:
-    """The lines that :func:`record` wrote, their file, and the cases that it left out."""
+    """The lines that :func:`record` wrote, their file, and a cut for each case or candidate left out."""
 
     path: Path
     lines: list[Line] = field(repr=False)
@@ -181,7 +181,7 @@ class Recorded:
 
 
 def get(name: str) -> Suite:
-    """Return the suite of that name. Raises UnknownNameError, which lists the nearest names."""
+    """Return the suite with this name; raise UnknownNameError, which lists the nearest names, if unknown."""
     check_name("suite", name, SUITES)
     return SUITES[name]
 
@@ -888,7 +888,7 @@ def _rows(op: str, rows: int, cols: int, dtype: str, *more: str, dim: int = -1) 
 
 
 def _over_shapes(op: str, dtype: str, *, across: bool = False) -> Iterator[Case]:
-    """Yield a row operator's case for each of `ROW_SHAPES`; across: also along the first dimension."""
+    """Yield a row operator's case for each of `ROW_SHAPES`; if `across`, one more along dimension 0."""
     for rows, cols in ROW_SHAPES:
         yield _rows(op, rows, cols, dtype)
     if across:

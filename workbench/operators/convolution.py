@@ -81,7 +81,7 @@ def _instances(
 def _configurations(
     kind: str, geometry: Geometry, first: torch.Tensor, shipped: Configuration
 ) -> Iterator[dict[str, Any]]:
-    """Yield the measured configurations, with tiles no longer than the product, and numbers of splits."""
+    """Yield the measured configurations, with tiles cut to the product, for each number of splits to try."""
     problem = problem_of(kind, geometry, first.shape[0])
     longest = [max(triton.next_power_of_2(size), 16) for size in (problem.m, problem.n)]
     itemsize, units = first.element_size(), device.planned().compute_units

@@ -31,7 +31,7 @@ def instances_for(
     beta: float = 1.0,
     epilogue: Epilogue | None = None,
 ) -> list[operation.Instance]:
-    """List all configurations of alpha * (a @ b) + beta * addend on this device, even too large ones.
+    """List the instances of alpha * (a @ b) + beta * addend on this device, even those with too large tiles.
 
     With an epilogue, the configurations compute its result; it must not cast or permute. If kernels are
     interpreted, the configurations are those of Hopper, which has the most. Products of int8 are stored in

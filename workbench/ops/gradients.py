@@ -1,4 +1,4 @@
-"""Gradients that kernels compute and that have no derivatives of their own."""
+"""Gradients that kernels compute and that have no derivatives of their own; batches of gradients."""
 
 from __future__ import annotations
 

@@ -304,7 +304,7 @@ def _with_weight(
 
 
 def _like(input: torch.Tensor) -> torch.Tensor:
-    """Return an empty tensor for the result: channels_last if the input suggests it, as in torch."""
+    """Return an empty tensor for the result: channels_last if the input suggests it."""
     return torch.empty_like(input, memory_format=suggested_format(input))
 
 

@@ -178,7 +178,7 @@ def unfold(
 
 
 class _Move(ABC):
-    """An operator that only moves elements; it is linear, apart from its fill."""
+    """An operator that moves elements, or sums moved ones (fold); it is linear, apart from its fill."""
 
     @abstractmethod
     def run(self, input: torch.Tensor) -> torch.Tensor:

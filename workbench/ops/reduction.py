@@ -804,7 +804,7 @@ def _dims(
 
 
 def _hashable(dim: Any) -> int | tuple[int, ...] | None:
-    """Return `dim` as whole numbers; refuse names of dimensions, bools and tensors."""
+    """Return `dim` as an int, a tuple of ints, or None; refuse names of dimensions, bools and arrays."""
     if dim is None or type(dim) is int:
         return dim
     whole = as_wholes("dim", dim, "Give a whole number, or several in a tuple.")
