@@ -519,7 +519,7 @@ def _check_grid(grid: object) -> None:
             "grid", f"got {in_brief(grid)}", "Give a tuple of programs per axis, such as (n,)."
         )
     if not 1 <= len(grid) <= 3:
-        raise InvalidArgumentError("grid", f"got {len(grid)} axes", "Give one to three.")
+        raise InvalidArgumentError("grid", f"got {len(grid)} axes", "Give one to three axes.")
     for axis, (programs, most) in enumerate(zip(grid, MOST_PROGRAMS, strict=False)):
         check_positive(f"grid[{axis}]", programs, "Give a whole number of programs, 1 or more.")
         if programs > most:

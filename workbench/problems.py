@@ -586,7 +586,7 @@ def _attention(name: str) -> Operator:
     def work(dtype: str, case: Mapping[str, Any]) -> Work:
         if case["h"] % case["h_kv"]:
             given = f"got {case['h_kv']} for {case['h']} heads"
-            raise InvalidArgumentError("h_kv", given, "Give a number that divides h.")
+            raise InvalidArgumentError("h_kv", given, f"Give a number that divides {case['h']}.")
         window = CAUSAL if case["causal"] else EVERYTHING
         pairs = case["b"] * case["h"] * window.pairs(case["n_q"], case["n_k"])
         rows = case["b"] * (case["h"] * case["n_q"] + case["h_kv"] * case["n_k"])

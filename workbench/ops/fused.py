@@ -216,7 +216,8 @@ def _result_dtype(chain: Epilogue, product: torch.dtype, asked: torch.dtype | No
     if asked is None:
         return chain.result_dtype(product)
     if asked not in (*gemm.SUPPORTED, torch.int32):
-        raise UnsupportedDtypeError("out_dtype", f"{asked}", "Give a floating dtype, int8 or int32.")
+        supported = ", ".join(str(each)[6:] for each in (*gemm.SUPPORTED, torch.int32))
+        raise UnsupportedDtypeError("out_dtype", f"{asked}", f"Give one of {supported}.")
     if not chain.functors and asked.is_floating_point != product.is_floating_point:
         fix = f"Give {'a floating dtype' if product.is_floating_point else 'int8 or int32'}, or a functor."
         raise TensorMismatchError("out_dtype", f"{asked} for a product of {product} without functors", fix)

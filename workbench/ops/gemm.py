@@ -166,7 +166,9 @@ def linear(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None 
     addend = rest[0]
     if weight.dim() == 1 and addend.dim():
         raise TensorMismatchError(
-            "bias", f"shape {tuple(addend.shape)}, weight {tuple(weight.shape)}", "Give a scalar."
+            "bias",
+            f"shape {tuple(addend.shape)}, weight {tuple(weight.shape)}",
+            "Give a bias without dimensions, or a weight with two.",
         )
     if input.dim() == 1 and addend.shape == (1, *shape):  # torch treats a vector as a row here
         addend = addend[0]

@@ -119,7 +119,7 @@ def _along_into(
     dtype = input.dtype if dtype is None else dtype
     if out.dtype != dtype:
         given = f"got dtype {out.dtype}, but the result is {dtype}"
-        raise TensorMismatchError("out", given, "Give a tensor of that dtype.")
+        raise TensorMismatchError("out", given, f"Give a tensor of {dtype}.")
     return copy_out(_along(operator, input, dim, dtype, None), out)
 
 
@@ -494,7 +494,7 @@ def _check_weight(weight: torch.Tensor | None, input: torch.Tensor, classes: int
         return
     if weight.shape != (classes,):
         raise TensorMismatchError(
-            "weight", f"shape {tuple(weight.shape)}", f"Give one number for each of {classes} classes."
+            "weight", f"shape {tuple(weight.shape)}", f"Give shape ({classes},): a number for each class."
         )
     if weight.dtype != input.dtype:
         raise TensorMismatchError("weight", f"{weight.dtype}", f"Give {input.dtype}, the dtype of input.")
