@@ -166,7 +166,7 @@ def test_an_unknown_kind_is_named() -> None:
     ("kind", "is_gpu", "place"),
     [("cuda", True, "cuda"), ("hip", True, "cuda"), ("interpreter", False, "cpu")],  # ROCm's torch says cuda
 )
-def test_tensors_live_on_the_kinds_torch_device(kind: device.Kind, is_gpu: bool, place: str) -> None:
+def test_the_torch_device_follows_from_the_kind(kind: device.Kind, is_gpu: bool, place: str) -> None:
     here = replace(INTERPRETER, kind=kind)
     assert here.is_gpu is is_gpu
     assert here.torch_device == place
@@ -254,7 +254,7 @@ def test_the_next_candidate_is_interpreted_if_gluon_is_best() -> None:
     assert not any(each.keywords.get("template") == "ping-pong" for each in listed)
 
 
-def test_fp32_is_rounded_as_on_the_pretended_gpu() -> None:
+def test_fp32_products_have_the_precision_of_the_pretended_gpu() -> None:
     x = torch.ones(4, 4)
     switch = torch.backends.cudnn.conv.fp32_precision  # type: ignore[attr-defined]  # torch does not type it
     assert not device.on_gpu(x)

@@ -576,7 +576,7 @@ def test_a_step_lists_its_tensors_by_name() -> None:
         (1, -8, InvalidArgumentError, "bytes: got -8"),
     ],
 )
-def test_work_is_counted_in_whole_numbers(
+def test_work_refuses_fractions_and_negative_numbers(
     flops: Any, moved: Any, kind: type[Exception], message: str
 ) -> None:
     with pytest.raises(kind, match=message):

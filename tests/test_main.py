@@ -102,7 +102,7 @@ def test_profile_lists_operators_and_their_switches(capsys: pytest.CaptureFixtur
 
 
 @pytest.mark.parametrize("command", [["tune"], ["profile", "matmul"]], ids=" ".join)
-def test_every_mode_of_timing_can_be_asked_for(
+def test_help_of_tune_and_profile_lists_every_mode_of_timing(
     command: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit):
@@ -162,7 +162,7 @@ def test_record_names_the_nearest_suite(capsys: pytest.CaptureFixture[str]) -> N
     assert "elementwise" in capsys.readouterr().err
 
 
-def test_record_takes_some_dtypes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_record_measures_only_the_given_dtypes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "r.jsonl"
     assert main(["record", "reduction", "--interpreter", "--dtype", "fp8", "--output", str(path)]) == 1
     assert "dtype: 'fp8' is not known" in capsys.readouterr().err

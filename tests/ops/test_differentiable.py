@@ -201,7 +201,7 @@ def test_results_made_under_no_grad_can_be_multiplied_in_place_by_a_tensor_that_
 
 
 @pytest.mark.parametrize("norm", ["layer_norm", "rms_norm"])
-def test_norms_keep_no_wider_copy(norm: str) -> None:
+def test_norms_of_half_precision_save_no_fp32_copy_of_their_input(norm: str) -> None:
     """Half-precision inputs with a weight in fp32 are multiplied in fp32, and no fp32 copy is saved."""
     x, weight = torch.randn(3, 4).half().requires_grad_(), torch.randn(4, requires_grad=True)
     kept: list[torch.dtype] = []

@@ -292,7 +292,7 @@ def test_a_second_derivative_is_refused() -> None:
         first.sum().backward()
 
 
-def test_empty_products_and_nan_are_taken() -> None:
+def test_empty_products_and_nan_give_torchs_results() -> None:
     a, b = numbers(4, 0, dtype=torch.float32), numbers(0, 5, dtype=torch.float32)
     v = torch.tensor([0, 1, -1, math.inf, math.nan])
     assert torch.equal(
@@ -446,7 +446,7 @@ def test_a_wrong_argument_is_named(call: tuple[Callable[[], object], type[Workbe
         function()
 
 
-def test_rows_behind_the_last_group_reach_no_gradient() -> None:
+def test_rows_and_columns_behind_the_last_group_reach_no_gradient() -> None:
     """The forward ignores these rows too; they may be memory that nobody wrote."""
     offs = torch.tensor([2], dtype=torch.int32)
     for axis, a, w in (

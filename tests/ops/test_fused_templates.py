@@ -75,7 +75,7 @@ def test_batches_in_any_layout_agree_with_references(name: str, batch: tuple[int
 
 @names
 @pytest.mark.parametrize("batch", [(), (1,), (1, 1)], ids=str)
-def test_one_input_serves_a_batch_of_weights(name: str, batch: tuple[int, ...]) -> None:
+def test_one_input_broadcasts_to_a_batch_of_weights(name: str, batch: tuple[int, ...]) -> None:
     """The input may have fewer dimensions than the weights; gradients are right too."""
     first, *others = given(name, *batch, 5)
     expanded = [t.expand(2, 3, *t.shape) if t.dim() == 2 else t for t in others]
@@ -272,7 +272,7 @@ def test_arguments_that_do_not_fit_are_refused(
     ("name", "cols"),
     [("layer_norm", 40), ("layer_norm", 600), ("softmax", 40), ("amax", 40), ("logsumexp", 70)],
 )
-def test_an_epilogue_before_rows_is_applied_and_differentiated(name: str, cols: int) -> None:
+def test_an_epilogue_before_a_row_operator_is_applied_and_differentiated(name: str, cols: int) -> None:
     """Bias and residual have gradients too; long rows take two steps."""
     a, b = numbers(2, 3, 6).requires_grad_(), numbers(6, cols, seed=1).requires_grad_()
     vector, residual = (
@@ -317,7 +317,7 @@ def test_an_operand_that_only_chooses_has_a_gradient_of_0() -> None:
         assert torch.equal(of_gate, torch.zeros_like(gate))
 
 
-def test_an_epilogue_before_rows_neither_casts_nor_permutes() -> None:
+def test_an_epilogue_before_a_row_operator_refuses_casts_and_tensors_that_do_not_fit() -> None:
     with pytest.raises(TensorMismatchError, match="an operation on rows follows it"):
         ops.matmul_softmax(A, B, epilogue=epilogues.cast(torch.float8_e5m2))
     with pytest.raises(TensorMismatchError, match="epilogue"):

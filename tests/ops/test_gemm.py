@@ -76,7 +76,7 @@ def assert_samples_as_torch(op: Any, device: str, dtype: torch.dtype) -> None:
 
 @settings(max_examples=examples(60), deadline=None)
 @given(data=st.data())
-def test_batches_broadcast_exactly(data: st.DataObject) -> None:
+def test_products_of_broadcast_batches_are_exact(data: st.DataObject) -> None:
     """Integers are summed exactly in any order."""
     m, n, k = (data.draw(st.sampled_from([0, 1, 3, 17, 33]), label=name) for name in "mnk")
     shapes: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
@@ -195,7 +195,7 @@ def test_negated_incoming_gradients_are_taken(function: Any) -> None:
     torch.testing.assert_close(*pairs)
 
 
-def test_beta_of_zero_leaves_nan_out() -> None:
+def test_an_addend_of_nan_is_not_read_if_beta_is_0() -> None:
     a, b, nan = numbers(3, 4), numbers(4, 5), torch.full((3, 5), float("nan"), dtype=torch.float64)
     torch.testing.assert_close(ops.addmm(nan, a, b, beta=0, alpha=2), 2 * (a @ b))
     torch.testing.assert_close(ops.baddbmm(nan[None], a[None], b[None], beta=0), (a @ b)[None])

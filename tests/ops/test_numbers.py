@@ -199,7 +199,7 @@ def test_kept_calls_do_not_let_floats_and_bools_pass_for_integers(other: Any) ->
                 function(*tensors, stride=value, **options)
 
 
-def test_two_tensors_and_a_dimension_are_refused() -> None:
+def test_max_and_min_refuse_two_tensors_with_a_dimension_or_keepdim() -> None:
     for name in ("max", "min"):
         with pytest.raises(ArgumentTypeError, match="other"):
             getattr(ops, name)(MATRIX, 0, other=MATRIX)

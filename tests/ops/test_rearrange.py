@@ -318,7 +318,7 @@ def test_wrong_arguments_are_refused_as_in_torch(
         ("unfold", torch.float8_e4m3fn, (2,)),
     ],
 )
-def test_values_and_dtypes_are_refused_as_in_torch(
+def test_wrong_values_and_dtypes_are_refused_as_in_torch(
     name: str, dtype: torch.dtype, arguments: tuple[Any, ...]
 ) -> None:
     x = torch.zeros(1, 2, 3).to(dtype)
