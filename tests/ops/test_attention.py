@@ -50,7 +50,7 @@ def numbers(*given: int) -> torch.Tensor:
 
 @pytest.mark.parametrize("held", ["bias", "documents", "of queries", "of keys"])
 def test_tensors_of_a_scoring_are_kept_for_the_gradient(held: str) -> None:
-    """After a change of such a tensor in place, the gradient raises."""
+    """After a change in place of a tensor of the scoring, the gradient raises."""
     each = {
         "bias": torch.randn(4, 4), "documents": numbers(0, 0, 1, 1), "of queries": numbers(0, 2, 4),
         "of keys": numbers(0, 2, 4),

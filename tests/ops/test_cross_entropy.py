@@ -246,7 +246,7 @@ def test_autocast_gives_torchs_loss(dtype: torch.dtype, of_target: torch.dtype) 
 
 
 def test_scores_changed_before_the_gradient_raise() -> None:
-    """The gradient reads the scores, so it would be wrong."""
+    """The gradient reads the scores, so it would be wrong after the change."""
     x = numbers(ROWS, CLASSES).requires_grad_()
     scores = x * 1
     loss = ops.cross_entropy(scores, targets())
@@ -323,7 +323,7 @@ def test_a_wrong_argument_is_named(change: dict[str, Any], says: str) -> None:
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
 def test_an_ignored_row_has_a_gradient_of_zeros(value: float) -> None:
-    """Values that are not finite do not matter, as documented; torch multiplies them by zero."""
+    """The row may hold NaN or infinity, which torch multiplies by zero."""
     x = torch.tensor([[1.0, 2.0], [value, 1.0]], requires_grad=True)
     ops.cross_entropy(x, torch.tensor([0, -100])).backward()
     assert x.grad is not None

@@ -116,7 +116,7 @@ def test_only_tensors_that_gradients_read_are_kept(name: str) -> None:
 
 @pytest.mark.parametrize("name", SOME)
 def test_every_tensor_that_is_kept_is_read_and_guarded(name: str) -> None:
-    """A change in place of such a tensor raises, as in torch."""
+    """A change in place of a kept tensor raises, as in torch."""
     case = CASES[name]
     for chosen in subsets(case):
         if 1 < sum(chosen) < case.followed:
@@ -138,7 +138,7 @@ def test_every_tensor_that_is_kept_is_read_and_guarded(name: str) -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_changing_a_result_raises_or_leaves_gradients_right(name: str) -> None:
-    """A change raises where the gradient reads the result."""
+    """After a change of a result that its gradient reads, the gradient raises."""
     case = CASES[name]
     tensors = followed(case, (True,) * case.followed + (False,) * case.fixed)
     want = gradients(case.ours(*tensors), tensors)

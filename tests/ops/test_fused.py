@@ -447,7 +447,7 @@ def test_a_wrong_argument_is_named(call: tuple[Callable[[], object], type[Workbe
 
 
 def test_rows_and_columns_behind_the_last_group_reach_no_gradient() -> None:
-    """The forward ignores these rows too; they may be memory that nobody wrote."""
+    """The forward ignores them too; an addend may hold memory there that nobody wrote."""
     offs = torch.tensor([2], dtype=torch.int32)
     for axis, a, w in (
         (0, torch.ones(4, 2), torch.ones(1, 2, 4)),

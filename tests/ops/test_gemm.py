@@ -289,7 +289,7 @@ def test_alphas_that_make_nan_give_torchs_results(alpha: float, beta: float) -> 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 @pytest.mark.parametrize("beta", [0, 1])
 def test_an_alpha_of_zero_drops_the_product_on_a_gpu(name: str, value: float, beta: float) -> None:
-    """BLAS on a GPU reads neither operand then, whatever their number of dimensions."""
+    """BLAS on a GPU reads neither operand if alpha is 0, whatever their number of dimensions."""
     batch = (2,) if name == "baddbmm" else ()
     addend = numbers(*batch, 20, 30, dtype=torch.float32)
     a, b = (torch.full((*batch, *sizes), value) for sizes in ((20, 40), (40, 30)))
@@ -450,7 +450,7 @@ def test_wrong_operands_are_refused(call: Any, error: type[Exception], says: str
 
 
 def test_gradients_have_torchs_strides() -> None:
-    """Otherwise autograd would copy the gradients of weights in every step."""
+    """With other strides, autograd would copy the gradients of weights in every step."""
     x, w = numbers(5, 3).requires_grad_(), numbers(4, 3, seed=1).requires_grad_()
     for module in (torch.nn.functional, ops):
         of_x, of_w = torch.autograd.grad(module.linear(x, w).sum(), (x, w))

@@ -43,7 +43,7 @@ class CountedZeros(TorchDispatchMode):
 
 
 def test_a_missing_gradient_is_passed_on_as_none() -> None:
-    """The operator that takes the result has no gradient for it."""
+    """An operator that takes the result returns None as its gradient."""
 
     class Nothing(torch.autograd.Function):
         @staticmethod

@@ -266,7 +266,7 @@ def test_an_empty_batch_gives_an_empty_result_and_zero_gradients() -> None:
 
 
 def test_meta_parameters_do_not_depend_on_the_number_of_images() -> None:
-    """So another number of images compiles nothing."""
+    """A kernel is compiled once for its meta-parameters, so another number of images compiles nothing."""
     for groups, last in ((8, False), (8, True)):
         metas = []
         for images in (9, 10):
@@ -383,7 +383,7 @@ def test_no_running_vector_is_changed_if_one_is_refused(name: str, wrong: torch.
 
 
 def test_running_vectors_that_are_only_read_may_have_any_strides() -> None:
-    """They may be inference tensors too; in inference mode training updates those."""
+    """Running vectors may be inference tensors too; in inference mode training updates them."""
     mean, variance = torch.ones(1).expand(6), in_inference(torch.full((6,), 2.0))
     torch.testing.assert_close(ops.batch_norm(IMAGE, mean, variance), F.batch_norm(IMAGE, mean, variance))
     with torch.inference_mode():
@@ -449,7 +449,7 @@ def test_launches_of_arguments_that_do_not_fit_are_refused() -> None:
 
 @pytest.mark.parametrize("name", ["group_norm", "batch_norm"])
 def test_any_combination_of_gradients_agrees_with_torch(name: str) -> None:
-    """Every combination of input, weight and bias needs gradients once."""
+    """Each subset of input, weight and bias requires grad once."""
     torch.manual_seed(0)
     tensors = [torch.randn(shape, dtype=torch.float64) for shape in ((2, 4, 3, 5), (4,), (4,))]
 

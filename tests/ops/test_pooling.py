@@ -226,7 +226,7 @@ def test_an_empty_batch_gives_empty_results_and_gradients() -> None:
 
 
 def test_meta_parameters_do_not_depend_on_the_number_of_images() -> None:
-    """So another number of images compiles nothing."""
+    """A kernel is compiled once for its meta-parameters, so another number of images compiles nothing."""
     pool = Pool((8, 8), (4, 4), (3, 3), (2, 2), (1, 1))
     metas = []
     for images in (64, 65):
