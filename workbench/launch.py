@@ -41,7 +41,7 @@ MOST_PROGRAMS = (2**31 - 1, 2**16 - 1, 2**16 - 1)
 MOST_OF_OPTIONS = {"num_warps": 32, "num_stages": 2**31 - 1}
 
 # Triton generates a Python function for each kernel that mixes the kernel's parameters with these names (in
-# 3.6 and 3.7: `create_function_from_signature` and `JITFunction.run` of `triton.runtime.jit`).
+# 3.6 to 3.9: `create_function_from_signature` and `JITFunction.run` of `triton.runtime.jit`).
 _RESERVED_NAMES = frozenset(
     ("params", "options", "backend", "specialize_impl", "debug", "instrumentation_mode")
 )
