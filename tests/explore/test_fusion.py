@@ -319,7 +319,7 @@ def test_errors_of_a_convolution_name_the_wrong_argument() -> None:
         (TensorMismatchError, r"input: shape \(0, 16, 6, 5\)", {"input": x[:0]}),
         (TensorMismatchError, "input: not a plain", {"input": x.to_sparse()}),
         (TensorMismatchError, r"bias: shape \(3,\)", {"bias": bias[:3]}),
-        (TensorMismatchError, "input, weight: 16 channels", {"weight": weight[:, :4]}),
+        (TensorMismatchError, "input, weight: input has 16 channels", {"weight": weight[:, :4]}),
         (TensorMismatchError, "stride: got 0", {"stride": 0}),
         (TensorMismatchError, "padding: got 'some'", {"padding": "some"}),
         (TensorMismatchError, "weight, groups: 16", {"groups": 3}),
