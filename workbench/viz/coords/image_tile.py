@@ -1,4 +1,7 @@
-"""A tile of a convolution's matrix, which never exists in memory, and the image pixels that it reads."""
+"""A tile of a convolution's input matrix, and the image pixels that it reads.
+
+The matrix is the operand A of the GEMM that computes the convolution; it is never laid out in memory.
+"""
 
 from __future__ import annotations
 
@@ -58,14 +61,14 @@ class ImageTile:
     Attributes:
         valid: bool, (rows, columns): whether an element of the matrix lies in an image, not in padding.
         rows, cols: first row or column of the tile, and its end.
-        reads: (images, height, width): how often the tile reads each pixel, as the maximum over its channels;
-            outside of the image, how often it accesses padding.
+        reads: int64, (images, height, width): how often the tile reads each pixel, as the maximum over its
+            channels; outside the image, how often it accesses padding.
         origin: coordinates of the first pixel of `reads`; 0 or less.
         size: height and width of an image.
         first_image: index of the first image in `reads`.
         images: number of images in all.
         elements: number of distinct elements of images that the tile reads.
-        where: sentences on what the first and last row and column are.
+        where: sentences on what the tile's first and last row and column are.
     """
 
     valid: NDArray[np.bool_]

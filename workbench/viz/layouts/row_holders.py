@@ -95,7 +95,7 @@ def _checked(
     for name, layout in layouts.items():
         if len(layout.shape) != 2 or layout.warps > MOST_WARPS:
             given = f"a tile of {len(layout.shape)} dimensions in {counted(layout.warps, 'warp')}"
-            fix = f"Give tiles of two dimensions in up to {MOST_WARPS} warps."
+            fix = f"Give layouts of tiles with two dimensions, in up to {MOST_WARPS} warps."
             raise InvalidArgumentError(f"layouts[{name!r}]", given, fix)
     return layouts, notes or {}
 

@@ -57,7 +57,10 @@ def draw_roofline(
     title: str | None = None,
     theme: str | None = None,
 ) -> Figure:
-    """Draw the roofline of `shown` with the axes and colors of all `points`; filters move nothing."""
+    """Draw the roofline of `shown` with the axes and colors of all `points`.
+
+    A filter that hides points thus changes neither the axes nor the colors of the others.
+    """
     placed = [point for point in points if point.flops > 0]
     seen = [point for point in shown if point.flops > 0]
     bandwidth = ceilings.bandwidth

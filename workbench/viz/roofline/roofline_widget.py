@@ -162,7 +162,9 @@ class RooflineWidget(FigureWidget):
         ):
             if not least <= control.value <= most:
                 raise InvalidArgumentError(
-                    control.description, f"got {control.value:g}", f"Type a number of {least:g} to {most:g}."
+                    control.description,
+                    f"got {control.value:g}",
+                    f"Type a number from {least:g} to {most:g}.",
                 )
         self.add(
             Point(

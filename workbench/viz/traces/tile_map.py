@@ -83,7 +83,8 @@ def tile_map_figure(accesses: Sequence[Access], length: int, *, theme: str | Non
 
     Raises:
         ArgumentTypeError: an argument has the wrong type.
-        InvalidArgumentError: there are no accesses, tiles or grid are not 1D, or there are too many elements.
+        InvalidArgumentError: there are no accesses, tiles or grid are not 1D, or there are more than 128
+            elements or 2048 lanes to draw.
         UnknownNameError: the theme is unknown.
     """
     tiles = _sorted_into_strips(accesses, length)
@@ -156,7 +157,9 @@ class TileMapWidget(FigureWidget):
     ) -> None:
         check_callable("run", run, "Give a function from (length, block size) to the accesses of a run.")
         _check_at_most("most_elements", check_positive("most_elements", most_elements), MOST_ELEMENTS)
-        _check_at_most("length", check_positive("length", length), most_elements)
+        _check_at_most(
+            "length", check_positive("length", length), most_elements, ", or raise `most_elements`"
+        )
         block_sizes = check_each("block_sizes", block_sizes, int, "Give a list of powers of two: [8, 16].")
         if not block_sizes:
             raise InvalidArgumentError("block_sizes", "got none", "Give at least one, such as [8].")
@@ -197,7 +200,7 @@ def _sorted_into_strips(accesses: Sequence[Access], length: int) -> _Tiles:
     for index, access in enumerate(checked):
         if access.offsets.ndim > 1 or any(access.program[1:]):
             what = f"a {access.offsets.ndim}-D tile of program {access.program}"
-            fix = "This map is for 1-D tiles of a 1-D grid."
+            fix = "Only 1-D tiles of a 1-D grid can be drawn: draw the launch with trace_map instead."
             raise InvalidArgumentError(f"accesses[{index}]", what, fix)
         if access.argument:
             strip = f"{access.kind} {access.argument.removesuffix('_pointer')}"
@@ -226,9 +229,10 @@ def _sorted_into_strips(accesses: Sequence[Access], length: int) -> _Tiles:
     return _Tiles(checked, strips, first, end, tuple(notes))
 
 
-def _check_at_most(argument: str, value: int, most: int) -> None:
+def _check_at_most(argument: str, value: int, most: int, otherwise: str = "") -> None:
     if value > most:
-        raise InvalidArgumentError(argument, f"got {value}", f"Give at most {most}.")
+        fix = f"Give at most {most}{otherwise or ': more elements cannot be told apart'}."
+        raise InvalidArgumentError(argument, f"got {value}", fix)
 
 
 def _active(access: Access) -> list[int]:
@@ -332,7 +336,7 @@ def _mark_end(axes: Axes, length: int, palette: Palette) -> None:
 
 
 def _ticks(tiles: _Tiles, least: float) -> list[int]:
-    """Return the first element of each tile if it is `least` from other ticks, and the end."""
+    """Return the end, and the first element of each tile if it is `least` elements from other ticks."""
     drawn = [access for strip in tiles.strips.values() for access in strip]
     ticks = [tiles.end]
     for start in sorted({int(np.atleast_1d(access.offsets)[0]) for access in drawn}):
