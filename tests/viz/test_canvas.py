@@ -161,6 +161,7 @@ def test_reprs_show_no_address() -> None:
 
 def test_without_anywidget_figures_work_and_a_widget_says_what_to_install() -> None:
     program = """
+import sys
 sys.modules["anywidget"] = None  # as if it were not installed
 from workbench import viz
 from workbench.errors import MissingPackageError

@@ -171,6 +171,7 @@ def test_errors_name_other_wrong_arguments() -> None:
 
 def test_without_ipywidgets_figures_work_and_a_widget_says_what_to_install() -> None:
     program = """
+import sys
 sys.modules["ipywidgets"] = None  # as if it were not installed
 from workbench import viz
 from workbench.bench.roofline import Ceilings
