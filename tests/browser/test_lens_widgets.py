@@ -121,7 +121,7 @@ def press(notebook: OpenNotebook, place: Locator, *keys: str) -> None:
 
 
 def same_in_python(notebook: OpenNotebook, name: str, seconds: float = 10) -> bool:
-    """Return whether Python's facts come to equal the page's; Python hears of changes a little later."""
+    """Return whether Python's facts equal the page's within some seconds; Python hears of changes later."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if facts(notebook)[name] == status(shown(notebook, name)):

@@ -1,4 +1,4 @@
-"""The landscape of instances: a cell for each tile, a bar for each instance, the color of what limits it."""
+"""The landscape of instances: a cell for each tile, a bar for each instance, colored by its limit."""
 
 from __future__ import annotations
 
@@ -200,7 +200,9 @@ def test_a_pair_that_no_instance_has_is_an_error_and_the_picture_stays() -> None
     widget.stages.value = 4
     before = widget.picture
     widget.warps.value = 4
-    assert widget.error == "warps, stages: no instance has 4 and 4. Choose another pair."
+    assert widget.error == (
+        "warps, stages: no instance has 4 warps and 4 stages. Choose another pair, or 'all' for one of them."
+    )
     assert widget.picture.png == before.png
     widget.stages.value = ALL
     assert widget.error == ""

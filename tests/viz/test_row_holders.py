@@ -1,4 +1,4 @@
-"""The lanes that hold a row: each has its row's number and color, and those that share row 0 a frame."""
+"""The lanes that hold a row: each has its row's number and color; lanes that share row 0 have a frame."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_lanes_that_share_row_0_have_a_frame() -> None:
 
 
 @pytest.mark.parametrize("theme", THEMES)
-def test_colors_are_those_of_the_rows(theme: Theme) -> None:
+def test_lanes_have_the_colors_of_their_rows(theme: Theme) -> None:
     figure = row_holders_figure({"warp": BY_WARP}, theme=theme)
     image = np.asarray(figure.axes[0].images[0].get_array())
     colors = number_colors(8, theme)

@@ -165,7 +165,7 @@ def test_serialized_wgmma_is_noted(seen: Seen) -> None:
     assert f"sm_90 ({said}): " in "\n".join(widget.facts)
 
 
-def test_the_line_that_moves_most_is_selected_first(seen: Seen) -> None:
+def test_the_line_that_requests_the_most_bytes_is_selected_first(seen: Seen) -> None:
     widget = SourceLensWidget(*seen.all)
     assert widget.step == line_of(seen, "b = tl.load")
     assert "a_pointer, b_pointer" not in widget.facts[0]
