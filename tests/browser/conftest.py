@@ -257,7 +257,7 @@ def assert_in_time(times: Sequence[float]) -> None:
 
 @contextlib.contextmanager
 def opened(browser: Browser, lab: Lab, notebook: str) -> Iterator[OpenNotebook]:
-    """Open a notebook of the lab in a page of its own; its kernel ends with it."""
+    """Open a notebook of the lab in a page of its own, and at the end close the page and end all kernels."""
     context = browser.new_context(viewport={"width": 1400, "height": 1000})
     page = context.new_page()
     page.set_default_timeout(60_000)

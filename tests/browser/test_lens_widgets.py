@@ -114,7 +114,7 @@ def facts(notebook: OpenNotebook) -> dict[str, list[str]]:
 
 
 def press(notebook: OpenNotebook, place: Locator, *keys: str) -> None:
-    """Press keys while something has the focus."""
+    """Give the focus to `place`, and press keys."""
     place.focus()
     for key in keys:
         notebook.page.keyboard.press(key)

@@ -69,7 +69,7 @@ def move_first_control(output: Locator) -> None:
 
 
 def widget_cells(notebook: NotebookNode) -> list[int]:
-    """Return the cells that are tagged `widget`."""
+    """Return the indices of the cells that are tagged `widget`."""
     return [index for index, cell in code_cells(notebook) if "widget" in tags_of(cell)]
 
 
@@ -135,7 +135,7 @@ def test_every_entry_of_moves_names_a_widget() -> None:
 
 @pytest.mark.daily
 def test_jupyterlab_and_its_kernels_need_no_network(lab: Lab) -> None:
-    """The server might look for news. This test comes after those that run lessons."""
+    """This test comes after the tests that run lessons, so that the log has what their kernels attempted."""
     assert attempts(lab.network_log) == []
 
 

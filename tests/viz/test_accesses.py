@@ -21,7 +21,7 @@ from workbench.viz.traces.accesses import Accesses, accesses_of
 
 
 def synthetic(tensor: torch.Tensor, patterns: list[Pattern], bases: list[int]) -> StepTrace:
-    """Return the trace of one program that loads a tensor at each base by the pattern of its number."""
+    """Return the trace of one program whose i-th load has the pattern `patterns[i]` from `bases[i]` on."""
     argument = Argument("x", tuple(tensor.shape), tensor.stride(), "float32", 4)
     sites = tuple(Site("load", "x", (Frame("file", 7),), one.shape, 4, 0) for one in patterns)
     zeros, numbers = np.zeros(len(bases), np.int32), np.arange(len(bases), dtype=np.int32)
@@ -33,7 +33,7 @@ def synthetic(tensor: torch.Tensor, patterns: list[Pattern], bases: list[int]) -
 
 
 def memory_of(panel: Panel, row: int, column: int) -> int:
-    """Return the place in memory of the element that a cell shows."""
+    """Return the offset in memory of the element that a cell shows."""
     index = panel.index(row, column)
     assert index is not None
     return sum(place * stride for place, stride in zip(index, panel.strides, strict=True))

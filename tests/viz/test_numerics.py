@@ -47,7 +47,7 @@ FIGURES = {
 
 
 def markers(panel: Axes, color: str, *, hollow: bool = False) -> dict[float, float]:
-    """Return the places of a series' markers, x to y."""
+    """Return y by x of the markers in a color, either the hollow or the filled ones."""
     found: dict[float, float] = {}
     for line in panel.lines:
         is_hollow = line.get_markerfacecolor() != color

@@ -104,7 +104,7 @@ def test_controls_set_together_are_drawn_once() -> None:
 
 
 class Shows(FigureWidget):
-    """A widget that draws what it is given."""
+    """A widget whose `draw` returns the object given to it, so that wrong objects can be tried."""
 
     def __init__(self, shown: Any, *rows: Any, **options: Any) -> None:
         self.shown = shown

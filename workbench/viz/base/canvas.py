@@ -39,7 +39,8 @@ class CanvasWidget(ShownWidget):
     The scripts are concatenated after `common.js`, because the browser gets a single module that cannot
     import files; the last one ends with `export default rendering(show)`. In it,
     `model.get(name)` gives: `scene`, as packed by :func:`packed` (`arrays(scene)` in `common.js` restores
-    it); `alt`; `step` and `hovered`, which it sets; `palettes` and `theme` (empty for the page's theme).
+    it); `alt`; `step` and `hovered`, which the script sets; `palettes`; and `theme` (empty for the page's
+    theme).
 
     Args:
         rows, unwatched: as in :class:`workbench.viz.base.widget.FigureWidget`; most widgets have none.

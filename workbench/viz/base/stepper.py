@@ -72,7 +72,10 @@ class Sheet:
 
 
 class Stepper(FigureWidget, Generic[Steps]):
-    """Steps through a recording, forward and back; other recordings are made when they are chosen.
+    """Base of widgets that step through a recording, forward and back.
+
+    A recording is the sequence of a kernel's steps that a subclass draws. Recordings are made when they are
+    first chosen, and kept.
 
     Args:
         steps: a recording; or a function that returns one for the value of `chooser`.

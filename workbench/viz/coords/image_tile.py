@@ -128,9 +128,11 @@ class ImageTileWidget(FigureWidget):
         theme: as in :func:`image_tile_figure`.
 
     Raises:
-        ArgumentTypeError, InvalidArgumentError: an argument is not as above.
+        ArgumentTypeError, InvalidArgumentError: an argument is not as above, or the first tile cannot be
+            drawn.
         UnknownNameError: the theme is unknown.
         MissingPackageError: ipywidgets is not installed.
+        Exception: whatever `make` raises for the initial tile.
     """
 
     def __init__(

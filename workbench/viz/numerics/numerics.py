@@ -168,6 +168,7 @@ class NumericsWidget(FigureWidget):
         ArgumentTypeError, InvalidArgumentError, UnknownNameError: an argument has the wrong type or value, or
             `make` returns the wrong type.
         MissingPackageError: ipywidgets is not installed.
+        Exception: whatever `make` raises for the initial choice.
     """
 
     def __init__(

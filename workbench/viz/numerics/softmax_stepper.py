@@ -105,6 +105,7 @@ class SoftmaxStepperWidget(Stepper[OnlineSoftmax]):
         ArgumentTypeError, InvalidArgumentError: an argument is not as above.
         UnknownNameError: the theme is unknown.
         MissingPackageError: ipywidgets is not installed.
+        Exception: whatever `steps` raises for the initial block size, if it is a function.
     """
 
     def __init__(

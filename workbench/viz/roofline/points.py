@@ -413,7 +413,7 @@ def _without_own(points: Iterable[Point]) -> list[Point]:
 
 
 def _mixed(points: Iterable[Point]) -> bool:
-    """Return whether some points are recorded and others were measured now."""
+    """Return whether some points are recorded and others were measured now, except the reader's own."""
     return len({point.recorded for point in _without_own(points)}) == 2
 
 

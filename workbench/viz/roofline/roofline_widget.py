@@ -35,6 +35,7 @@ class RooflineWidget(FigureWidget):
         ArgumentTypeError, InvalidArgumentError: `load` or `add` has the wrong type, or cannot be drawn.
         UnknownNameError: the theme is unknown.
         MissingPackageError: ipywidgets is not installed.
+        Exception: whatever a function in `load` raises for the first source, or the function `add`.
     """
 
     def __init__(

@@ -21,7 +21,7 @@ from workbench.viz.base.widget import FIRST_IN_ROW, require_ipywidgets
 from workbench.viz.base.words import times
 from workbench.viz.traces.accesses import Accesses, accesses_of
 
-# Codes of cells; those of touched cells ascend from the least to the most often touched.
+# Codes of cells; the codes of touched cells ascend from the least to the most often touched.
 _OUTSIDE, _UNTOUCHED, _LEAST, _MOST = 0, 1, 2, 255
 _LOGARITHMIC = 32  # the least ratio of the highest to the lowest count for a logarithmic scale
 _MOST_SWATCHES = 8
@@ -69,6 +69,7 @@ class HeatMapWidget(CanvasWidget):
     Raises:
         ArgumentTypeError, InvalidArgumentError, UnknownNameError: as :func:`heat_map`.
         MissingPackageError: anywidget or ipywidgets is not installed.
+        Exception: whatever `trace` raises if it is a function.
     """
 
     scripts: ClassVar[tuple[str, ...]] = ("panels.js", "heat_map.js")

@@ -144,6 +144,7 @@ class TileMapWidget(FigureWidget):
             `most_elements` or 128, or a block size is not a power of two or exceeds 128.
         UnknownNameError: the theme is unknown.
         MissingPackageError: ipywidgets is not installed.
+        Exception: whatever `run` raises for the initial choice.
     """
 
     def __init__(

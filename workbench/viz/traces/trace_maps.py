@@ -72,6 +72,7 @@ class TraceMapWidget(CanvasWidget):
         ArgumentTypeError, InvalidArgumentError: as :func:`trace_map`.
         UnknownNameError: the theme is unknown.
         MissingPackageError: anywidget or ipywidgets is not installed.
+        Exception: whatever `trace` raises if it is a function.
     """
 
     scripts: ClassVar[tuple[str, ...]] = ("panels.js", "trace_map.js")
