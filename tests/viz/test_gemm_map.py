@@ -224,7 +224,7 @@ def test_errors_name_the_wrong_argument(function: Callable[..., object]) -> None
         (traced, {"orders": []}, "orders: got none"),
         (traced, {"groups": []}, "groups: got none"),
         (traced, {"groups": [2, 0]}, r"groups\[1\]: got 0"),
-        (lambda order, group: None, {}, "make: got None"),
+        (lambda order, group: None, {}, r"make\('by_rows', 4\): got None, a NoneType\. Return from `make`"),
         (traced, {"groups": [2], "theme": "blue"}, "theme: 'blue'"),
     ],
 )

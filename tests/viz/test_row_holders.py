@@ -99,9 +99,9 @@ def test_row_numbers_that_do_not_fit_are_left_out() -> None:
     ("layouts", "notes", "error", "said"),
     [
         ([BY_WARP], None, ArgumentTypeError, "layouts: got "),
-        ({"warp": 3}, None, ArgumentTypeError, r"layouts\[0\]: got 3"),
-        ({3: BY_WARP}, None, ArgumentTypeError, r"layouts\[0\]: got 3"),
-        (ALL, {"warp": 5}, ArgumentTypeError, r"notes\[0\]: got 5"),
+        ({"warp": 3}, None, ArgumentTypeError, r"layouts\['warp'\]: got 3"),
+        ({3: BY_WARP}, None, ArgumentTypeError, r"layouts: got 3, a int\. Name each layout"),
+        (ALL, {"warp": 5}, ArgumentTypeError, r"notes\['warp'\]: got 5"),
         ({}, None, InvalidArgumentError, "layouts: got 0 layouts. Give 1 to 6"),
         ({"cube": CUBE}, None, InvalidArgumentError, "a tile of 3 dimensions in 2 warps"),
     ],

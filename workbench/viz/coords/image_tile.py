@@ -163,7 +163,11 @@ class ImageTileWidget(FigureWidget):
 
     def draw(self, theme: str) -> Drawing:
         """Draw the chosen tile."""
-        tile = _checked(self._make(self.row.value, self.step.value))
+        row, step = self.row.value, self.step.value
+        made = self._make(row, step)
+        fix = "Return from `make` a result of explore.descriptors.tile_on_image."
+        check_type(f"make({row}, {step})", made, ImageTile, fix)
+        tile = _checked(made)
         return Drawing(_figure(tile, theme), describe_image_tile(tile), _facts(tile))
 
 

@@ -311,13 +311,13 @@ def _checked_choices(
         check_name("first.functors", name, names)
     if len(first.functors) > MOST_FUNCTORS:
         given = f"got {len(first.functors)} functors"
-        fix = f"Give at most {MOST_FUNCTORS}: the widget has a control for each of so many."
+        fix = f"Give at most {MOST_FUNCTORS}: the widget has {MOST_FUNCTORS} controls for functors."
         raise InvalidArgumentError("first.functors", given, fix)
     return names, lengths
 
 
 def _check_explored(argument: str, explored: ExploredFusion) -> ExploredFusion:
-    check_type(argument, explored, ExploredFusion, "Give a result of explore.fusion.explored.")
+    check_type(argument, explored, ExploredFusion, "It must be a result of explore.fusion.explored.")
     return explored
 
 

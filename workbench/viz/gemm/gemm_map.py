@@ -190,7 +190,8 @@ class GemmMapWidget(FigureWidget):
         if (order, group) not in self._made:
             self.say(f"Tracing {order}, groups of {group} …")
             reads = self._make(order, group)
-            check_type("make", reads, GemmReads, "Return a result of readings.gemm_reads.reads_of.")
+            fix = "Return from `make` a result of readings.gemm_reads.reads_of."
+            check_type(f"make({order!r}, {group})", reads, GemmReads, fix)
             self._made[order, group] = reads
         return self._made[order, group]
 

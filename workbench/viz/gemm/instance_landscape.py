@@ -247,7 +247,7 @@ class _Landscape:
         """Check the arguments and return the landscape."""
         fix = "Give LandscapeInstances, such as explore.instances.of_trials returns."
         each_one = tuple(check_each("instances", instances, LandscapeInstance, fix))
-        check_type("about", about, str, "Give a text.")
+        check_type("about", about, str, "Give a text that names the case, such as 'matmul fp16 4096^3'.")
         if not 0 < len(each_one) <= MOST_INSTANCES:
             given = f"got {len(each_one)} instances"
             fix = f"Give 1 to {MOST_INSTANCES} instances: more cannot be told apart."

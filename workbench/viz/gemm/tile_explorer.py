@@ -334,7 +334,7 @@ def _check_choices(choices: Mapping[str, Sequence[_Value]], first: TileConfigura
 
 
 def _check_explored(argument: str, explored: ExploredTile) -> ExploredTile:
-    check_type(argument, explored, ExploredTile, "Give a result of explore.tiles.tile.")
+    check_type(argument, explored, ExploredTile, "It must be a result of explore.tiles.tile.")
     return explored
 
 

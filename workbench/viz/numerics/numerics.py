@@ -252,7 +252,7 @@ def _chosen(known: Sequence[str], dtypes: str | Sequence[str] | None) -> list[st
     fix = "Give a name, such as 'fp16', or a list of names."
     names = [dtypes] if isinstance(dtypes, str) else check_each("dtypes", dtypes, str, fix)
     if not names:
-        raise InvalidArgumentError("dtypes", "got no name", "Leave it out to draw all.")
+        raise InvalidArgumentError("dtypes", "got no name", "Leave `dtypes` out to draw all.")
     for name in names:
         check_name("dtypes", name, known)
     return [name for name in known if name in names]

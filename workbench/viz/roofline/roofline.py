@@ -265,7 +265,7 @@ def _chosen(known: Sequence[str], dtype: str | Sequence[str] | None) -> list[str
     fix = "Give a name, such as 'fp16', or a list of names."
     wanted = [dtype] if isinstance(dtype, str) else check_each("dtype", dtype, str, fix)
     if not wanted:
-        raise InvalidArgumentError("dtype", "got no name", "Leave it out to draw all.")
+        raise InvalidArgumentError("dtype", "got no name", "Leave `dtype` out to draw all.")
     for name in wanted:
         check_name("dtype", name, known)
     return [name for name in known if name in wanted]

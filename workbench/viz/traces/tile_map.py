@@ -178,7 +178,9 @@ class TileMapWidget(FigureWidget):
     def draw(self, theme: str) -> Drawing:
         """Run the kernel with the controls' values and draw its accesses."""
         length, block_size = self.length.value, self.block_size.value
-        accesses = self._run(length, block_size)
+        fix = "Return from `run` the accesses of one step, as runtime.interpret records them."
+        returned = self._run(length, block_size)
+        accesses = check_each(f"run({length}, {block_size})", returned, Access, fix)
         figure, alt = tile_map_figure(accesses, length, theme=theme), describe_tile_map(accesses, length)
         programs = len({access.program for access in accesses})
         lanes = programs * block_size
@@ -195,9 +197,9 @@ class TileMapWidget(FigureWidget):
 def _sorted_into_strips(accesses: Sequence[Access], length: int) -> _Tiles:
     """Check the arguments and sort the accesses into strips."""
     _check_at_most("length", check_positive("length", length), MOST_ELEMENTS)
-    step = "Give those of one step: runtime.interpret(launch, record=True).accesses[0]."
+    fix = "Give the accesses of one step: runtime.interpret(launch, record=True).accesses[0]."
     strips: dict[str, list[Access]] = {}
-    checked: list[Access] = check_each("accesses", accesses, Access, step)
+    checked: list[Access] = check_each("accesses", accesses, Access, fix)
     for index, access in enumerate(checked):
         if access.offsets.ndim > 1 or any(access.program[1:]):
             what = f"a {access.offsets.ndim}-D tile of program {access.program}"
