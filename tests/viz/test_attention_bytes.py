@@ -86,7 +86,7 @@ def test_one_length_draws_no_curve() -> None:
     assert len(plot_attention_bytes(ways(64)).axes) == 1
 
 
-def test_the_description_gives_the_counts() -> None:
+def test_the_description_gives_kernels_and_bytes_of_unfused_and_fused_attention() -> None:
     said = describe_attention_bytes(COUNTED)
     assert "Unfused, 3 kernels: 557,056 bytes, by the formula 557,056;" in said
     assert "Fused, 1 kernel: 33,792 bytes" in said

@@ -108,7 +108,7 @@ def test_texts_neither_overlap_nor_leave_the_figure(name: str, theme: Theme) -> 
         assert_legible(figure)
 
 
-def test_the_description_says_what_the_picture_leaves_out() -> None:
+def test_the_description_says_if_programs_were_sampled_or_pixels_are_several_elements() -> None:
     assert "5 of 25 programs were traced." in describe_heat_map(EVERY["sample"](), "x")
     assert "A pixel is " in describe_heat_map(transpose(10, 2000, 128), "x")
     assert "A pixel is " not in describe_heat_map(transpose(), "x")

@@ -98,7 +98,7 @@ def test_an_instance_with_a_wrong_result_is_never_the_fastest() -> None:
     assert max(height for _, height in bars(instance_landscape_figure([FAST, SLOW, wrong]))) == 1
 
 
-def test_the_description_gives_the_counts() -> None:
+def test_the_description_counts_timed_and_ruled_out_instances_and_their_limits() -> None:
     said = describe_instance_landscape(CASE, ABOUT, chosen="refused")
     assert (
         "7 instances of matmul fp16 4096^3 for sm_90 in 3 sizes of tiles: 3 timed, 1 not timed, 3 ruled"

@@ -236,7 +236,7 @@ def test_numbers_are_legible_in_every_color_and_lanes_have_distinct_colors(count
     assert len(set(colors)) == count
 
 
-def test_the_figure_says_what_it_leaves_out() -> None:
+def test_the_figure_names_copies_padding_and_columns_that_are_not_drawn() -> None:
     assert "Each element is held in 16 places: the first is drawn." in "\n".join(texts(layout_map(COPIES)))
     assert "Padding is not drawn: 4 elements after each 32." in "\n".join(texts(layout_map(PADDED)))
     assert "Drawn are the first 256 columns of 2048." in "\n".join(texts(layout_map(ALL["huge"])))
@@ -247,7 +247,7 @@ def test_the_figure_shows_the_layout_attribute() -> None:
     assert any(ACCUMULATOR.attribute in text for text in texts(layout_map(ACCUMULATOR)))
 
 
-def test_the_description_gives_the_counts() -> None:
+def test_the_description_gives_the_shape_and_counts_lanes_registers_and_banks() -> None:
     assert describe_layout_map(ACCUMULATOR) == (
         "Tile of 16 × 8 in 1 warp × 32 lanes × 4 registers, one cell an element, colored by the lane that "
         "holds it."

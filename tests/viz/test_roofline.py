@@ -181,7 +181,9 @@ def test_the_bandwidth_figure_shows_latency_and_roof(ceilings: Ceilings, points:
     assert "memory bandwidth" in written
 
 
-def test_the_description_is_one_sentence_with_the_facts(ceilings: Ceilings, points: list[Point]) -> None:
+def test_the_description_is_one_sentence_with_the_roofs_and_the_best_point(
+    ceilings: Ceilings, points: list[Point]
+) -> None:
     text = describe(ceilings, points)
     assert text.startswith("Roofline of NVIDIA H200, recorded 2026-11-21: memory bandwidth 4.25 TB/s, ")
     assert "fp16 700, bf16 710, tf32 400, fp32 51 TFLOP/s" in text

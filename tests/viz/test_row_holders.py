@@ -69,7 +69,7 @@ def test_lanes_have_the_colors_of_their_rows(theme: Theme) -> None:
     assert [[to_hex(color) for color in warp] for warp in image] == [[colors[w]] * 32 for w in range(4)]
 
 
-def test_the_description_gives_the_counts() -> None:
+def test_the_description_counts_warps_lanes_and_registers_of_a_row() -> None:
     said = describe_row_holders(ALL, NOTES)
     assert "thread: a tile of 128 × 16, a row in 1 warp × 1 lane × 16 registers, 1 row a lane;" in said
     assert "a row in 1 warp × 32 lanes × 8 registers, 2 rows a lane, 5 shuffles;" in said

@@ -188,7 +188,7 @@ def test_texts_of_banks_neither_overlap_nor_leave_the_figure(name: str, theme: T
     assert_legible(figure)
 
 
-def test_the_descriptions_give_the_counts() -> None:
+def test_the_descriptions_count_sectors_used_bytes_and_passes() -> None:
     assert describe_coalescing_strip(load(2)) == (
         "The lanes of a warp above the sectors of memory that they touch: 32 lanes × 4 bytes in 8 sectors of "
         "32 bytes: 128 of 256 bytes are used, 50%."

@@ -106,7 +106,7 @@ def test_cells_or_tiles_are_numbered_or_the_figure_counts_the_missing_numbers() 
     assert "element" in texts(interleaved)
 
 
-def test_figure_and_description_say_what_the_strips_leave_out() -> None:
+def test_figure_and_description_count_shared_cells_and_accesses_without_active_lanes() -> None:
     racing = [one(range(8), program) for program in range(3)]
     idle = one(range(8), 3, "", mask=np.zeros(8, dtype=bool))
     note = "8 cells touched by several programs, the last one on top; 1 load or store without an active lane "

@@ -212,7 +212,7 @@ def describe_fusion_explorer(explored: ExploredFusion) -> str:
 
 
 class FusionExplorerWidget(FigureWidget):
-    """Widget that builds an epilogue functor by functor and shows what its fusion saves.
+    """Widget to build an epilogue functor by functor; it shows what the fusion of the epilogue saves.
 
     Results are cached. The static figure is :func:`fusion_explorer_figure`.
 

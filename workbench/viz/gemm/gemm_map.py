@@ -276,7 +276,7 @@ def _tiles_of(block: Block, down: Sequence[int], across: Sequence[int]) -> tuple
 
 
 def _half_of_waves(reads: GemmReads) -> int:
-    """Return how many programs have started after half of the waves."""
+    """Return how many programs have started after half of the waves, rounded up."""
     return min((reads.waves + 1) // 2 * reads.resident, len(reads.programs))
 
 

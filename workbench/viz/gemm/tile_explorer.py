@@ -188,7 +188,7 @@ def describe_tile_explorer(explored: ExploredTile) -> str:
 
 
 class TileExplorerWidget(FigureWidget):
-    """Widget that chooses a GEMM's tile, warps, stages, group, template and target.
+    """Widget to choose a GEMM's tile, warps, stages, group, template and target.
 
     Results are cached; while a new kernel is being compiled, a line says so. The static figure is
     :func:`tile_explorer_figure`.
