@@ -1,4 +1,4 @@
-"""JupyterLab as `make lab` starts it, headless Chromium in front of it, and questions that tests ask of both.
+"""JupyterLab with the project's settings, headless Chromium, and what tests do with both.
 
 One server and one browser serve all tests, and neither can reach another machine. A screenshot of the page of
 a failed test is kept in tests/artifacts/.
@@ -71,7 +71,7 @@ class Lab:
         url: its address, with a slash at the end.
         token: the token that requests need.
         folder: its root, where notebooks can be put.
-        network_log: the file of what the server or its kernels tried to reach.
+        network_log: the file that lists the addresses that the server or its kernels tried to reach.
     """
 
     url: str
@@ -151,7 +151,7 @@ def browser() -> Iterator[Browser]:
 
 @dataclass
 class OpenNotebook:
-    """A notebook in JupyterLab. Its cells are counted from 0, prose too.
+    """A notebook in JupyterLab. Its cells, code and prose, are counted from 0.
 
     Attributes:
         page: the browser's page.
@@ -191,7 +191,10 @@ class OpenNotebook:
         return content
 
     def wait_for_change(self, index: int, before: list[str], seconds: float) -> bool:
-        """Return whether the pictures below a code cell change within this time, and are the same twice."""
+        """Return whether the pictures below a code cell change within this time and then stay the same.
+
+        They stay the same if two looks, 50 ms apart, find the same pictures.
+        """
         deadline = time.monotonic() + seconds
         last = before
         while time.monotonic() < deadline:
@@ -204,7 +207,7 @@ class OpenNotebook:
 
     @contextlib.contextmanager
     def changing(self, index: int, seconds: float = 20) -> Iterator[None]:
-        """Check that there are pictures below a code cell, and that what is done inside changes them.
+        """Check that there are pictures below a code cell, and that the block of the `with` changes them.
 
         Args:
             seconds: the time for a redraw on a machine that runs other tests at the same time.
@@ -240,7 +243,11 @@ MILLISECONDS = 100  # limit of a redraw
 
 
 def assert_in_time(times: Sequence[float]) -> None:
-    """Check that eight of ten redraws keep the limit, and nine twice the limit: other tests can delay two."""
+    """Check that eight of ten redraws keep the limit, and nine of ten twice the limit.
+
+    Other tests can delay two. A slow machine has more time: `times`, in milliseconds, are divided by its
+    slowness.
+    """
     assert len(times) >= 10
     slowness = Machine.slowness()
     eight, nine = (sorted(times)[(share * len(times) - 1) // 10] / slowness for share in (8, 9))
@@ -250,7 +257,7 @@ def assert_in_time(times: Sequence[float]) -> None:
 
 @contextlib.contextmanager
 def opened(browser: Browser, lab: Lab, notebook: str) -> Iterator[OpenNotebook]:
-    """Open a notebook of the lab in a page of its own; its kernel ends with it."""
+    """Open a notebook of the lab in a page of its own, and at the end close the page and end all kernels."""
     context = browser.new_context(viewport={"width": 1400, "height": 1000})
     page = context.new_page()
     page.set_default_timeout(60_000)

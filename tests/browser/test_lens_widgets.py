@@ -114,14 +114,14 @@ def facts(notebook: OpenNotebook) -> dict[str, list[str]]:
 
 
 def press(notebook: OpenNotebook, place: Locator, *keys: str) -> None:
-    """Press keys while something has the focus."""
+    """Give the focus to `place`, and press keys."""
     place.focus()
     for key in keys:
         notebook.page.keyboard.press(key)
 
 
 def same_in_python(notebook: OpenNotebook, name: str, seconds: float = 10) -> bool:
-    """Return whether Python's facts come to equal the page's; Python hears of changes a little later."""
+    """Return whether Python's facts equal the page's within some seconds; Python hears of changes later."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if facts(notebook)[name] == status(shown(notebook, name)):

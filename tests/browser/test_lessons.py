@@ -69,12 +69,12 @@ def move_first_control(output: Locator) -> None:
 
 
 def widget_cells(notebook: NotebookNode) -> list[int]:
-    """Return the cells that are tagged `widget`."""
+    """Return the indices of the cells that are tagged `widget`."""
     return [index for index, cell in code_cells(notebook) if "widget" in tags_of(cell)]
 
 
 def stuck_widgets(name: str, notebook: OpenNotebook, seconds: float = 10) -> list[str]:
-    """Move each widget once, and return which pictures are missing or stayed."""
+    """Move a control of each widget once, and return the widgets without a picture or with the same one."""
     problems = []
     for number, index in enumerate(widget_cells(notebook.stored)):
         before = notebook.pictures(index)
@@ -88,14 +88,14 @@ def stuck_widgets(name: str, notebook: OpenNotebook, seconds: float = 10) -> lis
 
 @pytest.fixture(params=some_of(NAMES, 7))
 def unrun(request: pytest.FixtureRequest, browser: Browser, lab: Lab) -> Iterator[OpenNotebook]:
-    """Open each lesson."""
+    """Open some lessons, or all if all is tested, without running them."""
     with opened(browser, lab, f"{request.param}.ipynb") as notebook:
         yield notebook
 
 
 @pytest.fixture(scope="module", params=WHOLE)
 def ran(request: pytest.FixtureRequest, browser: Browser, lab: Lab) -> Iterator[OpenNotebook]:
-    """Open and run some lessons from top to bottom, once for all tests of a lesson."""
+    """Open and run some lessons, or all if all is tested; each runs once for all its tests."""
     with opened(browser, lab, f"{request.param}.ipynb") as notebook:
         notebook.run_all()
         yield notebook
@@ -135,7 +135,7 @@ def test_every_entry_of_moves_names_a_widget() -> None:
 
 @pytest.mark.daily
 def test_jupyterlab_and_its_kernels_need_no_network(lab: Lab) -> None:
-    """The server might look for news. This test comes after those that run lessons."""
+    """This test comes after the tests that run lessons, so that the log has what their kernels attempted."""
     assert attempts(lab.network_log) == []
 
 

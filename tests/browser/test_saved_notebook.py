@@ -103,7 +103,7 @@ def assert_exported(page: Page) -> None:
 
 
 def test_the_servers_html_export_has_the_pictures(browser: Browser, lab: Lab, saved: Path) -> None:
-    """File > Save and Export Notebook As > HTML asks the server so; there is no kernel and no network."""
+    """The request is that of File > Save and Export Notebook As > HTML, without a kernel or a network."""
     context = browser.new_context()
     try:
         page = context.new_page()
@@ -140,7 +140,7 @@ def shipped_settings() -> Config:
 def test_a_pdf_by_a_browser_has_the_pictures(
     browser: Browser, saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The export is File > Save and Export Notebook As > Webpdf, printed by the Chromium of these tests."""
+    """Export as File > Save and Export Notebook As > Webpdf does, printed by the Chromium of these tests."""
 
     def printed(self: WebPDFExporter, html: str) -> bytes:
         (tmp_path / "page.html").write_text(html)

@@ -1,4 +1,4 @@
-"""The source lens and the layout map in JupyterLab, of a cell's kernel, for GPUs that are not present."""
+"""The source lens and the layout map in JupyterLab, for a kernel of a notebook cell and absent GPUs."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def facts(notebook: OpenNotebook) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def comes_true_in_python(notebook: OpenNotebook, which: int, text: str, seconds: float = 10) -> bool:
-    """Return whether a widget's facts come to contain `text`; Python hears of changes a little later."""
+    """Return whether a widget's facts contain `text` within some seconds; Python hears of changes later."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if text in "\n".join(facts(notebook)[which]):

@@ -25,7 +25,7 @@ def notebook(browser: Browser, lab: Lab) -> Iterator[OpenNotebook]:
         yield notebook
 
 
-def test_the_explorer_compiles_the_choice_and_says_what_does_not_fit(notebook: OpenNotebook) -> None:
+def test_the_explorer_compiles_the_choice_and_says_why_a_tile_cannot_run(notebook: OpenNotebook) -> None:
     explorer = notebook.output(EXPLORER)
     status = explorer.get_by_role("status")
     expect(explorer).to_contain_text("with a tile of 128 x 128 x 64, 4 warps, 3 stages, group 8")

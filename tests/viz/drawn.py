@@ -64,7 +64,7 @@ def overlaps(figure: Figure) -> list[tuple[str, str]]:
 
 
 def outside(figure: Figure) -> list[str]:
-    """Return the texts that run out of the figure."""
+    """Return the texts that lie partly or wholly outside the figure."""
     width, height = figure.bbox.size
     return [
         text.get_text()
@@ -89,7 +89,7 @@ def assert_bundle(widget: Any, png: bytes, alt: str) -> None:
 
 
 def assert_error_is_shown(widget: Any, control: Any, wrong: object, right: object, said: str) -> None:
-    """Check that a failing choice shows its error and keeps the picture, until a choice that works."""
+    """Check that the wrong value shows an error and keeps the picture, and that the right one clears it."""
     before = widget.picture
     control.value = wrong
     assert said in widget.error

@@ -21,7 +21,7 @@ from workbench.viz.traces.accesses import Accesses, accesses_of
 
 
 def synthetic(tensor: torch.Tensor, patterns: list[Pattern], bases: list[int]) -> StepTrace:
-    """Return the trace of one program that loads a tensor at each base by the pattern of its number."""
+    """Return the trace of one program whose i-th load has the pattern `patterns[i]` from `bases[i]` on."""
     argument = Argument("x", tuple(tensor.shape), tensor.stride(), "float32", 4)
     sites = tuple(Site("load", "x", (Frame("file", 7),), one.shape, 4, 0) for one in patterns)
     zeros, numbers = np.zeros(len(bases), np.int32), np.arange(len(bases), dtype=np.int32)
@@ -33,7 +33,7 @@ def synthetic(tensor: torch.Tensor, patterns: list[Pattern], bases: list[int]) -
 
 
 def memory_of(panel: Panel, row: int, column: int) -> int:
-    """Return the place in memory of the element that a cell shows."""
+    """Return the offset in memory of the element that a cell shows."""
     index = panel.index(row, column)
     assert index is not None
     return sum(place * stride for place, stride in zip(index, panel.strides, strict=True))
@@ -102,7 +102,7 @@ def views(draw: st.DrawFn) -> torch.Tensor:
 def test_lanes_lie_on_their_elements_for_every_view_of_a_tensor(
     tensor: torch.Tensor, data: st.DataObject
 ) -> None:
-    """The tiles are blocks along the axes, ragged at both ends, and gathers of any elements."""
+    """Accesses are blocks along the axes, ragged at both ends, and gathers of any elements."""
     ranks = range(len(tensor.shape))
     patterns, bases = [], []
     for _ in range(3):
@@ -222,7 +222,7 @@ def test_lanes_before_the_tensor_are_drawn_in_a_margin() -> None:
     assert x.index(0, 0) == (0, 0)
 
 
-def test_a_row_tile_hangs_over_to_the_right_and_a_flat_tile_goes_on_in_the_next_row() -> None:
+def test_a_row_tile_extends_to_the_right_and_a_flat_tile_continues_in_the_next_row() -> None:
     x, _ = accesses_of(totals()).panels
     assert (x.height, x.width) == (3, 8)
     (x,) = accesses_of(double(5, 6, block=4)).panels
@@ -233,6 +233,9 @@ def test_more_than_two_axes_are_flattened_as_the_note_says() -> None:
     (x,) = accesses_of(double(2, 3, 4, 5)).panels
     assert (x.rows, x.columns, x.note) == (24, 5, "drawn as 24 rows of 5")
     assert x.name(17, 2) == "x[1, 1, 1, 2]"
+
+
+def test_a_tensor_without_axes_is_named_without_an_index() -> None:
     (x,) = accesses_of(double()).panels
     assert x.name(0, 0) == "x"
 
@@ -285,9 +288,9 @@ def test_the_text_of_a_cell_counts_repeated_touches() -> None:
 
 def test_a_trace_too_large_for_a_browser_raises(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST_ACCESSES", 8)
-    with pytest.raises(InvalidArgumentError, match=r"trace: got 9 accesses, of at most 8\. Trace some"):
+    with pytest.raises(InvalidArgumentError, match=r"trace: got 9 accesses, more than the 8 .*\. Trace some"):
         accesses_of(add())
     monkeypatch.setattr(module, "MOST_ACCESSES", 9)
     monkeypatch.setattr(module, "MOST_LANES", 31)
-    with pytest.raises(InvalidArgumentError, match=r"more than 31 lanes\. Trace some of its programs"):
+    with pytest.raises(InvalidArgumentError, match=r"more than 31 lanes .*\. Trace some of its programs"):
         accesses_of(EVERY["gather"]())

@@ -33,7 +33,7 @@ def never(name: str, size: int) -> TensorBytes:
 
 
 def ways(length: int) -> list[AttentionBytes]:
-    """Return the bytes of a head of 16 columns in fp16."""
+    """Return the bytes of unfused and of fused attention for a head of 16 columns in fp16."""
     row, pairs = 32 * length, 2 * length * length
     given = (loaded("Q", row), loaded("K", row, length // 16), loaded("V", row, length // 16))
     return [
@@ -86,7 +86,7 @@ def test_one_length_draws_no_curve() -> None:
     assert len(plot_attention_bytes(ways(64)).axes) == 1
 
 
-def test_the_description_gives_the_counts() -> None:
+def test_the_description_gives_kernels_and_bytes_of_unfused_and_fused_attention() -> None:
     said = describe_attention_bytes(COUNTED)
     assert "Unfused, 3 kernels: 557,056 bytes, by the formula 557,056;" in said
     assert "Fused, 1 kernel: 33,792 bytes" in said

@@ -120,7 +120,7 @@ def test_errors_with_and_without_the_rescale_are_marked() -> None:
     assert wrong.max() > 1e4 * right.max()
 
 
-def test_the_description_says_what_the_visit_does() -> None:
+def test_the_description_gives_the_keys_of_the_visit_and_the_rise_of_the_maximum() -> None:
     first, last = (describe_attention_steps(made(), at) for at in (0, 2))
     assert "Queries 32 to 47 of 48 after visit 0: keys 0 to 15 of 48; no mask is asked." in first
     assert "The maximum rises in 16 of 16 rows: nothing was summed before." in first

@@ -64,7 +64,7 @@ def test_bars_show_how_many_tiles_each_program_visits() -> None:
     assert "tiles that a program visits, of 4" in texts(figure)
 
 
-def test_the_description_gives_the_counts() -> None:
+def test_the_description_counts_visited_skipped_and_masked_tiles() -> None:
     assert describe_attention_tiles(made(CAUSAL)) == (
         "Queries by keys as a map of tiles, colored by whether a program visits them. 64 queries, 64 keys: "
         "10 of 16 tiles of 16 × 16 visited, 38 % of the work saved. 6 skipped, 4 visited with the mask, 6 "

@@ -71,7 +71,7 @@ def test_numpy_numbers_become_python_numbers() -> None:
     [np.zeros(2, np.int64), np.zeros(2, bool), np.array(["a"]), np.array([{}])],
     ids=lambda wrong: str(wrong.dtype),
 )
-def test_an_array_type_that_javascript_lacks_raises(wrong: Any) -> None:
+def test_an_array_of_a_dtype_that_javascript_lacks_raises(wrong: Any) -> None:
     with pytest.raises(ArgumentTypeError, match=r"scene\.a\[1\]: got an array of .* Give one of int8"):
         packed({"a": [0, wrong]})
 
@@ -141,7 +141,9 @@ def test_a_status_line_is_shown_until_the_scene_is_ready() -> None:
     assert widget.view.children[-1].value == ""
 
 
-def test_the_theme_is_the_readers_choice_or_the_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_theme_is_the_argument_else_the_environments_else_the_pages(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def color(widget: Steps) -> tuple[int, ...]:
         return Image.open(io.BytesIO(widget.picture.png)).convert("RGB").getpixel((0, 0))  # type: ignore[return-value] # three numbers
 
@@ -155,12 +157,13 @@ def test_the_theme_is_the_readers_choice_or_the_pages(monkeypatch: pytest.Monkey
         Steps(theme="blue")
 
 
-def test_reprs_show_no_address() -> None:
+def test_the_repr_of_a_canvas_shows_no_address() -> None:
     assert repr(Steps().canvas) == "Canvas()"
 
 
 def test_without_anywidget_figures_work_and_a_widget_says_what_to_install() -> None:
     program = """
+import sys
 sys.modules["anywidget"] = None  # as if it were not installed
 from workbench import viz
 from workbench.errors import MissingPackageError

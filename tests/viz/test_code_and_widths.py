@@ -78,7 +78,7 @@ def test_the_figure_says_how_many_lines_are_not_drawn() -> None:
 
 
 @pytest.mark.parametrize("function", [code_figure, describe_code])
-def test_only_python_code_is_accepted(function: Any) -> None:
+def test_errors_of_code_name_the_wrong_argument(function: Any) -> None:
     with pytest.raises(ArgumentTypeError, match="text: got 3"):
         function(3)
     with pytest.raises(InvalidArgumentError, match="text: it is empty"):

@@ -44,7 +44,7 @@ def phase() -> Descriptor:
 
 
 def fixed() -> Descriptor:
-    """Return a descriptor with a frozen dimension, and one that has no dimension below."""
+    """Return a descriptor with a frozen dimension, and a top dimension without a dimension below."""
     base = naive((8, 4), (4, 1), names=("row", "col"))
     return transform(
         base,
@@ -81,7 +81,7 @@ def shown_values(figure: Figure) -> Counter[tuple[str, str]]:
 
 
 def expected_values(descriptor: Descriptor, index: Sequence[int]) -> Counter[tuple[str, str]]:
-    """Return the values of all dimensions, those joined by a pass-through once."""
+    """Return name and value of each dimension; dimensions that a pass-through joins count once."""
     values, skipped = descriptor.values(index), set()
     names = {d: [name] for d, name in enumerate(descriptor.all_names)}
     for stage in reversed(descriptor.stages):
@@ -134,7 +134,7 @@ def test_texts_neither_overlap_nor_leave_the_figure(name: str, theme: Theme) -> 
         assert boxes_that_meet(figure) == []
 
 
-def test_a_gather_without_such_an_index_is_no_padding() -> None:
+def test_an_index_outside_a_gather_is_not_called_padding() -> None:
     table = transform(naive((3,), (1,)), [transforms.indexing([2, 0, 1], 3)], [(0,)], [(0,)])
     shifted = transform(table, [transforms.embed((2, 3), (1, 1))], [(0,)], [(0, 1)])
     said = describe_descriptor(shifted, (1, 2))
@@ -239,9 +239,9 @@ def test_errors_name_the_wrong_argument(function: Any) -> None:
 
 
 def test_errors_of_the_widget_name_the_wrong_argument() -> None:
-    with pytest.raises(InvalidArgumentError, match=r"index: got \(7, 0\) for lengths \(7, 3\)"):
+    with pytest.raises(InvalidArgumentError, match=r"index: got \(7, 0\) for lengths \(7, 3\)\. Give along"):
         DescriptorWidget(fixed(), (7, 0))
-    with pytest.raises(InvalidArgumentError, match=r"index: got .* which are 1 or more"):
+    with pytest.raises(InvalidArgumentError, match=r"descriptor: it has no element: .*\(0, 4\)\. Give one"):
         DescriptorWidget(naive((0, 4), (4, 1)))
     with pytest.raises(InvalidArgumentError, match="images not known yet"):
         DescriptorWidget(windows())

@@ -137,11 +137,11 @@ def test_an_error_is_shown_in_words_and_the_picture_stays(explored: ExploredFusi
 def test_errors_name_the_wrong_argument(explored: ExploredFusion) -> None:
     explorer = Explorer(explored)
     with pytest.raises(ArgumentTypeError, match="explored: got 3"):
-        fusion_explorer_figure(3)  # type: ignore[arg-type] # that is the question
+        fusion_explorer_figure(3)  # type: ignore[arg-type] # that is the mistake
     with pytest.raises(UnknownNameError, match="theme: 'pink'"):
         fusion_explorer_figure(explored, theme="pink")
     with pytest.raises(ArgumentTypeError, match="explore: got 3"):
-        FusionExplorerWidget(3, NAMES, SIZES)  # type: ignore[arg-type] # that is the question
+        FusionExplorerWidget(3, NAMES, SIZES)  # type: ignore[arg-type] # that is the mistake
     with pytest.raises(InvalidArgumentError, match="sizes"):
         FusionExplorerWidget(explorer, NAMES, (64,))
     with pytest.raises(UnknownNameError, match="bias"):
@@ -149,4 +149,4 @@ def test_errors_name_the_wrong_argument(explored: ExploredFusion) -> None:
     with pytest.raises(InvalidArgumentError, match=r"first.functors: got 5"):
         FusionExplorerWidget(explorer, NAMES, SIZES, FusionChoice(functors=("add",) * 5))
     with pytest.raises(ArgumentTypeError, match=r"explore\(choice\): got None"):
-        FusionExplorerWidget(lambda choice: None, NAMES, SIZES)  # type: ignore[arg-type, return-value] # that is the question
+        FusionExplorerWidget(lambda choice: None, NAMES, SIZES)  # type: ignore[arg-type, return-value] # that is the mistake

@@ -98,7 +98,7 @@ def test_the_tile_and_padding_have_their_colors(theme: Theme) -> None:
     assert len({image[0][0], image[0][1], image[2][2], image[1][1]}) == 4
 
 
-def test_the_description_gives_the_counts() -> None:
+def test_the_description_counts_elements_in_padding_and_read_pixels() -> None:
     assert describe_image_tile(made()) == (
         "A convolution's matrix and its image. Rows 4 to 7 of 16, columns 3 to 5 of 9: 4 × 3 = 12 elements, "
         "1 in padding. The tile's 11 elements outside padding are 9 elements of the image, in 2 pixels, "
@@ -169,6 +169,7 @@ def test_a_tile_that_cannot_be_drawn_raises(function: Any) -> None:
     ("options", "message"),
     [
         ({"make": 3}, "make: got 3"),
+        ({"make": lambda row, step: None}, r"make\(0, 0\): got None, a NoneType\. Return from `make`"),
         ({"row_tiles": 0}, "row_tiles: got 0"),
         ({"k_steps": 1.5}, "k_steps: got 1.5"),
         ({"at": (2, 0)}, r"at: got \(2, 0\)\. Give a row of tiles less than 2"),

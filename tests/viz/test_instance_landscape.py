@@ -1,4 +1,4 @@
-"""The landscape of instances: a cell for each tile, a bar for each instance, the color of what limits it."""
+"""The landscape of instances: a cell for each tile, a bar for each instance, colored by its limit."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_an_instance_with_a_wrong_result_is_never_the_fastest() -> None:
     assert max(height for _, height in bars(instance_landscape_figure([FAST, SLOW, wrong]))) == 1
 
 
-def test_the_description_gives_the_counts() -> None:
+def test_the_description_counts_timed_and_ruled_out_instances_and_their_limits() -> None:
     said = describe_instance_landscape(CASE, ABOUT, chosen="refused")
     assert (
         "7 instances of matmul fp16 4096^3 for sm_90 in 3 sizes of tiles: 3 timed, 1 not timed, 3 ruled"
@@ -200,7 +200,9 @@ def test_a_pair_that_no_instance_has_is_an_error_and_the_picture_stays() -> None
     widget.stages.value = 4
     before = widget.picture
     widget.warps.value = 4
-    assert widget.error == "warps, stages: no instance has 4 and 4. Choose another pair."
+    assert widget.error == (
+        "warps, stages: no instance has 4 warps and 4 stages. Choose another pair, or 'all' for one of them."
+    )
     assert widget.picture.png == before.png
     widget.stages.value = ALL
     assert widget.error == ""

@@ -106,7 +106,7 @@ ALL: dict[str, Layout | SharedLayout] = {
 
 
 def cells(figure: Figure) -> list[list[str]]:
-    """Return the colors of the grid."""
+    """Return the color of each cell, row by row."""
     image = np.asarray(figure.axes[0].images[0].get_array())
     return [[to_hex(color) for color in row] for row in image.tolist()]
 
@@ -158,8 +158,8 @@ def test_warps_are_named_where_their_elements_begin() -> None:
 
 
 @pytest.mark.parametrize(("size", "is_outlined"), [(128, True), (256, False)])
-def test_outlines_of_warps_never_hide_what_they_surround(size: int, is_outlined: bool) -> None:
-    """A warp holds one row here: outlines would cover the cells of a large tile."""
+def test_outlines_of_warps_never_hide_the_cells(size: int, is_outlined: bool) -> None:
+    """Each warp holds single rows, so that in a large tile outlines would cover the cells."""
     layout = blocked(size, size)
     figure = layout_map(layout, theme="light")
     figure.canvas.draw()
@@ -174,7 +174,7 @@ def test_outlines_of_warps_never_hide_what_they_surround(size: int, is_outlined:
     assert ("outlines of warps" in said) != is_outlined
 
 
-def test_indices_of_five_dimensions_fit() -> None:
+def test_labels_of_rows_of_a_tile_with_five_dimensions_fit() -> None:
     layout = Layout(
         "#ttg.blocked<{...}>",
         (2, 2, 2, 4, 8),
@@ -196,8 +196,6 @@ def test_the_figure_says_which_columns_are_drawn() -> None:
         (),
     )
     assert "Drawn are the first 256 columns of 512." in "\n".join(texts(layout_map(wide)))
-    one = Layout("#ttg.blocked<{...}>", (1,), (), ((0,),) * 5, ())
-    assert describe_layout_map(one).startswith("Tile of 1 element in 1 warp × 32 lanes × 1 register")
 
 
 def test_a_tile_of_one_dimension_wraps_into_rows() -> None:
@@ -208,7 +206,7 @@ def test_a_tile_of_one_dimension_wraps_into_rows() -> None:
     assert {"0", "32", "992"} <= {text.get_text() for text in figure.axes[0].get_yticklabels()}
 
 
-def test_rows_of_a_three_dimensional_tile_are_pairs_of_indices() -> None:
+def test_rows_of_a_three_dimensional_tile_are_labeled_by_pairs_of_indices() -> None:
     figure = layout_map(CUBE)
     assert {"0, 0", "1, 3"} <= {text.get_text() for text in figure.axes[0].get_yticklabels()}
     assert cells(figure)[1 * 4 + 3][9] == number_colors(32)[CUBE.lane[1, 3, 9]]
@@ -238,7 +236,7 @@ def test_numbers_are_legible_in_every_color_and_lanes_have_distinct_colors(count
     assert len(set(colors)) == count
 
 
-def test_the_figure_says_what_it_leaves_out() -> None:
+def test_the_figure_names_copies_padding_and_columns_that_are_not_drawn() -> None:
     assert "Each element is held in 16 places: the first is drawn." in "\n".join(texts(layout_map(COPIES)))
     assert "Padding is not drawn: 4 elements after each 32." in "\n".join(texts(layout_map(PADDED)))
     assert "Drawn are the first 256 columns of 2048." in "\n".join(texts(layout_map(ALL["huge"])))
@@ -249,7 +247,7 @@ def test_the_figure_shows_the_layout_attribute() -> None:
     assert any(ACCUMULATOR.attribute in text for text in texts(layout_map(ACCUMULATOR)))
 
 
-def test_the_description_gives_the_counts() -> None:
+def test_the_description_gives_the_shape_and_counts_lanes_registers_and_banks() -> None:
     assert describe_layout_map(ACCUMULATOR) == (
         "Tile of 16 × 8 in 1 warp × 32 lanes × 4 registers, one cell an element, colored by the lane that "
         "holds it."
@@ -262,6 +260,11 @@ def test_the_description_gives_the_counts() -> None:
     assert "the first column lies in 1 bank," in describe_layout_map(
         SharedLayout("#ttg.swizzled_shared<{...}>", (8, 32), 32, PADDED.offset_bases, ())
     )
+
+
+def test_the_description_of_one_element_is_in_the_singular() -> None:
+    one = Layout("#ttg.blocked<{...}>", (1,), (), ((0,),) * 5, ())
+    assert describe_layout_map(one).startswith("Tile of 1 element in 1 warp × 32 lanes × 1 register")
 
 
 def test_the_same_layout_gives_the_same_picture() -> None:
@@ -309,7 +312,7 @@ def test_hovering_says_where_an_element_is_and_marks_its_lane() -> None:
     assert widget.picture.png == before
 
 
-def test_hovering_in_shared_memory_and_among_copies() -> None:
+def test_hovering_gives_the_bank_or_the_first_of_several_places() -> None:
     shared = LayoutWidget(SWIZZLED)
     shared.canvas.set_state({"hovered": {"element": 1 * 32 + 2}})
     assert shared.facts[1] == "Element (1, 2): byte 152, bank 6."

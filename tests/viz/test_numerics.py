@@ -47,7 +47,7 @@ FIGURES = {
 
 
 def markers(panel: Axes, color: str, *, hollow: bool = False) -> dict[float, float]:
-    """Return the places of a series' markers, x to y."""
+    """Return y by x of the markers in a color, either the hollow or the filled ones."""
     found: dict[float, float] = {}
     for line in panel.lines:
         is_hollow = line.get_markerfacecolor() != color
@@ -193,7 +193,7 @@ def test_each_control_changes_the_picture_and_the_facts(widget: NumericsWidget) 
     assert widget.error == ""
 
 
-def test_errors_are_made_once_for_each_pair() -> None:
+def test_errors_are_computed_once_for_each_row_and_dtype() -> None:
     calls = []
 
     def make(row: str, dtype: str) -> SummationErrors:
@@ -208,7 +208,7 @@ def test_errors_are_made_once_for_each_pair() -> None:
     assert calls == [("a", "fp32"), ("b", "fp32")]
 
 
-def test_rows_may_have_different_lengths() -> None:
+def test_the_slider_of_counts_follows_the_length_of_the_row() -> None:
     lengths = {"short": 5, "long": 64}
     widget = NumericsWidget(
         lambda row, dtype: numerics.errors_of_sum([1.0] * lengths[row], [dtype], name=row), rows=list(lengths)
@@ -242,7 +242,7 @@ def test_an_error_is_shown_in_words_and_the_picture_stays() -> None:
     widget = NumericsWidget(make, rows=["mine"])
     for wrong, said in (
         ("bf16", "dtype: got bf16. Choose another."),
-        ("fp64", "dtype: 'fp64' is not known."),
+        ("fp64", "dtypes: 'fp64' is not known."),
     ):
         assert_error_is_shown(widget, widget.dtype, wrong, "fp32", said)
 
@@ -258,7 +258,7 @@ def test_errors_name_the_wrong_argument() -> None:
         summation_errors(3)  # type: ignore[arg-type] # that is the mistake
     with pytest.raises(ArgumentTypeError, match="errors: got SummationErrors"):
         variance_errors(UNIFORM)  # type: ignore[arg-type] # that is the mistake
-    with pytest.raises(UnknownNameError, match="dtype: 'fp8' is not known"):
+    with pytest.raises(UnknownNameError, match="dtypes: 'fp8' is not known"):
         summation_errors(UNIFORM, "fp8")
     with pytest.raises(InvalidArgumentError, match="dtypes: got no name"):
         describe_variance_errors(VARIANCES, [])
@@ -268,7 +268,7 @@ def test_errors_name_the_wrong_argument() -> None:
         summation_errors(UNIFORM, theme="grey")
     with pytest.raises(ArgumentTypeError, match="make: got None"):
         NumericsWidget(None)  # type: ignore[arg-type] # that is the mistake
-    with pytest.raises(ArgumentTypeError, match="errors: got 3"):
+    with pytest.raises(ArgumentTypeError, match=r"make\('.*', 'fp16'\): got 3, a int\. Return from `make`"):
         NumericsWidget(lambda row, dtype: 3)  # type: ignore[arg-type, return-value] # that is the mistake
-    with pytest.raises(InvalidArgumentError, match="rows: got no name"):
+    with pytest.raises(InvalidArgumentError, match=r"rows: got no name\. Give at least one"):
         NumericsWidget(numerics.errors_of_named_row, rows=[])

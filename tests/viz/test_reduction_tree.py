@@ -1,4 +1,4 @@
-"""The reduction tree: each combined value has a line, stages can be stepped, and folding is described."""
+"""The reduction tree: each combined value has a line, a widget steps through stages, omissions are named."""
 
 from __future__ import annotations
 
@@ -121,14 +121,14 @@ def test_a_result_stands_in_the_column_of_the_first_lane_that_has_it() -> None:
     assert [results[columns[lane]] for lane in (0, 1, 2, 4, 8)] == [5, 4, 3, 2, 1]
 
 
-def test_elements_are_numbered_where_they_fit_as_the_figure_says() -> None:
+def test_elements_are_numbered_or_the_figure_says_that_there_is_no_room() -> None:
     assert {"0", "63"} <= texts(reduction_tree(reduction.tree(SIXTEEN)))
     assert {"0", "127"} <= texts(reduction_tree(reduction.tree(FOUR)))
     assert "no room for the numbers" in said(reduction_tree(reduction.tree(LONG)))
     assert "no room" not in said(reduction_tree(reduction.tree(FOUR)))
 
 
-def test_the_figure_says_which_warps_and_elements_are_folded() -> None:
+def test_the_figure_says_which_warps_and_elements_are_left_out() -> None:
     long = reduction_tree(reduction.tree(LONG))
     assert "of 8 warps, warp 0 is drawn lane by lane" in said(long)
     assert "of 16 elements a lane the first 7 are drawn" in said(long).replace("\n", " ")
@@ -140,7 +140,7 @@ def test_the_figure_says_which_warps_and_elements_are_folded() -> None:
     assert "drawn" not in said(reduction_tree(reduction.tree(COLUMN)))
 
 
-def test_levels_are_named_with_what_they_cost() -> None:
+def test_levels_are_named_with_their_cost() -> None:
     figure = reduction_tree(reduction.tree(FOUR))
     assert {"elements", "registers", "lanes\n16 apart", "shared\nmemory", "warps\n1 apart"} <= texts(figure)
     costs = (
@@ -160,7 +160,9 @@ def test_levels_are_named_with_what_they_cost() -> None:
         ("cube", 6, "Reduction of row (1, 2) of a tile of 2 × 4 × 16 along axis 2"),
     ],
 )
-def test_the_description_names_what_is_reduced_and_what_it_takes(name: str, row: int, begin: str) -> None:
+def test_the_description_names_the_reduced_row_and_counts_shuffles_and_barriers(
+    name: str, row: int, begin: str
+) -> None:
     tree = reduction.tree(*ALL[name])
     text = describe_reduction_tree(tree, row)
     assert text.startswith(f"{begin}, as a tree")

@@ -26,7 +26,7 @@ MakePoint = Callable[..., Point]
 
 
 def markers(figure: Figure) -> list[Line2D]:
-    """Return the series of measured points; ridge points are diamonds, own kernels stars."""
+    """Return the series of measured points; ridge points, which are diamonds, are left out."""
     return [line for line in figure.axes[0].get_lines() if line.get_marker() not in ("None", "D")]
 
 
@@ -80,7 +80,7 @@ def test_a_kernel_that_beats_the_vendor_is_above_the_roof_and_inside_the_axes(
     assert ceilings.matrix["fp16"] < height < figure.axes[0].get_ylim()[1]
 
 
-def test_color_is_the_provider_shape_the_operator_filling_the_dtype(
+def test_color_shows_the_provider_shape_the_operator_and_filling_the_dtype(
     ceilings: Ceilings, make_point: MakePoint
 ) -> None:
     drawn = [
@@ -98,7 +98,7 @@ def test_color_is_the_provider_shape_the_operator_filling_the_dtype(
     assert base.get_color() == dtype.get_color()
 
 
-def test_a_dtype_filter_keeps_its_roof_and_its_points_and_moves_nothing(
+def test_a_dtype_filter_shows_only_that_dtype_and_keeps_the_axes(
     ceilings: Ceilings, points: list[Point]
 ) -> None:
     every, some = roofline_figure(ceilings, points), roofline_figure(ceilings, points, dtype=["tf32"])
@@ -181,7 +181,9 @@ def test_the_bandwidth_figure_shows_latency_and_roof(ceilings: Ceilings, points:
     assert "memory bandwidth" in written
 
 
-def test_the_description_is_one_sentence_with_the_facts(ceilings: Ceilings, points: list[Point]) -> None:
+def test_the_description_is_one_sentence_with_the_roofs_and_the_best_point(
+    ceilings: Ceilings, points: list[Point]
+) -> None:
     text = describe(ceilings, points)
     assert text.startswith("Roofline of NVIDIA H200, recorded 2026-11-21: memory bandwidth 4.25 TB/s, ")
     assert "fp16 700, bf16 710, tf32 400, fp32 51 TFLOP/s" in text
@@ -220,7 +222,9 @@ def test_errors_name_the_wrong_argument(ceilings: Ceilings, points: list[Point])
             figure(ceilings, points, title=3)  # type: ignore[arg-type] # that is the mistake
 
 
-def test_points_and_roofs_off_any_axis_raise(ceilings: Ceilings, make_point: MakePoint) -> None:
+def test_points_and_roofs_outside_the_range_of_an_axis_raise(
+    ceilings: Ceilings, make_point: MakePoint
+) -> None:
     for far in ({"seconds": 1e-320}, {"flops": 1, "bytes": 10**60}, {"bytes": 10**300}):
         for draw in (roofline_figure, bandwidth_figure, describe, describe_bandwidth):
             with pytest.raises(InvalidArgumentError, match=r"points\[1\].*check the units"):
@@ -311,7 +315,7 @@ def test_a_crowded_figure_has_no_overlap_and_counts_omitted_labels(make_point: M
         assert rest == ["3 more", "5 more", "6 more"]
 
 
-def test_no_label_covers_a_marker_not_even_the_reader_s_own(make_point: MakePoint) -> None:
+def test_no_label_covers_a_marker_not_even_a_label_of_the_readers_kernel(make_point: MakePoint) -> None:
     roofs, points = crowd(make_point, [f"dtype{index}" for index in range(11)])
     figure = roofline_figure(roofs, points)
     labels = {point.label for point in points}
@@ -323,7 +327,7 @@ def test_no_label_covers_a_marker_not_even_the_reader_s_own(make_point: MakePoin
 
 
 @pytest.mark.parametrize("step", [1.0001, 1.02, 1.2])
-def test_many_ridges_side_by_side_are_summed_up(step: float) -> None:
+def test_texts_of_many_close_ridges_do_not_overlap(step: float) -> None:
     matrix = {f"dtype{index}": 1e14 * step**index for index in range(12)}
     figure = roofline_figure(Ceilings(4e12, matrix, "some GPU", "2026-01-31", recorded=True))
     assert_legible(figure)

@@ -59,7 +59,7 @@ def test_a_choice_answers_within_200_milliseconds(widget: RooflineWidget, machin
     assert widget.error == ""
 
 
-def test_a_typed_kernel_is_drawn_and_judged(widget: RooflineWidget) -> None:
+def test_a_typed_kernel_is_drawn_and_compared_with_its_roof(widget: RooflineWidget) -> None:
     before = widget.picture.png
     widget.flops.value, widget.bytes.value, widget.milliseconds.value = 1.4e11, 1e8, 0.4
     widget.own_dtype.value = "fp16"
@@ -162,7 +162,7 @@ def test_the_source_control_is_shown_only_for_several_sources(
     assert all(widget.source not in getattr(row, "children", ()) for row in widget.view.children)
 
 
-def test_roofs_without_points_can_be_shown_and_added_to(ceilings: Ceilings, make_point: MakePoint) -> None:
+def test_a_kernel_can_be_added_to_roofs_without_points(ceilings: Ceilings, make_point: MakePoint) -> None:
     widget = RooflineWidget((replace(ceilings, matrix={}), []))
     widget.add_button.click()  # no dtype has a roof: the memory roof judges
     assert widget.facts[1].endswith("of its memory roof.")
@@ -192,7 +192,7 @@ def test_errors_name_the_wrong_argument(ceilings: Ceilings) -> None:
             RooflineWidget(wrong)
 
 
-def test_a_point_off_any_axis_raises_and_the_picture_stays(
+def test_a_point_outside_the_range_of_an_axis_raises_and_the_picture_stays(
     widget: RooflineWidget, make_point: MakePoint
 ) -> None:
     good = widget.picture

@@ -1,4 +1,4 @@
-"""The lanes that hold a row: each has its row's number and color, and those that share row 0 a frame."""
+"""The lanes that hold a row: each has its row's number and color; lanes that share row 0 have a frame."""
 
 from __future__ import annotations
 
@@ -62,14 +62,14 @@ def test_lanes_that_share_row_0_have_a_frame() -> None:
 
 
 @pytest.mark.parametrize("theme", THEMES)
-def test_colors_are_those_of_the_rows(theme: Theme) -> None:
+def test_lanes_have_the_colors_of_their_rows(theme: Theme) -> None:
     figure = row_holders_figure({"warp": BY_WARP}, theme=theme)
     image = np.asarray(figure.axes[0].images[0].get_array())
     colors = number_colors(8, theme)
     assert [[to_hex(color) for color in warp] for warp in image] == [[colors[w]] * 32 for w in range(4)]
 
 
-def test_the_description_gives_the_counts() -> None:
+def test_the_description_counts_warps_lanes_and_registers_of_a_row() -> None:
     said = describe_row_holders(ALL, NOTES)
     assert "thread: a tile of 128 × 16, a row in 1 warp × 1 lane × 16 registers, 1 row a lane;" in said
     assert "a row in 1 warp × 32 lanes × 8 registers, 2 rows a lane, 5 shuffles;" in said
@@ -99,9 +99,9 @@ def test_row_numbers_that_do_not_fit_are_left_out() -> None:
     ("layouts", "notes", "error", "said"),
     [
         ([BY_WARP], None, ArgumentTypeError, "layouts: got "),
-        ({"warp": 3}, None, ArgumentTypeError, r"layouts\[0\]: got 3"),
-        ({3: BY_WARP}, None, ArgumentTypeError, r"layouts\[0\]: got 3"),
-        (ALL, {"warp": 5}, ArgumentTypeError, r"notes\[0\]: got 5"),
+        ({"warp": 3}, None, ArgumentTypeError, r"layouts\['warp'\]: got 3"),
+        ({3: BY_WARP}, None, ArgumentTypeError, r"layouts: got 3, a int\. Name each layout"),
+        (ALL, {"warp": 5}, ArgumentTypeError, r"notes\['warp'\]: got 5"),
         ({}, None, InvalidArgumentError, "layouts: got 0 layouts. Give 1 to 6"),
         ({"cube": CUBE}, None, InvalidArgumentError, "a tile of 3 dimensions in 2 warps"),
     ],

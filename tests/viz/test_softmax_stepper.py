@@ -113,7 +113,7 @@ def test_the_maximum_is_a_line_through_all_blocks_so_far() -> None:
     assert "m = 3" in texts(figure)
 
 
-def test_the_tables_say_what_the_block_does_to_the_state() -> None:
+def test_the_tables_give_the_blocks_update_of_the_state() -> None:
     figure = softmax_steps(row_in_blocks_of(4), 1)
     assert table(figure, "maximum m") == "1 → 3"
     assert table(figure, "rescale") == "exp(1 − 3) = 0.135335"
@@ -145,7 +145,7 @@ def test_the_last_block_is_shown_by_default() -> None:
         ("infinity and NaN", "NaN: a score is NaN"),
     ],
 )
-def test_the_figure_explains_what_is_wrong_with_the_naive_sum(name: str, said: str) -> None:
+def test_the_figure_explains_why_the_naive_sum_is_wrong(name: str, said: str) -> None:
     steps = hard(name)
     assert table(softmax_steps(steps), "sum of exp(x)") == said
     assert said in describe_softmax_steps(steps)
@@ -161,7 +161,7 @@ def test_an_infinite_score_is_not_called_overflow() -> None:
     assert "The total is NaN, as a score is." in describe_softmax_steps(made([NAN, INF]))
 
 
-def test_the_description_says_what_happens_to_the_maximum() -> None:
+def test_the_description_says_whether_the_maximum_rises_or_stays() -> None:
     said = [describe_softmax_steps(row_in_blocks_of(4), at) for at in range(3)]
     assert "after block 0: scores 0 to 3 of 10. The maximum is 1; nothing was summed before." in said[0]
     assert "The maximum rises from 1 to 3: what was summed is multiplied by 0.135335." in said[1]
@@ -200,7 +200,7 @@ def test_the_same_steps_give_the_same_picture() -> None:
     assert len({figure_png(softmax_steps(row_in_blocks_of(4), 1)) for _ in range(2)}) == 1
 
 
-def test_all_steps_of_a_row_have_one_size() -> None:
+def test_figures_of_all_steps_of_a_row_have_the_same_size() -> None:
     sizes = {tuple(softmax_steps(row_in_blocks_of(4), at).bbox.size) for at in range(3)}
     assert len(sizes) == 1
 
@@ -267,7 +267,7 @@ def test_errors_name_the_wrong_argument(function: Callable[..., object]) -> None
     with pytest.raises(ArgumentTypeError, match=r"steps: got None.*readings\.online_softmax\.steps"):
         function(None)
     for wrong, error in ((3, InvalidArgumentError), (-1, InvalidArgumentError), (1.0, ArgumentTypeError)):
-        with pytest.raises(error, match=r"at: got .*Give a whole number from 0 to 2\."):
+        with pytest.raises(error, match=r"at: got .*Give a whole number from 0 to 2, or None"):
             function(row_in_blocks_of(4), wrong)
     with pytest.raises(ArgumentTypeError, match="at: got True"):
         function(row_in_blocks_of(4), True)
@@ -291,6 +291,6 @@ def test_errors_of_the_widget_name_the_wrong_argument(
         SoftmaxStepperWidget(steps, **options)
 
 
-def test_block_sizes_beside_finished_steps_raise() -> None:
-    with pytest.raises(InvalidArgumentError, match=r"blocks: got \[2\].*Leave them out"):
+def test_block_sizes_raise_unless_steps_is_a_function() -> None:
+    with pytest.raises(InvalidArgumentError, match=r"blocks: got \[2\].*Leave `blocks` out"):
         SoftmaxStepperWidget(row_in_blocks_of(4), blocks=[2])

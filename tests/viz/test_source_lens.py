@@ -85,7 +85,7 @@ def layout_of(tensor: TensorLayout, target: str) -> Layout | SharedLayout | None
 
 
 def line_of(seen: Seen, text: str) -> int:
-    """Return the number of the first line with that text; lines of all functions are counted from 0."""
+    """Return the number of the first line that contains `text`; lines of all functions count from 0."""
     lines = [line for function in seen.source for line in function.text.splitlines()]
     return next(number for number, line in enumerate(lines) if text in line)
 
@@ -133,7 +133,7 @@ def test_a_line_that_calls_a_tile_operator_includes_its_accesses(seen: Seen) -> 
 
 
 def test_lines_of_one_statement_are_merged(seen: Seen) -> None:
-    """The interpreter gives a call its first line; the compiler gives this one the last argument's line."""
+    """The interpreter reports the first line of such a call, and the compiler one of its arguments' lines."""
     first = line_of(seen, "transfer.store(")
     lines = {each.line - seen.source[0].line for each in seen.compiled["sm_90"].instructions}
     assert first + 1 in lines  # otherwise this test would prove nothing
@@ -165,7 +165,7 @@ def test_serialized_wgmma_is_noted(seen: Seen) -> None:
     assert f"sm_90 ({said}): " in "\n".join(widget.facts)
 
 
-def test_the_line_that_moves_most_is_selected_first(seen: Seen) -> None:
+def test_the_line_that_requests_the_most_bytes_is_selected_first(seen: Seen) -> None:
     widget = SourceLensWidget(*seen.all)
     assert widget.step == line_of(seen, "b = tl.load")
     assert "a_pointer, b_pointer" not in widget.facts[0]

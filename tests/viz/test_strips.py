@@ -40,7 +40,7 @@ def load(
     first: int = 0,
     active: int | None = None,
 ) -> Coalescing:
-    """Return the coalescing of a warp that loads elements `stride` apart, of which `active` are unmasked."""
+    """Return the coalescing of a warp's load of elements `stride` apart; the first `active` are unmasked."""
     registers = each.bit_length() - 1
     count = lanes * each
     layout = Layout(
@@ -55,7 +55,7 @@ def load(
 def moved(
     kind: str = "plain", *, columns: bool = True, bits: int = 32, target: str = "sm_90"
 ) -> BankConflicts:
-    """Return the conflicts of a warp that reads a 32 × 32 fp32 tile by columns (or vectors of rows)."""
+    """Return the bank conflicts of a warp that reads a 32 × 32 fp32 tile, by columns or else by rows."""
     swizzle = {"plain": [(1, 0), (2, 0), (4, 0)], "swizzled": [(1, 4), (2, 8), (4, 16)]}[kind]
     rows = [(0, 1), (0, 2), (0, 4), (0, 8), (0, 16), *swizzle, (8, 0), (16, 0)]
     shared = SharedLayout("#ttg.swizzled_shared<{...}>", (32, 32), 32, tuple(rows), ())
@@ -188,7 +188,7 @@ def test_texts_of_banks_neither_overlap_nor_leave_the_figure(name: str, theme: T
     assert_legible(figure)
 
 
-def test_the_descriptions_give_the_counts() -> None:
+def test_the_descriptions_count_sectors_used_bytes_and_passes() -> None:
     assert describe_coalescing_strip(load(2)) == (
         "The lanes of a warp above the sectors of memory that they touch: 32 lanes × 4 bytes in 8 sectors of "
         "32 bytes: 128 of 256 bytes are used, 50%."
@@ -204,7 +204,7 @@ def test_the_descriptions_give_the_counts() -> None:
     assert "an 8-way conflict" in describe_bank_strip(moved(bits=128))
 
 
-def test_the_heading_gives_the_request_and_their_number() -> None:
+def test_the_heading_gives_the_request_and_the_number_of_requests() -> None:
     access = load(1, each=8)
     heading = " ".join(texts(coalescing_strip(access, 1)))
     assert f"sm_90, request 1 of {len(access.requests)} (warp 0)" in heading

@@ -324,13 +324,13 @@ def test_the_measure_button_is_shown_only_with_a_function_that_measures(explorer
 def test_errors_name_the_wrong_argument(explorer: Explorer, explored: ExploredTile) -> None:
     first = TileConfiguration()
     with pytest.raises(ArgumentTypeError, match="explored: got 3"):
-        tile_explorer_figure(3)  # type: ignore[arg-type] # that is the question
+        tile_explorer_figure(3)  # type: ignore[arg-type] # that is the mistake
     with pytest.raises(UnknownNameError, match="theme: 'pink'"):
         tile_explorer_figure(explored, theme="pink")
     with pytest.raises(ArgumentTypeError, match="explore: got 3"):
-        TileExplorerWidget(3, CHOICES, first)  # type: ignore[arg-type] # that is the question
+        TileExplorerWidget(3, CHOICES, first)  # type: ignore[arg-type] # that is the mistake
     with pytest.raises(ArgumentTypeError, match="measure: got 3"):
-        TileExplorerWidget(explorer, CHOICES, first, measure=3)  # type: ignore[arg-type] # that is the question
+        TileExplorerWidget(explorer, CHOICES, first, measure=3)  # type: ignore[arg-type] # that is the mistake
     with pytest.raises(InvalidArgumentError, match=r"choices\['group'\]: \[1\], without 8"):
         TileExplorerWidget(explorer, {**CHOICES, "group": (1,)}, first)
     with pytest.raises(ArgumentTypeError, match=r"choices\['group'\]: got None"):
@@ -338,4 +338,4 @@ def test_errors_name_the_wrong_argument(explorer: Explorer, explored: ExploredTi
     with pytest.raises(UnknownNameError, match="choices: 'warps'"):
         TileExplorerWidget(explorer, {**CHOICES, "warps": (4,)}, first)
     with pytest.raises(ArgumentTypeError, match=r"explore\(configuration\): got None"):
-        TileExplorerWidget(lambda chosen: None, CHOICES, first)  # type: ignore[arg-type, return-value] # that is the question
+        TileExplorerWidget(lambda chosen: None, CHOICES, first)  # type: ignore[arg-type, return-value] # that is the mistake

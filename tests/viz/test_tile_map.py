@@ -106,7 +106,7 @@ def test_cells_or_tiles_are_numbered_or_the_figure_counts_the_missing_numbers() 
     assert "element" in texts(interleaved)
 
 
-def test_figure_and_description_say_what_the_strips_leave_out() -> None:
+def test_figure_and_description_count_shared_cells_and_accesses_without_active_lanes() -> None:
     racing = [one(range(8), program) for program in range(3)]
     idle = one(range(8), 3, "", mask=np.zeros(8, dtype=bool))
     note = "8 cells touched by several programs, the last one on top; 1 load or store without an active lane "
@@ -164,7 +164,7 @@ def test_accesses_that_the_map_cannot_show_raise(function: Callable[..., object]
 @pytest.mark.parametrize("function", [tile_map_figure, describe_tile_map])
 @pytest.mark.parametrize("wrong", [None, "accesses", 3, float("nan"), [None], ["load"], [[1]], -1], ids=repr)
 def test_only_accesses_are_accepted(function: Callable[..., object], wrong: object) -> None:
-    with pytest.raises(ArgumentTypeError, match=r"accesses.*Give those of one step"):
+    with pytest.raises(ArgumentTypeError, match=r"accesses.*Give the accesses of one step"):
         function(wrong, 8)
 
 
@@ -184,7 +184,7 @@ def test_only_a_positive_length_is_accepted(wrong: Any) -> None:
     [
         ({"run": None}, "run: got None"),
         ({"run": 3}, "run: got 3"),
-        ({"run": lambda length, block_size: None}, "accesses: got None"),
+        ({"run": lambda length, block_size: None}, r"run\(21, 8\): got None, a NoneType\. Return from `run`"),
         ({"length": 49}, "length: got 49. Give at most 48"),
         ({"most_elements": 129}, "most_elements: got 129. Give at most 128"),
         ({"most_elements": 0}, "most_elements: got 0"),

@@ -49,7 +49,7 @@ def test_only_the_last_of_many_waves_are_drawn() -> None:
     assert "7,944" in texts(figure)
 
 
-def test_the_curve_is_of_square_products_and_this_one_is_marked() -> None:
+def test_the_curve_shows_square_products_and_the_given_product_is_marked() -> None:
     axes = waves_figure(WAVES).axes[1]
     lines = {str(line.get_label()): line for line in axes.lines}
     curve = lines["efficiency: tiles / (waves × slots)"]

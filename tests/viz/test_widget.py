@@ -104,7 +104,7 @@ def test_controls_set_together_are_drawn_once() -> None:
 
 
 class Shows(FigureWidget):
-    """A widget that draws what it is given."""
+    """A widget whose `draw` returns the object given to it, so that wrong objects can be tried."""
 
     def __init__(self, shown: Any, *rows: Any, **options: Any) -> None:
         self.shown = shown
@@ -153,12 +153,12 @@ def test_a_row_without_a_control_raises(wrong: object) -> None:
 @pytest.mark.parametrize(
     "wrong", [None, "row", 3, float("nan"), [None], [3], [[None]], [["button"]]], ids=repr
 )
-def test_an_unwatched_row_of_something_else_raises(wrong: object) -> None:
+def test_an_unwatched_row_without_widgets_raises(wrong: object) -> None:
     with pytest.raises(ArgumentTypeError, match="unwatched"):
         Shows(drawing(), unwatched=wrong)
 
 
-def test_errors_name_other_wrong_arguments() -> None:
+def test_errors_name_a_wrong_theme_action_or_text() -> None:
     with pytest.raises(UnknownNameError, match="theme: 3"):
         Shows(drawing(), theme=3)
     widget = Shows(drawing(), unwatched=[[ipywidgets.Button()]])
@@ -171,6 +171,7 @@ def test_errors_name_other_wrong_arguments() -> None:
 
 def test_without_ipywidgets_figures_work_and_a_widget_says_what_to_install() -> None:
     program = """
+import sys
 sys.modules["ipywidgets"] = None  # as if it were not installed
 from workbench import viz
 from workbench.bench.roofline import Ceilings

@@ -39,7 +39,8 @@ class CanvasWidget(ShownWidget):
     The scripts are concatenated after `common.js`, because the browser gets a single module that cannot
     import files; the last one ends with `export default rendering(show)`. In it,
     `model.get(name)` gives: `scene`, as packed by :func:`packed` (`arrays(scene)` in `common.js` restores
-    it); `alt`; `step` and `hovered`, which it sets; `palettes` and `theme` (empty for the page's theme).
+    it); `alt`; `step` and `hovered`, which the script sets; `palettes`; and `theme` (empty for the page's
+    theme).
 
     Args:
         rows, unwatched: as in :class:`workbench.viz.base.widget.FigureWidget`; most widgets have none.
@@ -49,7 +50,8 @@ class CanvasWidget(ShownWidget):
     Raises:
         MissingPackageError: anywidget or ipywidgets is not installed.
         ArgumentTypeError, UnknownNameError: an argument has the wrong type or value.
-        Exception: whatever :meth:`scene` raises, so that the notebook cell fails like any other cell.
+        Exception: whatever :meth:`scene` or :meth:`describe` raises, so that the notebook cell fails like any
+            other cell.
     """
 
     scripts: ClassVar[tuple[str, ...]] = ()
@@ -81,7 +83,7 @@ class CanvasWidget(ShownWidget):
 
     @abstractmethod
     def describe(self) -> str:
-        """Return one sentence that describes the current state, for readers who cannot see it."""
+        """Return a text alternative: a description of the current state for readers who cannot see it."""
 
     @property
     def step(self) -> int:
@@ -118,8 +120,8 @@ class CanvasWidget(ShownWidget):
         """Send the scene again, after a change that JavaScript does not know of.
 
         Raises:
-            ArgumentTypeError: the scene has an array of a dtype that JavaScript lacks.
-            Exception: whatever :meth:`scene` raises.
+            ArgumentTypeError: the scene has an array of a dtype for which JavaScript has no typed array.
+            Exception: whatever :meth:`scene` or :meth:`describe` raises.
         """
         scene = packed(self.scene())
         self._picture = None
@@ -135,15 +137,21 @@ class CanvasWidget(ShownWidget):
 
 
 def packed(value: Any, where: str = "scene") -> Any:
-    """Return JSON data in which each numpy array is {"dtype", "shape", "bytes"}.
+    """Return a copy of `value` that ipywidgets can send: plain data, with bytes for the arrays.
+
+    A numpy array becomes {"dtype", "shape", "bytes"}, a tuple a list, and a numpy scalar a Python number.
+
+    Args:
+        value: JSON data, with numpy arrays and scalars at any depth.
+        where: path to `value`, which errors name.
 
     Raises:
-        ArgumentTypeError: JavaScript lacks an array's dtype.
+        ArgumentTypeError: there is an array of a dtype for which JavaScript has no typed array.
     """
     if isinstance(value, np.ndarray):
         if value.dtype.name not in _ARRAYS:
             raise ArgumentTypeError(
-                where, f"got an array of {value.dtype.name}", f"Give one of {', '.join(_ARRAYS)}."
+                where, f"got an array of {value.dtype.name}", f"Give one of {', '.join(_ARRAYS)}: use astype."
             )
         return {"dtype": value.dtype.name, "shape": list(value.shape), "bytes": value.tobytes()}
     if isinstance(value, Mapping):
@@ -155,7 +163,7 @@ def packed(value: Any, where: str = "scene") -> Any:
 
 @cache
 def _canvas_class() -> Any:
-    """Return the only subclass of AnyWidget, created on first use."""
+    """Return the AnyWidget subclass that all canvas widgets use, created on first use."""
     anywidget = require_anywidget()
     import traitlets  # comes with anywidget
 

@@ -32,7 +32,8 @@ _WIDEST = 230.0  # the widest label, in pixels
 class Label:
     """Text to place beside the point (x, y), in data coordinates.
 
-    Required labels are placed before the others, and may be farther away, even closer to another point.
+    Required labels are placed before the others. They may be farther away from their points, and even nearer
+    to another point than to their own.
     """
 
     text: str
@@ -50,12 +51,13 @@ def place_labels(
     Args:
         axes: axes with their final limits and position.
         labels: labels to place.
-        points: (n, 2), positions of markers in pixels; never covered.
-        lines: (n, 2), samples of lines in pixels; covered only as a last resort.
+        points: (n, 2), positions of markers in pixels; a label never covers one.
+        lines: (n, 2), samples of lines in pixels; positions that cover few of them are preferred.
         boxes: existing texts, each (left, bottom, right, top) in pixels.
 
     Returns:
-        The number of labels left out because they would not have been readable.
+        The number of labels left out because they would not have been readable. A label that repeats the text
+        of another less than 40 pixels away is left out too, and not counted.
     """
     frame = np.array(axes.get_window_extent().extents)
     taken = np.array(boxes).reshape(-1, 4)
@@ -110,7 +112,7 @@ def _offsets(width: float, height: float, far: bool) -> Pixels:
 def _costs(
     boxes: Pixels, anchor: Pixels, frame: Pixels, taken: Pixels, points: Pixels, lines: Pixels
 ) -> Pixels:
-    """Return the cost of the text in each of the (n, 4) boxes."""
+    """Return the cost of writing the text of the point `anchor` in each of the (n, 4) boxes, (n,)."""
     outside = ((boxes[:, :2] < frame[:2]) | (boxes[:, 2:] > frame[2:])).any(axis=1)
     of_points = _distances(points, boxes)
     is_another = np.hypot(*(points - anchor).T) > 3
@@ -132,7 +134,7 @@ def blocked(box: Pixels, points: Pixels, boxes: Sequence[Pixels]) -> bool:
 
 
 def _overlaps(boxes: Pixels, taken: Pixels) -> Pixels:
-    """Return how many of `taken` each box overlaps."""
+    """Return for each box the number of boxes of `taken` that it overlaps."""
     overlaps: Pixels = (
         ((boxes[:, None, :2] < taken[:, 2:]) & (taken[:, :2] < boxes[:, None, 2:])).all(axis=2).sum(axis=1)
     )
@@ -140,7 +142,7 @@ def _overlaps(boxes: Pixels, taken: Pixels) -> Pixels:
 
 
 def _distances(samples: Pixels, boxes: Pixels) -> Pixels:
-    """Return the distance in pixels of each of (m, 2) samples from each of (n, 4) boxes, [n, m]; 0 inside."""
+    """Return the distances in pixels of (m, 2) samples from (n, 4) boxes, (n, m); 0 for a sample in a box."""
     beyond = np.maximum(boxes[:, None, :2] - samples, samples - boxes[:, None, 2:])
     distances: Pixels = np.hypot(*np.moveaxis(np.maximum(beyond, 0), 2, 0))
     return distances

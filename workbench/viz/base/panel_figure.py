@@ -21,7 +21,7 @@ from workbench.viz.base.style import DPI, WIDTH, WIDTH_INCHES, Palette, drawable
 # Sizes in pixels: margin, heading; room above a panel for its title and numbers, room left of it, gap.
 _MARGIN, _HEADING, _ABOVE, _LEFT, _GAP = 18.0, 34.0, 60.0, 34.0, 24.0
 _LEGEND, _NOTE, _SWATCH = 24.0, 18.0, 12.0
-_LINED = 6  # the smallest cells with lines between them
+_LINED = 6  # cells of at least this many pixels have lines between them
 _LETTERS = 125  # characters in a line of a note
 
 # A swatch: its color and whether it is hatched.
@@ -76,13 +76,13 @@ def panels_figure(
 
 
 def size_of(panel: Panel) -> tuple[int, int]:
-    """Return the width and height of a panel's image, in pixels."""
+    """Return the width and height of a panel's image, in screen pixels."""
     scale = panel.scale
     return -(-panel.width // scale.columns) * scale.width, -(-panel.height // scale.rows) * scale.height
 
 
 def _flow(panels: Sequence[Panel], width: float) -> tuple[list[tuple[float, float]], float]:
-    """Return the left and top of each panel, from the figure's upper left corner, and their bottom."""
+    """Return (left, top) of each panel and the bottom of all, in pixels from the figure's upper left."""
     places = []
     left, top, tallest = _MARGIN, _MARGIN + _HEADING, 0.0
     for panel in panels:
@@ -145,7 +145,7 @@ def _draw_lines(axes: Axes, one: Drawn, palette: Palette) -> None:
 
 
 def _draw_outline(axes: Axes, panel: Panel, palette: Palette) -> None:
-    """Draw the tensor's outline around its cells, which separates them from masked lanes outside."""
+    """Draw the tensor's outline, which separates its cells from masked lanes outside; none for a line."""
     if panel.is_line:
         return
     scale = panel.scale

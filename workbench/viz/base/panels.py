@@ -61,9 +61,11 @@ class Panel:
         strides: strides of the same axes, in elements.
         order: the axes whose index can be computed from an offset in memory, longest stride first.
         first: for a line, the element in the first cell; negative if masked lanes lie before the tensor.
-        top, left, height, width: drawn rows and columns, including masked lanes outside the tensor.
-        note: explains how it is drawn if that is not obvious.
-        side: approximate maximum of width and height, in pixels.
+        top, left: first drawn row and column; negative if masked lanes lie before the tensor.
+        height, width: number of drawn rows and columns, including those for masked lanes outside the tensor.
+        note: explains how the tensor is drawn if that is not obvious.
+        side: approximate maximum, in screen pixels, of the image's height, and of its width unless the tensor
+            is a line.
     """
 
     argument: Argument
@@ -80,7 +82,7 @@ class Panel:
 
     @property
     def is_line(self) -> bool:
-        """True if it has at most one axis."""
+        """True if at most one axis is drawn."""
         return len(self.lengths) < 2
 
     @property
@@ -100,7 +102,10 @@ class Panel:
 
     @property
     def step(self) -> int:
-        """Distance in memory from each cell to the next in reading order; 0 if it is irregular."""
+        """Distance in memory from a cell to the next in reading order, in elements.
+
+        For a line the stride; otherwise 1 if the tensor is contiguous, and 0 if not.
+        """
         if self.is_line:
             return self.strides[0] if self.strides else 1
         expected = 1
@@ -165,7 +170,12 @@ class Panel:
         return f"{self.argument.name}[{', '.join(places)}]" if places else self.argument.name
 
     def cells(self, footprint: Footprint, row: int, column: int) -> Cells:
-        """Return row and column of each drawn lane of a footprint, and which lanes touch memory."""
+        """Return row and column of each drawn lane of a footprint, and which of these lanes touch memory.
+
+        Args:
+            footprint: cells relative to an anchor.
+            row, column: the anchor; for a footprint that wraps, 0 and a position in reading order.
+        """
         rows, columns = footprint.rows + row, footprint.columns + column
         if footprint.wraps:
             rows, columns = np.divmod(columns - self.first, self.columns)
@@ -174,7 +184,7 @@ class Panel:
         return rows[drawn], columns[drawn], footprint.active[drawn]
 
     def arranged(self, values: NDArray[Any]) -> NDArray[Any]:
-        """Arrange values of the tensor's shape as (height, width) of all drawn cells; 0 outside."""
+        """Return `values`, of the tensor's shape, by drawn cell, (height, width); 0 outside the tensor."""
         if len(self.lengths) == len(self.argument.shape):
             flat = values[tuple(slice(0, length) for length in self.lengths)].reshape(-1)
         else:
@@ -189,7 +199,7 @@ class Panel:
         return drawn
 
     def unraveled(self, offsets: Integers) -> tuple[Integers, Booleans]:
-        """Return the indices of offsets in memory, (axes, offsets), and which are elements of the tensor."""
+        """Return the index at each offset in memory, (axes, offsets), and which offsets are elements."""
         index, rest = np.zeros((len(self.lengths), len(offsets)), dtype=np.int64), offsets
         for axis in self.order:
             index[axis], rest = np.divmod(rest, self.strides[axis])
@@ -197,7 +207,10 @@ class Panel:
         return index, inside.all(axis=0) & (rest == 0)
 
     def cell(self, index: Integers) -> tuple[Integers, Integers]:
-        """Return rows and columns of indices, (axes, indices); for a line, 0 and the reading position."""
+        """Return the row and column of each index, given as (axes, indices).
+
+        For a line, the rows are 0 and the columns are positions in reading order.
+        """
         none = np.zeros(index.shape[1], dtype=np.int64)
         rows = none
         for axis, length in enumerate(self.lengths[:-1]):
@@ -225,7 +238,10 @@ class Panel:
         return replace(self, first=first, height=-(-(left + width - first) // row), width=row)
 
     def without_room(self, side: int) -> Panel:
-        """Return the panel with another size and without room for lanes outside the tensor."""
+        """Return the panel with another `side` and without rows and columns outside the tensor.
+
+        A line keeps its rows and its cells outside the tensor.
+        """
         if self.is_line:
             return replace(self, side=side)
         return replace(self, top=0, left=0, height=self.rows, width=self.columns, side=side)
@@ -250,9 +266,9 @@ class Footprint:
     """Cells relative to an anchor, one entry for each lane.
 
     Attributes:
-        rows, columns: int64; if it wraps, `columns` are positions in reading order.
-        active: which lanes touch memory; the others are masked off.
-        wraps: whether it continues in the next row, as text does.
+        rows, columns: int64; if the footprint wraps, 0 and positions in reading order.
+        active: which lanes touch memory; the other lanes are masked off.
+        wraps: whether cells continue in the next row, as text does.
     """
 
     rows: Integers
@@ -262,7 +278,7 @@ class Footprint:
 
 
 def panel_of(argument: Argument) -> Panel:
-    """Return the panel of a tensor, without room for masked lanes outside."""
+    """Return the panel of a tensor, before `with_room` has set its drawn rows and columns."""
     pairs = list(zip(argument.shape, argument.strides, strict=True))
     lengths, strides = (
         tuple(1 if not stride and length else length for length, stride in pairs),
@@ -280,7 +296,7 @@ def panel_of(argument: Argument) -> Panel:
 
 
 def _order(lengths: Sequence[int], strides: Sequence[int]) -> tuple[int, ...] | None:
-    """Return `Panel.order`; None if several elements may share memory."""
+    """Return the attribute `order` of :class:`Panel`; None if several elements may share memory."""
     order: list[int] = []
     reach = 0
     for axis in sorted(range(len(lengths)), key=lambda axis: strides[axis]):
@@ -293,5 +309,5 @@ def _order(lengths: Sequence[int], strides: Sequence[int]) -> tuple[int, ...] | 
 
 
 def _tick_step(pixels: float) -> int:
-    """Return the number of cells between ticks, a power of two, for cells of this size in pixels."""
+    """Return the number of cells between ticks, a power of two, for cells of `pixels` pixels."""
     return 1 << math.ceil(math.log2(max(_TICK_DISTANCE / pixels, 1)))

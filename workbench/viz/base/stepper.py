@@ -16,18 +16,18 @@ from workbench.viz.base.widget import FIRST_IN_ROW, Drawing, FigureWidget, requi
 
 Steps = TypeVar("Steps")
 
-MARGIN = 18.0  # the left margin of its heading
+MARGIN = 18.0  # left margin of a figure's heading, in pixels
 
 
 def checked_step(at: int | None, last: int) -> int:
-    """Return the number of a step, from 0 to `last`; the last one for None.
+    """Return `at`, the number of a step; `last` if it is None.
 
     Raises:
-        ArgumentTypeError, InvalidArgumentError: there is no such step.
+        ArgumentTypeError, InvalidArgumentError: `at` is not a whole number from 0 to `last`.
     """
     if at is None:
         return last
-    fix = f"Give a whole number from 0 to {last}."
+    fix = f"Give a whole number from 0 to {last}, or None for the last step."
     if isinstance(at, bool) or not isinstance(at, int):
         raise ArgumentTypeError("at", f"got {in_brief(at)}, a {type(at).__name__}", fix)
     if not 0 <= at <= last:
@@ -41,7 +41,7 @@ class Sheet:
 
     Attributes:
         figure: the figure.
-        axes: its first panel, which must be placed like the others.
+        axes: its first panel, which the caller must place: `axes.set_position(sheet.place(...))`.
         height: the height of the figure in pixels.
     """
 
@@ -61,7 +61,7 @@ class Sheet:
         return left / WIDTH, 1 - (top + down) / self.height, across / WIDTH, down / self.height
 
     def write(self, left: float, middle: float, text: str, color: str, **style: Any) -> None:
-        """Write a line of text."""
+        """Write a line of text from `left` on, with `middle` as its middle height, in pixels."""
         style = {"fontsize": 9, **style}
         self.figure.text(left / WIDTH, 1 - middle / self.height, text, va="center", color=color, **style)
 
@@ -72,18 +72,20 @@ class Sheet:
 
 
 class Stepper(FigureWidget, Generic[Steps]):
-    """Steps through a recording, forward and back; other recordings are made when they are chosen.
+    """Base of widgets that step through a recording, forward and back.
+
+    A recording is the sequence of a kernel's steps that a subclass draws. Recordings are made when they are
+    first chosen, and kept.
 
     Args:
         steps: a recording; or a function that returns one for the value of `chooser`.
-        chooser: the control that chooses a recording, with the value of the first; shown only if `steps` is a
-            function.
+        chooser: the control whose value chooses a recording; shown only if `steps` is a function.
         step: the label of the slider.
         controls: more controls beside the slider.
         theme: as for :class:`FigureWidget`.
 
     Raises:
-        Exception: the errors of :class:`FigureWidget`.
+        Exception: the errors of :class:`FigureWidget`, and whatever `steps` raises for the first recording.
     """
 
     def __init__(

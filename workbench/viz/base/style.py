@@ -46,7 +46,7 @@ WIDTH = WIDTH_INCHES * DPI  # pixels
 
 # This font comes with matplotlib, so text looks the same on every machine.
 FONT = "DejaVu Sans"
-# For characters that it lacks, such as Chinese: those of these fonts that are installed.
+# Fonts for characters that DejaVu Sans lacks, such as Chinese; each is used only if it is installed.
 FALLBACK_FONTS = (
     "Noto Sans CJK SC",
     "Noto Sans CJK JP",
@@ -66,10 +66,10 @@ class Palette:
     Attributes:
         background: behind everything; opaque, so that a picture is readable on a page of the other theme too.
         ink: text and axes; 4.5:1 against the background at least (WCAG 2.1, 1.4.3).
-        muted: secondary text and lines; 4.5:1 too.
+        muted: secondary text and lines; 4.5:1 against the background at least.
         grid: barely visible lines.
-        series: one for each data series; 3:1 at least (WCAG 2.1, 1.4.11).
-        warning: behind the text of an error in a widget.
+        series: one for each data series; 3:1 against the background at least (WCAG 2.1, 1.4.11).
+        warning: behind the text of an error in a widget, and behind the part of a figure that has a fault.
     """
 
     background: str
@@ -203,7 +203,10 @@ def _luminance(color: str) -> float:
 
 
 def drawable(text: str) -> str:
-    r"""Escape characters that no font here has, and line breaks, in Python's notation, such as ``\u5bd2``."""
+    r"""Return `text` with what cannot be drawn in Python's notation, such as ``\u5bd2``.
+
+    This replaces line breaks, other unprintable characters, and characters that no font here has.
+    """
     known = _characters(_fonts(FALLBACK_FONTS))
     return "".join(
         character
@@ -214,7 +217,7 @@ def drawable(text: str) -> str:
 
 
 def fit(note: Text, pixels: float) -> None:
-    """Truncate a text so that it is no wider than `pixels`."""
+    """Truncate a text, with an ellipsis, if it is wider than `pixels`."""
     text = note.get_text()
     while (width := note.get_window_extent().width) > pixels and text:
         text = text[: min(len(text) - 1, int(len(text) * pixels / width))].rstrip()
@@ -241,7 +244,8 @@ def _characters(fonts: tuple[str, ...]) -> frozenset[int]:
 def figure_png(figure: Figure) -> bytes:
     """Return `figure` as a PNG of its exact size, without date or version, so equal figures give equal bytes.
 
-    It has at most 256 colors, the most frequent ones exact, which makes it a third as large in a notebook.
+    It has at most 256 colors, chosen by median cut, which makes it a third as large in a notebook. Lines and
+    areas of a figure with few colors keep them exactly.
 
     Raises:
         ArgumentTypeError: `figure` is not a matplotlib Figure.
@@ -281,10 +285,10 @@ class Picture:
 
     Attributes:
         png: the picture.
-        alt: one sentence that describes it.
+        alt: text that describes the picture to readers who cannot see it.
 
     Raises:
-        ArgumentTypeError, InvalidArgumentError: `png` is no PNG, or `alt` no sentence.
+        ArgumentTypeError, InvalidArgumentError: `png` is no PNG, or `alt` is no text or blank.
     """
 
     png: bytes

@@ -43,8 +43,8 @@ class Drawing:
 
     Attributes:
         figure: the picture.
-        alt: one sentence that describes it, for readers who cannot see it.
-        facts: lines of plain text below it.
+        alt: text that describes the picture to readers who cannot see it.
+        facts: lines of plain text below the picture.
 
     Raises:
         ArgumentTypeError, InvalidArgumentError: a field has the wrong type, or `alt` is blank.
@@ -73,7 +73,8 @@ class ShownWidget(ABC):
 
     Raises:
         MissingPackageError: ipywidgets is not installed.
-        ArgumentTypeError: a row holds what is not a control, or has no value that could be watched.
+        ArgumentTypeError: `rows` holds something other than an ipywidget with a `value`, or `unwatched` holds
+            something other than an ipywidget.
     """
 
     def __init__(
@@ -121,7 +122,7 @@ class ShownWidget(ABC):
 
     @property
     def error(self) -> str:
-        """Error since the state that was last shown; empty if there was none."""
+        """Message of the last error since the shown state was drawn; empty if there was none."""
         return self._problem
 
     def attempt(self, action: Callable[[], object]) -> None:
@@ -195,7 +196,8 @@ class FigureWidget(ShownWidget):
 
     Raises:
         MissingPackageError: ipywidgets is not installed.
-        ArgumentTypeError: a row holds what is not a control, or has no value that could be watched.
+        ArgumentTypeError: `rows` holds something other than an ipywidget with a `value`, `unwatched` holds
+            something other than an ipywidget, or :meth:`draw` returns no Drawing.
         UnknownNameError: the theme is unknown.
         Exception: whatever the first drawing raises, so that the notebook cell fails like any other cell.
     """
@@ -245,7 +247,7 @@ class FigureWidget(ShownWidget):
             Exception: whatever :meth:`draw` raises.
         """
         drawing = self.draw(self.theme.value)
-        check_type("draw", drawing, Drawing, "Return a Drawing from it.")
+        check_type("draw", drawing, Drawing, f"Return a Drawing from {type(self).__name__}.draw.")
         image = figure_image(drawing.figure)
         self._shown = cache(lambda: Picture(small_png(image), drawing.alt))
         self._lines = tuple(drawing.facts)
@@ -260,7 +262,7 @@ class FigureWidget(ShownWidget):
 
 
 def in_words(error: Exception) -> str:
-    """Return an error's message, with the line that raised it unless the error is a WorkbenchError."""
+    """Return an error's message; unless it is a WorkbenchError, with its type and the line that raised it."""
     if isinstance(error, WorkbenchError):
         return str(error)
     frames = traceback.extract_tb(error.__traceback__)
@@ -269,13 +271,13 @@ def in_words(error: Exception) -> str:
 
 
 def toggle_buttons(description: str, options: Sequence[Any], value: object, *, width: str = "4em") -> Any:
-    """Buttons in a row, of which one is pressed; the first control of its row.
+    """Return a row of buttons, one of them pressed, with the style of the first control of a row.
 
     Args:
-        description: the label on their left.
-        options: what can be chosen.
-        value: which of them is chosen first.
-        width: of a button, in CSS.
+        description: label on the left of the buttons.
+        options: values to choose from, one for each button.
+        value: the initial choice.
+        width: width of a button, in CSS.
     """
     buttons = require_ipywidgets().ToggleButtons(
         options=options, value=value, description=description, style={**FIRST_IN_ROW, "button_width": width}

@@ -12,7 +12,7 @@ def counted(number: int, noun: str, nouns: str | None = None) -> str:
 
 
 def grouped(number: int, noun: str) -> str:
-    """Return the same as :func:`counted`, with thousands separators: "1,024 instructions"."""
+    """Return a number with thousands separators, and its noun: "1,024 instructions"."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
@@ -38,7 +38,7 @@ def listed(names: Sequence[str]) -> str:
 
 
 def number_text(value: float, digits: int = 3) -> str:
-    """A number rounded to significant digits: "−0.0125", "∞", "NaN"."""
+    """Return a number rounded to `digits` significant digits, as text: "−0.0125", "∞", "NaN"."""
     if isfinite(value):
         return f"{value:.{digits}g}".replace("-", "−")
     return "NaN" if isnan(value) else "∞" if value > 0 else "−∞"

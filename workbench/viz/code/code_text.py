@@ -39,7 +39,9 @@ _Piece = tuple[int, str, str]
 def code_figure(
     text: str, *, title: str = "Generated code", marked: Collection[int] = (), theme: str | None = None
 ) -> Figure:
-    """Draw Python code line by line: keywords colored, docstrings and comments pale, some lines highlighted.
+    """Draw Python code line by line: keywords colored, strings and comments pale, some lines highlighted.
+
+    The first 110 lines are drawn; a last line says how many more there are.
 
     Args:
         text: the code, such as `coords.lower(...).source`.

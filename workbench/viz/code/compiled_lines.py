@@ -28,7 +28,14 @@ _DATA_OPERATIONS = ("load", "dot", "reduce", "atomic")
 def target_scene(
     data: LineFacts, name: str, step: CompiledStep, layout_of: LayoutOf | None
 ) -> dict[str, Any]:
-    """Return the data for one target: what the compiler produced for each line."""
+    """Return the data for JavaScript's view of one target: what the compiler produced for each line.
+
+    Args:
+        data: the source and its trace.
+        name: the target's name to show.
+        step: the kernel compiled for the target.
+        layout_of: returns the layout to draw of a tensor on a target, or None; None draws no layouts.
+    """
     pictures: dict[tuple[str, tuple[int, ...]], dict[str, Any] | None] = {}
     layouts: dict[tuple[Any, ...], dict[str, Any]] = {}
     line_layouts: list[dict[int, list[str]]] = [{} for _ in range(len(data.listing))]
@@ -77,7 +84,7 @@ def _is_index(tensor: TensorLayout) -> bool:
 
 
 def _layout_cells(layout: Layout | SharedLayout | None) -> dict[str, Any] | None:
-    """Return the first cells of a tile, by lane or bank."""
+    """Return the lane or bank of a tile's first elements, for JavaScript to draw; None without a layout."""
     if layout is None:
         return None
     rows, columns = _LAYOUT_CELLS
@@ -112,13 +119,13 @@ def _instruction_lines(data: LineFacts, instruction: Instruction) -> Lines:
 
 
 def instructions_by_line(data: LineFacts, step: CompiledStep) -> list[int]:
-    """Return how many instructions come from each line."""
+    """Return for each line of the listing the number of instructions that come from it."""
     counts = Counter(line for each in step.instructions for line in _instruction_lines(data, each))
     return [counts[line] for line in range(len(data.listing))]
 
 
 def target_notes(name: str, step: CompiledStep) -> Iterator[str]:
-    """Yield notes on a target to read before its column."""
+    """Yield remarks that a reader needs before a target's numbers, such as "compiled, not run"."""
     if name != step.target:
         yield step.target
     if "amdgcn" in step.stages:

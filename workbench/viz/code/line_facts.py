@@ -23,7 +23,14 @@ _TENSOR_CELLS = (40, 96)
 
 @dataclass(frozen=True)
 class Row:
-    """Accesses of one kind by one line to one argument; `sites` are the indices of their sites."""
+    """Events of one kind, at one line, on one argument.
+
+    Attributes:
+        title: kind and argument, as text.
+        kind: "load", "store", "atomic", or an operation without memory, such as "dot".
+        argument: name of the tensor argument; empty for an operation without memory.
+        sites: indices of the events' sites in the trace.
+    """
 
     title: str
     kind: str
@@ -97,7 +104,7 @@ class LineFacts:
 
     @cached_property
     def rows(self) -> tuple[Row, ...]:
-        """All distinct rows."""
+        """All distinct rows of all lines."""
         return tuple(dict.fromkeys(row for rows in self._rows_by_line for row in rows))
 
     def rows_of(self, line: int) -> tuple[Row, ...]:
@@ -150,7 +157,11 @@ class LineFacts:
         return lines
 
     def row_scene(self, row: Row) -> dict[str, Any]:
-        """Return a row as data, with a small drawing of what the first program with it touches."""
+        """Return a row as data for JavaScript.
+
+        Accesses to memory have a small drawing of the elements that the first program with such an access
+        touches.
+        """
         scene: dict[str, Any] = {"title": row.title, "facts": self.facts(row)}
         part = self._part(row.sites)
         if row.kind in MEMORY_KINDS and row.argument and len(part):
@@ -169,7 +180,7 @@ def _tile_text(trace: StepTrace, site: Site) -> str:
 
 
 def _tensor_cells(argument: Argument, events: Iterable[Event]) -> NDArray[np.uint8]:
-    """Return where accesses fall in a downscaled tensor: 2 for the first, 1 for others, 0 elsewhere."""
+    """Return a downscaled tensor: 2 where the first access falls, 1 where only later ones do, 0 elsewhere."""
     panel = panel_of(argument)
     rows, columns = (1, panel.elements) if panel.is_line else (panel.rows, panel.columns)
     height, width = min(rows, _TENSOR_CELLS[0]), min(columns, _TENSOR_CELLS[1])

@@ -79,12 +79,12 @@ class Listing:
 
     @cached_property
     def firsts(self) -> list[int]:
-        """First line of each line's statement."""
+        """For each line, the first line of the statement that it belongs to."""
         return [number - at + _first_lines(self.functions[f].text)[at] for number, (f, at) in self._numbered]
 
     @cached_property
     def _numbers(self) -> Mapping[tuple[str, int], int]:
-        """First line of the statement, by file and line of the file."""
+        """First line of the statement at each (file, line of the file)."""
         numbers: dict[tuple[str, int], int] = {}
         for number, (function, at) in self._numbered:
             place = (self.functions[function].file, self.functions[function].line + at)
@@ -96,7 +96,10 @@ class Listing:
         return enumerate(self._places)
 
     def lines(self, frames: Iterable[tuple[str, int]]) -> Lines:
-        """Return the lines of a chain of calls that are in the listing."""
+        """Return the lines of a chain of calls, given as (file, line of the file).
+
+        Each is the first line of its statement. Calls outside the listing are left out.
+        """
         return frozenset(self._numbers[frame] for frame in frames if frame in self._numbers)
 
     def text(self, line: int) -> str:
@@ -110,7 +113,7 @@ class Listing:
         return f"{self.functions[function].name}, line {self.functions[function].line + at}"
 
     def scene(self) -> list[dict[str, Any]]:
-        """Return the functions as data."""
+        """Return the functions as data for JavaScript."""
         return [
             {
                 "name": function.name,
@@ -124,7 +127,7 @@ class Listing:
 
 @lru_cache(maxsize=64)
 def _first_lines(text: str) -> list[int]:
-    """Return the first line of the statement that each line is in; a compound statement is only its head."""
+    """Return for each line the first line of its statement; of a compound statement, only the head counts."""
     firsts = list(range(len(text.splitlines()) or 1))
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.stmt):
@@ -134,7 +137,11 @@ def _first_lines(text: str) -> list[int]:
 
 
 def _last_line(statement: ast.stmt) -> int:
-    """Return the last line of a statement or of a compound statement's head; a definition's first line."""
+    """Return the last line of a statement.
+
+    For `if`, `while` and `for`, this is the last line of the condition or iterable; for a definition and any
+    other compound statement, the first line.
+    """
     match statement:
         case ast.If(test=head) | ast.While(test=head) | ast.For(iter=head):
             return head.end_lineno or head.lineno

@@ -97,7 +97,8 @@ class SourceLensWidget(CanvasWidget):
     ) -> None:
         self._data = LineFacts.checked(trace, compiled, source)
         if layout_of is not None:
-            check_callable("layout_of", layout_of, "Give a function from (layout, target) to a layout.")
+            fix = "Give a function from a TensorLayout and a target's name to a layout or None."
+            check_callable("layout_of", layout_of, fix)
         first = _checked_shown(shown, compiled)
         self._compiled, self._layout_of = dict(compiled), layout_of
         self._scenes: dict[str, Mapping[str, Any]] = {}
@@ -135,7 +136,9 @@ class SourceLensWidget(CanvasWidget):
         chosen = self.chosen
         if len(chosen) > MOST_TARGETS:
             raise InvalidArgumentError(
-                "targets", f"{len(chosen)} are chosen", f"At most {MOST_TARGETS} are shown side by side."
+                "targets",
+                f"{len(chosen)} are chosen",
+                f"Choose at most {MOST_TARGETS}: more have no room side by side.",
             )
         self._shown = {name: self._step(name) for name in chosen}
         for box in self.targets.values():
@@ -200,7 +203,9 @@ def _check_all_compiled(compiled: Mapping[str, CompiledStep]) -> None:
         check_type(f"compiled[{name!r}]", step, CompiledStep, "Give what lens.compile returns for the step.")
     if len(compiled) > MOST_TARGETS:
         raise InvalidArgumentError(
-            "compiled", f"got {len(compiled)} targets", f"At most {MOST_TARGETS} have room beside the text."
+            "compiled",
+            f"got {len(compiled)} targets",
+            f"Give at most {MOST_TARGETS}: more have no room beside the source.",
         )
 
 
@@ -214,5 +219,6 @@ def _checked_shown(shown: Sequence[str] | None, known: Mapping[str, object]) -> 
     for name in shown:
         check_name("shown", name, known)
     if len(set(shown)) > MOST_TARGETS:
-        raise InvalidArgumentError("shown", f"got {len(shown)} targets", f"Give at most {MOST_TARGETS}.")
+        fix = f"Give at most {MOST_TARGETS}: more have no room side by side."
+        raise InvalidArgumentError("shown", f"got {len(set(shown))} targets", fix)
     return tuple(shown)

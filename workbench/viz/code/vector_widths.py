@@ -39,8 +39,8 @@ class VectorWidth:
 
     Attributes:
         descriptor: name of the descriptor. dimension: name of its dimension.
-        contiguous: number of elements that are contiguous in memory.
-        multiple_of: divisor of the offset of the first of them; 0 if that offset is 0.
+        contiguous: number of neighbors along the dimension that are contiguous in memory.
+        multiple_of: divisor of the offset of their first element, in elements; 0 if that offset is 0.
         bytes: bytes that one load of a lane moves.
     """
 
@@ -59,7 +59,8 @@ def vector_widths_figure(widths: Sequence[VectorWidth], *, theme: str | None = N
         theme: "light" or "dark"; by default the environment's `WORKBENCH_THEME`, else "light".
 
     Raises:
-        ArgumentTypeError, InvalidArgumentError: `widths` has the wrong type, is empty, or is too long.
+        ArgumentTypeError, InvalidArgumentError: `widths` has the wrong type, is empty, or has more than 40
+            elements.
         UnknownNameError: the theme is unknown.
     """
     lines = _checked(widths)
@@ -94,7 +95,8 @@ def _checked(widths: Sequence[VectorWidth]) -> list[VectorWidth]:
         "widths", widths, VectorWidth, "Give a result of explore.descriptors.vector_widths."
     )
     if not 0 < len(lines) <= MOST_WIDTHS:
-        raise InvalidArgumentError("widths", f"got {len(lines)} widths", f"Give 1 to {MOST_WIDTHS}.")
+        fix = f"Give 1 to {MOST_WIDTHS}: draw many descriptors in several figures."
+        raise InvalidArgumentError("widths", f"got {len(lines)} widths", fix)
     return lines
 
 

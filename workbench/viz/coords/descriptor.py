@@ -69,8 +69,8 @@ class DescriptorWidget(FigureWidget):
         theme: as in :func:`descriptor_figure`.
 
     Raises:
-        ArgumentTypeError, InvalidArgumentError: an argument is not as above, the index is beyond a length, or
-            the descriptor has no element.
+        ArgumentTypeError, InvalidArgumentError: an argument is not as above, the index is outside the
+            lengths, or the descriptor has no element.
         UnknownNameError: the theme is unknown.
         MissingPackageError: ipywidgets is not installed.
     """
@@ -82,10 +82,12 @@ class DescriptorWidget(FigureWidget):
         first = (0,) * len(descriptor.top) if index is None else index
         lengths: Any = descriptor.lengths  # numbers: the next line raises if there are symbols
         if not descriptor.coordinate(first).is_in_range:
+            if 0 in lengths:
+                given = f"it has no element: its lengths are {tuple(lengths)}"
+                raise InvalidArgumentError("descriptor", given, "Give one whose lengths are all 1 or more.")
             given = f"got {tuple(first)} for lengths {tuple(lengths)}"
-            raise InvalidArgumentError(
-                "index", given, "Give an index within the lengths, which are 1 or more."
-            )
+            fix = "Give along each dimension a number from 0 to its length - 1."
+            raise InvalidArgumentError("index", given, fix)
         widgets = require_ipywidgets()
         self.descriptor = descriptor
         self.indices = tuple(
@@ -109,8 +111,8 @@ class _DescriptorState:
 
     Attributes:
         descriptor: the descriptor. coordinate: the coordinate; None for the graph alone.
-        limits: limits of valid indices, each with its transform.
-        broken: the limits that the coordinate violates.
+        limits: limits of valid indices, each with the stage that sets it.
+        broken: the elements of `limits` that the coordinate violates.
     """
 
     descriptor: Descriptor
@@ -136,7 +138,7 @@ class _DescriptorState:
 
     @property
     def beyond(self) -> list[int]:
-        """Top dimensions whose length the index exceeds."""
+        """Top dimensions along which the index is below 0 or beyond the length."""
         if self.coordinate is None:
             return []
         lengths: Any = self.descriptor.all_lengths  # numbers: with symbols there is no coordinate
@@ -144,7 +146,7 @@ class _DescriptorState:
 
     @property
     def verdict(self) -> list[str]:
-        """Sentences on whether the element is valid, and on what makes it invalid."""
+        """Sentences on whether the element is valid, and on what makes it invalid; none without an index."""
         if self.coordinate is None:
             return []
         names, lengths = self.descriptor.all_names, self.descriptor.all_lengths
@@ -165,13 +167,13 @@ class _DescriptorState:
 
 
 def _refusal(stage: Stage) -> str:
-    """Return why a transform rejects an index."""
+    """Return the reason why the transform of a stage rejects an index, as a verb phrase."""
     is_gather = isinstance(stage.transform, Indexing)
     return "does not have it" if is_gather else "says that it is padding"
 
 
 def _outside(limit: Limit) -> str:
-    """Return the range that an index violates."""
+    """Return the range that an index violates, as "outside 0 to 5"."""
     is_known = isinstance(limit.high, int) and isinstance(limit.low, int) and limit.high > limit.low
     return f"outside {limit.low} to {limit.high - 1}" if is_known else f"outside a dimension of {limit.high}"
 
@@ -191,7 +193,7 @@ def _describe(state: _DescriptorState) -> str:
 
 
 def _drawn_stages(descriptor: Descriptor) -> Iterator[Stage]:
-    """Return the stages from the top, without those that are plain lines."""
+    """Return the stages from the top, without pass-throughs, which have no box."""
     return (s for s in reversed(descriptor.stages) if not isinstance(s.transform, PassThrough))
 
 
@@ -210,8 +212,9 @@ class _NodeBox:
     """Content and emphasis of a box.
 
     Attributes:
-        item: its position and size. rows: its text. kind: "top", "middle", "bottom" or "transform".
-        is_broken: whether it makes the element invalid.
+        item: position and size. rows: lines of text.
+        kind: "top", "middle" or "bottom" for a dimension, or "transform".
+        is_broken: whether the box is highlighted: its limit or length is violated, or nothing is read there.
     """
 
     item: Item
@@ -241,7 +244,7 @@ def _boxes(state: _DescriptorState) -> tuple[list[_NodeBox], Placed]:
 
 
 def _first_of_each(descriptor: Descriptor) -> dict[int, int]:
-    """Map each dimension to the uppermost one with the same index, reached by plain lines."""
+    """Map each dimension to the uppermost one that pass-throughs connect with it: they share a box."""
     first = {d: d for d in descriptor.top}
     for stage in reversed(descriptor.stages):
         if isinstance(stage.transform, PassThrough):
@@ -294,7 +297,7 @@ def _transform_box(state: _DescriptorState, stage: Stage, layer: int) -> _NodeBo
 
 @lru_cache(maxsize=1024)
 def _formulas(descriptor: Descriptor, stage: Stage) -> list[str]:
-    """Return lines with the formula of each lower index."""
+    """Return the formula of each lower index of a stage, wrapped into lines."""
     formulas = zip(stage.lower, descriptor.formulas(stage), strict=True)
     texts = [f"{descriptor.all_names[d]} = {formula}" for d, formula in formulas]
     return [line for text in texts for line in textwrap.wrap(text, _FORMULA, subsequent_indent="    ")]
@@ -364,7 +367,7 @@ def _draw_lines(axes: Axes, placed: Placed, palette: Palette) -> None:
 
 
 def _port(box: Item, neighbor: Item) -> float:
-    """Return the x where a line meets a box."""
+    """Return the x where the line between a box and a neighbor meets the box."""
     near = box.above if neighbor in box.above else box.below
     if len(near) == 1:
         reach = max(box.width / 2 - 10, 0.0)

@@ -46,7 +46,7 @@ class Placed:
 
 
 def place(boxes: Sequence[Item], edges: Sequence[tuple[int, int]], room: float) -> Placed:
-    """Set the position of each box; those of layer 0 keep their order.
+    """Set the position of each box, and return the placed graph; the boxes of layer 0 keep their order.
 
     Args:
         boxes: boxes with their layers. edges: index pairs of boxes, each to a box in a lower layer.

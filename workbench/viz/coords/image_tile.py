@@ -1,4 +1,7 @@
-"""A tile of a convolution's matrix, which never exists in memory, and the image pixels that it reads."""
+"""A tile of a convolution's input matrix, and the image pixels that it reads.
+
+The matrix is the operand A of the GEMM that computes the convolution; it is never laid out in memory.
+"""
 
 from __future__ import annotations
 
@@ -58,14 +61,14 @@ class ImageTile:
     Attributes:
         valid: bool, (rows, columns): whether an element of the matrix lies in an image, not in padding.
         rows, cols: first row or column of the tile, and its end.
-        reads: (images, height, width): how often the tile reads each pixel, as the maximum over its channels;
-            outside of the image, how often it accesses padding.
+        reads: int64, (images, height, width): how often the tile reads each pixel, as the maximum over its
+            channels; outside the image, how often it accesses padding.
         origin: coordinates of the first pixel of `reads`; 0 or less.
         size: height and width of an image.
         first_image: index of the first image in `reads`.
         images: number of images in all.
         elements: number of distinct elements of images that the tile reads.
-        where: sentences on what the first and last row and column are.
+        where: sentences on what the tile's first and last row and column are.
     """
 
     valid: NDArray[np.bool_]
@@ -125,9 +128,11 @@ class ImageTileWidget(FigureWidget):
         theme: as in :func:`image_tile_figure`.
 
     Raises:
-        ArgumentTypeError, InvalidArgumentError: an argument is not as above.
+        ArgumentTypeError, InvalidArgumentError: an argument is not as above, or the first tile cannot be
+            drawn.
         UnknownNameError: the theme is unknown.
         MissingPackageError: ipywidgets is not installed.
+        Exception: whatever `make` raises for the initial tile.
     """
 
     def __init__(
@@ -158,7 +163,11 @@ class ImageTileWidget(FigureWidget):
 
     def draw(self, theme: str) -> Drawing:
         """Draw the chosen tile."""
-        tile = _checked(self._make(self.row.value, self.step.value))
+        row, step = self.row.value, self.step.value
+        made = self._make(row, step)
+        fix = "Return from `make` a result of explore.descriptors.tile_on_image."
+        check_type(f"make({row}, {step})", made, ImageTile, fix)
+        tile = _checked(made)
         return Drawing(_figure(tile, theme), describe_image_tile(tile), _facts(tile))
 
 

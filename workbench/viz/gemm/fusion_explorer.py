@@ -140,7 +140,7 @@ class ExploredFusion:
 
     @property
     def bound(self) -> Literal["memory", "compute", ""]:
-        """The roof of the fused kernel, "memory" or "compute"; empty without roofs."""
+        """The roof that limits the fused kernel, "memory" or "compute"; empty without roofs."""
         if self.roofs is None:
             return ""
         intensity = self.fused.flops / self.fused.bytes
@@ -212,7 +212,7 @@ def describe_fusion_explorer(explored: ExploredFusion) -> str:
 
 
 class FusionExplorerWidget(FigureWidget):
-    """Widget that builds an epilogue functor by functor and shows what its fusion saves.
+    """Widget to build an epilogue functor by functor; it shows what the fusion of the epilogue saves.
 
     Results are cached. The static figure is :func:`fusion_explorer_figure`.
 
@@ -224,9 +224,9 @@ class FusionExplorerWidget(FigureWidget):
         theme: "light" or "dark"; by default the environment's `WORKBENCH_THEME`, else "light".
 
     Raises:
-        ArgumentTypeError, InvalidArgumentError: an argument has the wrong type or value, or `functors` and
-            `sizes` lack a value of `first`.
-        UnknownNameError: the theme is unknown.
+        ArgumentTypeError, InvalidArgumentError: an argument has the wrong type or value, or `sizes` lack a
+            size of `first`.
+        UnknownNameError: the theme is unknown, or `functors` lack a functor of `first`.
         MissingPackageError: ipywidgets is not installed.
         Exception: whatever `explore` raises for `first`.
     """
@@ -305,17 +305,19 @@ def _checked_choices(
     for name in ("m", "n", "k"):
         if getattr(first, name) not in lengths:
             given = f"{lengths}, without {getattr(first, name)!r}"
-            raise InvalidArgumentError("sizes", given, f"Add it: it is {name} of `first`.")
+            fix = f"Add {getattr(first, name)!r}: it is `{name}` of `first`."
+            raise InvalidArgumentError("sizes", given, fix)
     for name in first.functors:
         check_name("first.functors", name, names)
     if len(first.functors) > MOST_FUNCTORS:
         given = f"got {len(first.functors)} functors"
-        raise InvalidArgumentError("first.functors", given, f"Give {MOST_FUNCTORS} at most.")
+        fix = f"Give at most {MOST_FUNCTORS}: the widget has {MOST_FUNCTORS} controls for functors."
+        raise InvalidArgumentError("first.functors", given, fix)
     return names, lengths
 
 
 def _check_explored(argument: str, explored: ExploredFusion) -> ExploredFusion:
-    check_type(argument, explored, ExploredFusion, "Give a result of explore.fusion.explored.")
+    check_type(argument, explored, ExploredFusion, "It must be a result of explore.fusion.explored.")
     return explored
 
 
@@ -468,7 +470,7 @@ class _PixelAxes(NamedTuple):
 
 
 def _draw_bar_group(page: _PixelAxes, plans: _BarGroup, top: float) -> float:
-    """Draw a bar for each plan and return the y of what comes next."""
+    """Draw a bar for each plan from y = `top` on, and return the y below the last one."""
     palette = page.palette
     page.write(_RIGHT, top, plans.title, color=palette.muted)
     top += 24

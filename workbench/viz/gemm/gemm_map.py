@@ -137,6 +137,7 @@ class GemmMapWidget(FigureWidget):
         ArgumentTypeError, InvalidArgumentError, UnknownNameError: an argument has the wrong type or value, or
             `make` returns the wrong type.
         MissingPackageError: ipywidgets is not installed.
+        Exception: whatever `make` raises for the initial choice.
     """
 
     def __init__(
@@ -189,12 +190,13 @@ class GemmMapWidget(FigureWidget):
         if (order, group) not in self._made:
             self.say(f"Tracing {order}, groups of {group} …")
             reads = self._make(order, group)
-            check_type("make", reads, GemmReads, "Return a result of readings.gemm_reads.reads_of.")
+            fix = "Return from `make` a result of readings.gemm_reads.reads_of."
+            check_type(f"make({order!r}, {group})", reads, GemmReads, fix)
             self._made[order, group] = reads
         return self._made[order, group]
 
     def _follow(self, reads: GemmReads) -> None:
-        """Extend the slider to the last program; the first time, move it to the middle."""
+        """Extend the slider to the last program; the first time, set it to half of the waves."""
         is_new = self.started.max == 0
         self.started.max = len(reads.programs)
         if is_new:
@@ -231,12 +233,12 @@ class _LaunchState:
 
     @cached_property
     def readers_of_a(self) -> list[int]:
-        """Number of running programs that read each row of tiles of A."""
+        """For each row of tiles of A, the most running programs that read one of its tiles."""
         return self._shared("a")
 
     @cached_property
     def readers_of_b(self) -> list[int]:
-        """Number of running programs that read each column of tiles of B."""
+        """For each column of tiles of B, the most running programs that read one of its tiles."""
         return self._shared("b")
 
     def edges(self, matrix: str) -> tuple[list[int], list[int]]:
@@ -247,7 +249,7 @@ class _LaunchState:
         return sorted(down), sorted(across)
 
     def counts(self, matrix: str, programs: Sequence[int]) -> NDArray[np.int64]:
-        """Return how many of the given programs touch each tile."""
+        """Return how many of the given programs touch each tile of a matrix, (rows, columns) of tiles."""
         down, across = self.edges(matrix)
         counts = np.zeros((len(down) - 1, len(across) - 1), dtype=np.int64)
         for number in programs:
@@ -266,7 +268,7 @@ def _blocks(program: ProgramReads, matrix: str) -> tuple[Block, ...]:
 
 
 def _tiles_of(block: Block, down: Sequence[int], across: Sequence[int]) -> tuple[slice, slice]:
-    """Return the tiles that a block consists of, as slices."""
+    """Return the tiles that a block consists of, as slices of rows and columns of tiles."""
     return (
         slice(down.index(block.first_row), down.index(block.end_row)),
         slice(across.index(block.first_col), across.index(block.end_col)),
@@ -274,7 +276,7 @@ def _tiles_of(block: Block, down: Sequence[int], across: Sequence[int]) -> tuple
 
 
 def _half_of_waves(reads: GemmReads) -> int:
-    """Return how many programs have started after half of the waves."""
+    """Return how many programs have started after half of the waves, rounded up."""
     return min((reads.waves + 1) // 2 * reads.resident, len(reads.programs))
 
 
@@ -288,8 +290,9 @@ def _checked_state(reads: Mapping[str, GemmReads], order: str, started: int | No
     of_order = reads[order]
     sizes = {(one.m, one.n, one.k, len(one.programs), one.resident) for one in reads.values()}
     if len(sizes) > 1:
-        given = f"{len(sizes)} different products, or programs that run at one time"
-        raise InvalidArgumentError("reads", given, "Give the launch orders of one product.")
+        given = f"(m, n, k, programs, resident programs) differ between orders: {sorted(sizes)}"
+        fix = "Give launch orders of one product, all read with the same `resident`."
+        raise InvalidArgumentError("reads", given, fix)
     last = len(of_order.programs)
     if started is None:
         started = _half_of_waves(of_order)
@@ -304,7 +307,7 @@ def _checked_state(reads: Mapping[str, GemmReads], order: str, started: int | No
         raise InvalidArgumentError(
             "reads",
             f"{tiles} tiles along one side",
-            f"At most {MOST_TILES} can be told apart: take a smaller product, or larger tiles.",
+            f"Take a smaller product or larger tiles: at most {MOST_TILES} can be told apart.",
         )
     return state
 

@@ -114,7 +114,8 @@ def instance_landscape_figure(
         theme: "light" or "dark"; by default the environment's `WORKBENCH_THEME`, else "light".
 
     Raises:
-        ArgumentTypeError, InvalidArgumentError: an argument is not as above, or there are too many instances.
+        ArgumentTypeError, InvalidArgumentError: an argument is not as above, there are no instances or more
+            than 500, or the tiles have more than 10 different numbers of rows or of columns.
         UnknownNameError: `height`, `chosen` or the theme is unknown.
     """
     land = _Landscape.checked(instances, about, height, chosen)
@@ -163,7 +164,7 @@ def describe_instance_landscape(
 
 
 class InstanceLandscapeWidget(FigureWidget):
-    """Widget that chooses what bar heights show, filters instances, and explains one of them.
+    """Widget to choose what bar heights show, to filter instances, and to read the facts of one instance.
 
     The static figure is :func:`instance_landscape_figure`.
 
@@ -209,8 +210,8 @@ class InstanceLandscapeWidget(FigureWidget):
         if not shown:
             raise InvalidArgumentError(
                 "warps, stages",
-                f"no instance has {self.warps.value} and {self.stages.value}",
-                "Choose another pair.",
+                f"no instance has {self.warps.value} warps and {self.stages.value} stages",
+                f"Choose another pair, or {ALL!r} for one of them.",
             )
         name = self.instance.value
         is_drawn = any(each.name == name for each in shown)
@@ -246,14 +247,17 @@ class _Landscape:
         """Check the arguments and return the landscape."""
         fix = "Give LandscapeInstances, such as explore.instances.of_trials returns."
         each_one = tuple(check_each("instances", instances, LandscapeInstance, fix))
-        check_type("about", about, str, "Give a text.")
+        check_type("about", about, str, "Give a text that names the case, such as 'matmul fp16 4096^3'.")
         if not 0 < len(each_one) <= MOST_INSTANCES:
             given = f"got {len(each_one)} instances"
-            raise InvalidArgumentError("instances", given, f"Give 1 to {MOST_INSTANCES}.")
+            fix = f"Give 1 to {MOST_INSTANCES} instances: more cannot be told apart."
+            raise InvalidArgumentError("instances", given, fix)
         for number, one in enumerate(each_one):
             if len(one.tile) < 2:
                 raise InvalidArgumentError(
-                    f"instances[{number}].tile", f"got {one.tile}", "Give rows and columns, then others."
+                    f"instances[{number}].tile",
+                    f"got {one.tile}",
+                    "Give at least two sizes: rows and columns of the output tile.",
                 )
             if one.ms is not None and not one.ms > 0:
                 raise InvalidArgumentError(
@@ -264,7 +268,7 @@ class _Landscape:
         twice = [name for name, count in Counter(one.name for one in each_one).items() if count > 1]
         if twice:
             raise InvalidArgumentError(
-                "instances", f"several are called {twice[0]!r}", "Give each a name of its own."
+                "instances", f"several are called {twice[0]!r}", "Give each instance a name of its own."
             )
         if height is None:
             height = "speed" if any(one.ms for one in each_one) else "registers"
@@ -303,11 +307,11 @@ class _Landscape:
         return min(timed, key=lambda one: one.ms or 0.0, default=None)
 
     def number(self, one: LandscapeInstance) -> float | None:
-        """Return the value of a bar: milliseconds, registers or bytes; None if unknown."""
+        """Return the value that a bar's height shows: milliseconds, registers or bytes; None if unknown."""
         return {"speed": one.ms, "registers": one.registers, "shared memory": one.shared_bytes}[self.height]
 
     def share(self, one: LandscapeInstance) -> float | None:
-        """Return a bar's height, at most 1; None if unknown."""
+        """Return a bar's height as a share of a full bar's, at most 1; None if unknown."""
         number = self.number(one)
         if number is None:
             return None

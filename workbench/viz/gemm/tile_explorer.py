@@ -188,7 +188,7 @@ def describe_tile_explorer(explored: ExploredTile) -> str:
 
 
 class TileExplorerWidget(FigureWidget):
-    """Widget that chooses a GEMM's tile, warps, stages, group, template and target.
+    """Widget to choose a GEMM's tile, warps, stages, group, template and target.
 
     Results are cached; while a new kernel is being compiled, a line says so. The static figure is
     :func:`tile_explorer_figure`.
@@ -230,7 +230,7 @@ class TileExplorerWidget(FigureWidget):
             for row in _ROWS
             for name in row
         }
-        # Its line is always reserved, so that the picture does not jump.
+        # The status line always has its room, so that the picture does not jump.
         self.status = widgets.HTML(layout={"min_height": "2em"})
         self.measure_button = widgets.Button(description="measure", icon="clock-o")
         self.measure_button.on_click(lambda _: self.attempt(self._measure_chosen))
@@ -329,12 +329,12 @@ def _check_choices(choices: Mapping[str, Sequence[_Value]], first: TileConfigura
             raise InvalidArgumentError(
                 f"choices[{name!r}]",
                 f"{values}, without {getattr(first, name)!r}",
-                "`first` has that value: add it.",
+                f"Add {getattr(first, name)!r}: it is `{name}` of `first`.",
             )
 
 
 def _check_explored(argument: str, explored: ExploredTile) -> ExploredTile:
-    check_type(argument, explored, ExploredTile, "Give a result of explore.tiles.tile.")
+    check_type(argument, explored, ExploredTile, "It must be a result of explore.tiles.tile.")
     return explored
 
 
@@ -462,7 +462,6 @@ def _sentences(explored: ExploredTile) -> list[str]:
 
 
 def _capitalized(text: str) -> str:
-    """Capitalize the first letter of a text."""
     return text[:1].upper() + text[1:]
 
 

@@ -52,8 +52,9 @@ def waves_figure(waves: Waves, *, theme: str | None = None) -> Figure:
         efficiency = tiles / (waves * slots), with tiles = ceil(m / tile[0]) * ceil(n / tile[1]),
         slots = compute_units * resident, waves = ceil(tiles / slots)
 
-    The paler curve is the efficiency times the share of the tiles inside the output: the attainable share of
-    the peak if nothing else limits the product. A product that is not square is marked at m = n = sqrt(m n).
+    The thinner curve is the efficiency times the share of the tiles inside the output: the attainable share
+    of the peak if nothing else limits the product. A product that is not square is marked at
+    m = n = sqrt(m n).
 
     Args:
         waves: a product and its tile, such as `lens.waves.Waves(4096, 4096, (128, 192))`.
@@ -160,14 +161,14 @@ def _check_offered(waves: Waves) -> None:
             known = f"one of {listed(list(map(str, offered)))}"
             if isinstance(offered, range):
                 known = f"a multiple of {offered.step} from {offered[0]} to {offered[-1]}"
-            fix = f"The controls offer {known}; waves_figure draws any."
+            fix = f"Give {known}, which the controls offer, or draw it with waves_figure."
             raise InvalidArgumentError(f"waves.{name}", f"got {value}", fix)
 
 
 def _check(waves: Waves) -> None:
     check_type("waves", waves, Waves, "Give lens.waves.Waves(m, n, tile).")
     if waves.slots > MOST_SLOTS:
-        fix = f"At most {MOST_SLOTS} can be drawn: take fewer compute units, or programs on each."
+        fix = f"Take fewer compute units, or programs on each: at most {MOST_SLOTS} slots can be drawn."
         raise InvalidArgumentError("waves", f"it has {waves.slots} slots", fix)
 
 
@@ -193,7 +194,7 @@ def _sentences(waves: Waves) -> list[str]:
 
 
 def _percent(share: float) -> str:
-    """Return a share in percent; only exactly 1 reads 100 %."""
+    """Return a share in whole percent; with a decimal if a share below 1 would read "100 %"."""
     return f"{100 * share:.1f} %" if share < 1 and round(100 * share) == 100 else f"{100 * share:.0f} %"
 
 

@@ -39,7 +39,7 @@ def bank_strip(conflicts: BankConflicts, request: int = 0, *, theme: str | None 
     Args:
         conflicts: a result of `lens.memory.bank_conflicts`.
         request: index of the request.
-        theme: as for :func:`coalescing_strip`.
+        theme: "light" or "dark"; by default the environment's `WORKBENCH_THEME`, else "light".
 
     Raises:
         ArgumentTypeError, InvalidArgumentError: an argument is not as above, or there is no such request.
@@ -85,7 +85,7 @@ def _all_passes_texts(conflicts: BankConflicts, request: int) -> list[str]:
 
 
 def _lanes_served(conflicts: BankConflicts, request: SharedRequest) -> list[list[list[list[int]]]]:
-    """Return the lanes that request each word, by phase and bank, in the order of the passes."""
+    """Return for each phase and bank the requested words in the order of passes, each as its lanes."""
     words = max(conflicts.bits // (8 * WORD_BYTES), 1)
     phases = []
     for lanes in request.phases:

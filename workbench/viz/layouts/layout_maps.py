@@ -107,7 +107,7 @@ class _Grid:
 
     Attributes:
         shape: shape of the tile.
-        rows, columns: rows and columns of the tile. The tables below have at most `MOST` of them.
+        rows, columns: number of rows and columns of the tile. The tables below have at most `MOST` of each.
         numbers: lane or bank of each cell, shown by its color: [rows, columns].
         details: number written in each cell: the register, or the bank.
         warps: warp of each cell, shown by outlines; all zeros in shared memory.
@@ -209,7 +209,7 @@ def layout_map(layout: Layout | SharedLayout, *, theme: str | None = None) -> Fi
         theme: "light" or "dark"; by default the environment's `WORKBENCH_THEME`, else "light".
 
     Raises:
-        ArgumentTypeError: it is not a layout.
+        ArgumentTypeError: `layout` is not a layout.
         UnknownNameError: the theme is unknown.
     """
     return _figure(_checked(layout), None, theme)
@@ -229,7 +229,7 @@ def describe_layout_map(layout: Layout | SharedLayout) -> str:
 
 
 class LayoutWidget(CanvasWidget):
-    """Widget for the layout of a tile: hover an element to see its place and the others of its lane.
+    """Widget for the layout of a tile: hover an element to see its place, and what its lane or bank holds.
 
     The pointer and the arrow keys move from element to element. The static figure is :func:`layout_map`.
 
@@ -238,7 +238,7 @@ class LayoutWidget(CanvasWidget):
         theme: as for every :class:`CanvasWidget`.
 
     Raises:
-        ArgumentTypeError: it is not a layout.
+        ArgumentTypeError: `layout` is not a layout.
         UnknownNameError: the theme is unknown.
         MissingPackageError: anywidget or ipywidgets is not installed.
     """
@@ -373,7 +373,7 @@ def _figure(layout: Layout | SharedLayout, element: int | None, theme: str | Non
 
 
 def _same_holder(layout: Layout | SharedLayout, element: int) -> Flags:
-    """Return which elements share the lane (the first that holds it) or the bank of an element."""
+    """Return which elements share an element's bank, or the first lane that holds it, (rows, columns)."""
     if isinstance(layout, SharedLayout):
         banks = folded(layout.banks(BANKS))
         together: Flags = banks == banks.flat[element]
@@ -567,9 +567,9 @@ class _Labels:
 
 
 def _warp_names(grid: _Grid, columns: int, rows: int) -> dict[tuple[int, int], int]:
-    """Return the first cell of each warp's regions, or nothing for one warp or if names do not fit.
+    """Return the warp by the first cell of each of its regions; empty for one warp, or if names do not fit.
 
-    A name covers `columns` and `rows` of cells.
+    A name covers `columns` columns and `rows` rows of cells.
     """
     if not grid.has_warps:
         return {}

@@ -223,12 +223,15 @@ class _TreeGeometry:
         column: width of the columns.
         elements: indices of each lane's drawn elements, by register.
         cells: number of stacked cells, including the one for the rest.
+        is_cut: whether a lane has more elements than are drawn.
         edges: line from a value to the result it contributes to, with the number of the stage.
         dots: partial results.
         names: text and y of each level's name.
         shared: warp and x of each partial result in shared memory, from left to right.
-        slot: their width. shelf: y of their bottom. stored_in: the stage that stores them.
+        slot: width of a partial result in shared memory. shelf: y of their bottom.
+        stored_in: number of the stage before which they are stored; -1 if none are.
         lanes_top: y of the top of the part below shared memory.
+        result: place of the row's result.
         height: overall height.
     """
 
@@ -337,7 +340,7 @@ def _font_size(tree: ReductionTree, geometry: _TreeGeometry) -> float | None:
 
 
 def _shade(color: str, made: int, stage: int | None, palette: Palette) -> str:
-    """Return the color, faded if the element belongs to a stage after the one that is shown."""
+    """Return the color of a mark of stage `made`, faded if that is after `stage`, the one that is shown."""
     return color if stage is None or made <= stage else mixed(palette.background, color, 0.2)
 
 

@@ -10,7 +10,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from workbench.errors import InvalidArgumentError, check_each, check_type
+from workbench.errors import InvalidArgumentError, check_type
 from workbench.lens.layout import Layout
 from workbench.viz.base.style import (
     DPI,
@@ -86,16 +86,20 @@ def _checked(
     layouts: Mapping[str, Layout], notes: Mapping[str, str] | None
 ) -> tuple[Mapping[str, Layout], Mapping[str, str]]:
     check_type("layouts", layouts, Mapping, 'Give layouts by name: {"warp": layout}.')
-    check_each("layouts", list(layouts), str, "Name each layout by a text.")
-    check_each("layouts", list(layouts.values()), Layout, "Give what lens.layout.loaded or of returns.")
+    for name, layout in layouts.items():
+        check_type("layouts", name, str, "Name each layout by a text.")
+        fix = "Give what lens.layout.loaded or lens.layout.of returns."
+        check_type(f"layouts[{name!r}]", layout, Layout, fix)
     check_type("notes", notes, Mapping | None, 'Give texts by name: {"warp": "5 shuffles"}, or None.')
-    check_each("notes", list((notes or {}).values()), str, "Give a short text for each.")
+    for name, note in (notes or {}).items():
+        check_type(f"notes[{name!r}]", note, str, "Give a short text.")
     if not 0 < len(layouts) <= MOST_LAYOUTS:
-        raise InvalidArgumentError("layouts", f"got {len(layouts)} layouts", f"Give 1 to {MOST_LAYOUTS}.")
+        fix = f"Give 1 to {MOST_LAYOUTS}: draw more in several figures."
+        raise InvalidArgumentError("layouts", f"got {len(layouts)} layouts", fix)
     for name, layout in layouts.items():
         if len(layout.shape) != 2 or layout.warps > MOST_WARPS:
             given = f"a tile of {len(layout.shape)} dimensions in {counted(layout.warps, 'warp')}"
-            fix = f"Give tiles of two dimensions in up to {MOST_WARPS} warps."
+            fix = f"Give layouts of tiles with two dimensions, in up to {MOST_WARPS} warps."
             raise InvalidArgumentError(f"layouts[{name!r}]", given, fix)
     return layouts, notes or {}
 

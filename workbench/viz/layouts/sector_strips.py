@@ -90,7 +90,7 @@ def _all_sectors_texts(coalescing: Coalescing, request: int) -> list[str]:
 
 @dataclass(frozen=True)
 class _SectorPositions:
-    """Positions of the sectors: their numbers, left edges and width, in pixels."""
+    """Positions of the drawn sectors: their numbers, and their left edges and width in pixels."""
 
     sectors: tuple[int, ...]
     left: tuple[float, ...]
@@ -122,12 +122,12 @@ class _SectorPositions:
         return 22.0 if self.is_flat else max(map(len, self.texts)) * DIGITS[8.0] + 12
 
     def x(self, address: int) -> float:
-        """Return the left edge of a byte."""
+        """Return the left edge of the byte at `address`, in pixels."""
         sector = address // self.sector_bytes
         return self.left[self.sectors.index(sector)] + self._inside(address % self.sector_bytes)
 
     def pieces(self, address: int, length: int) -> list[tuple[float, float]]:
-        """Return the left edge and width of a range of bytes, one piece for each sector."""
+        """Return the left edge and width, in pixels, of a range of bytes: one piece for each sector."""
         pieces = []
         while length:
             here = min(length, self.sector_bytes - address % self.sector_bytes)

@@ -107,7 +107,7 @@ def variance_errors(
         theme: as in :func:`summation_errors`.
 
     Raises:
-        ArgumentTypeError: an argument has the wrong type or value.
+        ArgumentTypeError, InvalidArgumentError: an argument has the wrong type or value.
         UnknownNameError: there are no errors of a dtype, or the theme is unknown.
     """
     chosen = _check_variances(errors, dtypes)
@@ -168,6 +168,7 @@ class NumericsWidget(FigureWidget):
         ArgumentTypeError, InvalidArgumentError, UnknownNameError: an argument has the wrong type or value, or
             `make` returns the wrong type.
         MissingPackageError: ipywidgets is not installed.
+        Exception: whatever `make` raises for the initial choice.
     """
 
     def __init__(
@@ -215,11 +216,17 @@ class NumericsWidget(FigureWidget):
 
     def _errors(self, row: str, dtype: str) -> SummationErrors:
         if (row, dtype) not in self._made:
-            self._made[row, dtype] = self._make(row, dtype)
+            errors = self._make(row, dtype)
+            fix = "Return from `make` what lens.numerics.errors_of_named_row returns."
+            check_type(f"make({row!r}, {dtype!r})", errors, SummationErrors, fix)
+            self._made[row, dtype] = errors
         return self._made[row, dtype]
 
     def _offer(self, counts: Sequence[int]) -> None:
-        """Set the slider's options, and keep the chosen value if it is among them."""
+        """Set the slider's options. It keeps its value if that is an option and was not the last one.
+
+        Otherwise it moves to the last option.
+        """
         if [value for _, value in self.count.options] == list(counts):
             return
         was_last = self.count.value == self.count.options[-1][1]
@@ -233,7 +240,9 @@ def _options(argument: str, names: object) -> list[str]:
     fix = "Give a list of names."
     options = check_each(argument, names, str, fix)
     if not options:
-        raise InvalidArgumentError(argument, "got no name", fix)
+        raise InvalidArgumentError(
+            argument, "got no name", "Give at least one name, or leave it out for all."
+        )
     return options
 
 
@@ -243,9 +252,9 @@ def _chosen(known: Sequence[str], dtypes: str | Sequence[str] | None) -> list[st
     fix = "Give a name, such as 'fp16', or a list of names."
     names = [dtypes] if isinstance(dtypes, str) else check_each("dtypes", dtypes, str, fix)
     if not names:
-        raise InvalidArgumentError("dtypes", "got no name", "Leave it out to draw all.")
+        raise InvalidArgumentError("dtypes", "got no name", "Leave `dtypes` out to draw all.")
     for name in names:
-        check_name("dtype", name, known)
+        check_name("dtypes", name, known)
     return [name for name in known if name in names]
 
 

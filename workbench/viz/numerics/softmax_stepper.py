@@ -1,4 +1,7 @@
-"""Steps of the online softmax over blocks: the row, the current weights, the state and its error."""
+"""Steps of the online softmax over blocks: the row, the current weights, the state and its error.
+
+The weight of a score x is exp(x - m), where m is the running maximum, or exp(x) if nothing is subtracted.
+"""
 
 from __future__ import annotations
 
@@ -65,12 +68,12 @@ def softmax_steps(steps: OnlineSoftmax, at: int | None = None, *, theme: str | N
 
     Args:
         steps: the result of `readings.online_softmax.steps`.
-        at: the number of the last block, from 0; None: the last of all.
-        theme: "light" or "dark"; else the environment's `WORKBENCH_THEME`, else "light".
+        at: number of the block, from 0, after which the state is drawn; None for the last block.
+        theme: "light" or "dark"; by default the environment's `WORKBENCH_THEME`, else "light".
 
     Raises:
-        ArgumentTypeError, InvalidArgumentError: `steps` is something else, or there is no such block.
-        UnknownNameError: the theme is not known.
+        ArgumentTypeError, InvalidArgumentError: `steps` has the wrong type, or there is no such block.
+        UnknownNameError: the theme is unknown.
     """
     at = _checked(steps, at)
     with plain_text_style(theme) as palette:
@@ -82,26 +85,27 @@ def softmax_steps(steps: OnlineSoftmax, at: int | None = None, *, theme: str | N
 
 
 def describe_softmax_steps(steps: OnlineSoftmax, at: int | None = None) -> str:
-    """Describe the figure in words, its text alternative. Arguments and errors are the same."""
+    """Return the figure's text alternative. Arguments and errors are those of the figure."""
     at = _checked(steps, at)
     return f"A row of scores as bars, the weights of those seen below. {' '.join(_told(steps, at))}"
 
 
 class SoftmaxStepperWidget(Stepper[OnlineSoftmax]):
-    """Steps through the blocks of a row, forward and back.
+    """Widget that steps through the blocks of a row, forward and back.
 
     The static figure is :func:`softmax_steps`.
 
     Args:
         steps: the result of `readings.online_softmax.steps`; or a function that returns it for a block size.
-        blocks: for such a function, the block sizes to choose from, powers of two; the first is shown first.
-        theme: "light" or "dark"; else the environment's `WORKBENCH_THEME`, else "light".
+        blocks: if `steps` is a function, the block sizes to choose from, powers of two, the initial choice
+            first; otherwise empty.
+        theme: "light" or "dark"; by default the environment's `WORKBENCH_THEME`, else "light".
 
     Raises:
-        ArgumentTypeError, InvalidArgumentError: an argument is something else, or `blocks` do not go with
-            `steps`.
-        UnknownNameError: the theme is not known.
+        ArgumentTypeError, InvalidArgumentError: an argument is not as above.
+        UnknownNameError: the theme is unknown.
         MissingPackageError: ipywidgets is not installed.
+        Exception: whatever `steps` raises for the initial block size, if it is a function.
     """
 
     def __init__(
@@ -132,7 +136,7 @@ class SoftmaxStepperWidget(Stepper[OnlineSoftmax]):
 
 
 def _checked(steps: OnlineSoftmax, at: int | None) -> int:
-    """Check the arguments; return the number of the block, the last one for None."""
+    """Check the arguments, and return the number of the block: `at`, or the last for None."""
     check_type("steps", steps, OnlineSoftmax, "Give what readings.online_softmax.steps returns.")
     return checked_step(at, len(steps.states) - 1)
 
@@ -146,14 +150,14 @@ def _checked_blocks(
         check_power_of_two(f"blocks[{index}]", size)
     if callable(steps):
         if not choices:
-            fix = "Give at least one, such as (4,): `steps` is a function, which is given one of them."
+            fix = "Give at least one block size, such as (4,), for which `steps` is called."
             raise InvalidArgumentError("blocks", "got none", fix)
         return choices
     fix = "Give what readings.online_softmax.steps returns, or a function from a block size to that."
     check_type("steps", steps, OnlineSoftmax, fix)
     if choices:
-        fix = "Leave them out, or give as `steps` a function from a block size to what is drawn."
-        raise InvalidArgumentError("blocks", f"got {choices}, and `steps` has its own already", fix)
+        fix = "Leave `blocks` out, or give as `steps` a function that returns the steps for a block size."
+        raise InvalidArgumentError("blocks", f"got {choices}, but `steps` has blocks of {steps.block}", fix)
     return [steps.block]
 
 
@@ -406,7 +410,7 @@ def _draw_maximum(axes: Axes, row: _Row) -> None:
 
 
 def _draw_weights(axes: Axes, row: _Row) -> None:
-    """Draw the current weights and, paler, those of earlier blocks before this one."""
+    """Draw the current weights and, paler, the weights of earlier blocks before the rescale."""
     begin, end = row.state.begin, row.state.end
     weights, before = np.full((2, len(row.steps.scores)), np.nan)
     weights[:end] = row.steps.weights(row.at)

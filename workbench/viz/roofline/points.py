@@ -413,7 +413,7 @@ def _without_own(points: Iterable[Point]) -> list[Point]:
 
 
 def _mixed(points: Iterable[Point]) -> bool:
-    """Return whether some points are recorded and others were measured now."""
+    """Return whether some points are recorded and others were measured now, except the reader's own."""
     return len({point.recorded for point in _without_own(points)}) == 2
 
 
@@ -423,7 +423,7 @@ def _assign(names: Iterable[str], values: Sequence[_Value]) -> dict[str, _Value]
 
 
 def _in_words(looks: Mapping[str, _Value], shown: Iterable[str]) -> list[tuple[_Value, str]]:
-    """Return each shown look with the name it stands for; for several names, the first and their number."""
+    """Return each shown look with its name; for several names, with the first and the number of others."""
     seen = set(shown)
     meanings: dict[_Value, list[str]] = {}
     for name, look in looks.items():
@@ -436,7 +436,7 @@ def _in_words(looks: Mapping[str, _Value], shown: Iterable[str]) -> list[tuple[_
 
 
 def _grouped(points: Sequence[Point]) -> list[list[Point]]:
-    """Return the points of each series, sorted by size."""
+    """Return the points of each series, sorted by bytes moved, then by FLOPs."""
     groups: dict[tuple[object, ...], list[Point]] = {}
     for point in sorted(points, key=lambda point: (point.bytes, point.flops)):
         family = re.sub(r"\d+", "", point.label)  # "2^12" and "2^14, alpha 2" belong to different sweeps
@@ -445,7 +445,7 @@ def _grouped(points: Sequence[Point]) -> list[list[Point]]:
 
 
 def _is_sweep(point: Point) -> bool:
-    """Return whether the point is of a sweep over one size, as "2^20" and "512^3" and not "16 x 4096"."""
+    """Return whether a point's label is that of a sweep over one size: "2^20", "512^3", not "16 x 4096"."""
     return "^" in point.label
 
 

@@ -57,7 +57,10 @@ def draw_roofline(
     title: str | None = None,
     theme: str | None = None,
 ) -> Figure:
-    """Draw the roofline of `shown` with the axes and colors of all `points`; filters move nothing."""
+    """Draw the roofline of `shown` with the axes and colors of all `points`.
+
+    A filter that hides points thus changes neither the axes nor the colors of the others.
+    """
     placed = [point for point in points if point.flops > 0]
     seen = [point for point in shown if point.flops > 0]
     bandwidth = ceilings.bandwidth
@@ -262,7 +265,7 @@ def _chosen(known: Sequence[str], dtype: str | Sequence[str] | None) -> list[str
     fix = "Give a name, such as 'fp16', or a list of names."
     wanted = [dtype] if isinstance(dtype, str) else check_each("dtype", dtype, str, fix)
     if not wanted:
-        raise InvalidArgumentError("dtype", "got no name", "Leave it out to draw all.")
+        raise InvalidArgumentError("dtype", "got no name", "Leave `dtype` out to draw all.")
     for name in wanted:
         check_name("dtype", name, known)
     return [name for name in known if name in wanted]

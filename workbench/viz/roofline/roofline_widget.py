@@ -35,6 +35,7 @@ class RooflineWidget(FigureWidget):
         ArgumentTypeError, InvalidArgumentError: `load` or `add` has the wrong type, or cannot be drawn.
         UnknownNameError: the theme is unknown.
         MissingPackageError: ipywidgets is not installed.
+        Exception: whatever a function in `load` raises for the first source, or the function `add`.
     """
 
     def __init__(
@@ -162,7 +163,9 @@ class RooflineWidget(FigureWidget):
         ):
             if not least <= control.value <= most:
                 raise InvalidArgumentError(
-                    control.description, f"got {control.value:g}", f"Type a number of {least:g} to {most:g}."
+                    control.description,
+                    f"got {control.value:g}",
+                    f"Type a number from {least:g} to {most:g}.",
                 )
         self.add(
             Point(

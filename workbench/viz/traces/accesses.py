@@ -33,7 +33,7 @@ class Accesses:
     """All loads, stores and atomics of a step, program by program, as positions on panels.
 
     Attributes:
-        trace: the trace that they are from.
+        trace: the trace of the step.
         panels: one panel for each tensor.
         footprints: footprints that `footprint` indexes.
         position: index of the program in `trace.programs`, ascending. This array and those below have one
@@ -88,7 +88,7 @@ class Accesses:
         return self._cells(self.panel[access], self.footprint[access], self.row[access], self.column[access])
 
     def touched(self, panel: int, accesses: range) -> dict[str, tuple[Integers, Integers]]:
-        """Return the rows and columns of a panel that these accesses touch, by kind of access."""
+        """Return the rows and columns of the panel's cells that the accesses touch, by kind of access."""
         found: dict[str, list[tuple[Integers, Integers]]] = {}
         own = np.arange(accesses.start, accesses.stop)
         own = own[self.panel[own] == panel]
@@ -101,7 +101,10 @@ class Accesses:
         }
 
     def touching(self, panel: int, row: int, column: int, kind: str | None = None) -> dict[int, int]:
-        """Return the accesses (of a kind) that touch a cell, in order, and the number of lanes of each."""
+        """Return the number of lanes with which each access touches a cell, by access, in order.
+
+        Accesses that do not touch the cell are left out, and so are those not of `kind` unless it is None.
+        """
         chosen = [kind in (None, site.kind) for site in self.trace.sites]
         own = np.flatnonzero((self.panel == panel) & np.array(chosen, dtype=bool)[self.site])
         first, number = self._group_same_cells(own)
@@ -113,7 +116,10 @@ class Accesses:
         return dict(zip(own[of_each > 0].tolist(), of_each[of_each > 0].tolist(), strict=True))
 
     def tell_cell(self, panel: int, row: int, column: int, kind: str | None = None) -> list[str]:
-        """Describe who touches a cell (in one way) and when: the element, then a line for each site."""
+        """Describe which programs touch a cell, and when: a line for the element, then one for each site.
+
+        Only accesses of `kind` count, unless it is None.
+        """
         name = self.panels[panel].name(row, column)
         touching = self.touching(panel, row, column, kind)
         if not touching:
@@ -188,9 +194,10 @@ def accesses_of(trace: StepTrace) -> Accesses:
     kept = kept[np.argsort(position[kept], kind="stable")]
     if not len(kept):
         fix = "Give the trace of a kernel that loads or stores something."
-        raise InvalidArgumentError("trace", f"{trace!r}, none of which touches memory", fix)
+        raise InvalidArgumentError("trace", f"got {trace!r}, without an access to memory", fix)
     if len(kept) > MOST_ACCESSES:
-        raise InvalidArgumentError("trace", f"got {len(kept)} accesses, of at most {MOST_ACCESSES}", _FEWER)
+        given = f"got {len(kept)} accesses, more than the {MOST_ACCESSES} that a browser can handle"
+        raise InvalidArgumentError("trace", given, _FEWER)
     panels = [panel_of(argument) for argument in trace.arguments.values()]
     pattern = trace.pattern[kept].astype(np.int64)
     footprints, *places = _place_accesses(trace, panels, panel[kept], pattern, trace.base[kept])
@@ -229,7 +236,7 @@ def _place_accesses(
                 footprint[own[chosen]], row[own[chosen]], column[own[chosen]] = len(footprints), rows, columns
                 footprints.append(cells)
     if sum(len(one.rows) for one in footprints) > MOST_LANES:
-        what = f"got accesses at irregular places, of more than {MOST_LANES} lanes"
+        what = f"its accesses are irregular: more than {MOST_LANES} lanes would go to the browser one by one"
         raise InvalidArgumentError("trace", what, _FEWER)
     return footprints, footprint, row, column
 

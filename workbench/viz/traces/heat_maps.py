@@ -21,7 +21,7 @@ from workbench.viz.base.widget import FIRST_IN_ROW, require_ipywidgets
 from workbench.viz.base.words import times
 from workbench.viz.traces.accesses import Accesses, accesses_of
 
-# Codes of cells; those of touched cells ascend from the least to the most often touched.
+# Codes of cells; the codes of touched cells ascend from the least to the most often touched.
 _OUTSIDE, _UNTOUCHED, _LEAST, _MOST = 0, 1, 2, 255
 _LOGARITHMIC = 32  # the least ratio of the highest to the lowest count for a logarithmic scale
 _MOST_SWATCHES = 8
@@ -37,8 +37,8 @@ def heat_map(trace: StepTrace, argument: str, kind: str | None = None, *, theme:
     """Draw a tensor's elements as a grid of cells, colored by how often the programs touch them.
 
     Args:
-        trace: of one step, such as `lens.trace(launch)[0]`.
-        argument: name of the kernel's parameter.
+        trace: trace of one step, such as `lens.trace(launch)[0]`.
+        argument: name of the kernel's parameter that is the tensor.
         kind: "load", "store" or "atomic"; None for all of them together.
         theme: "light" or "dark"; by default the environment's `WORKBENCH_THEME`, else "light".
 
@@ -61,7 +61,7 @@ class HeatMapWidget(CanvasWidget):
     The static figure is :func:`heat_map`.
 
     Args:
-        trace: of one step, such as `lens.trace(launch)[0]`; or a function that returns one.
+        trace: trace of one step, such as `lens.trace(launch)[0]`; or a function that returns one.
         argument: the initial tensor; None for the first that is touched.
         kind: the initial kind, as in :func:`heat_map`.
         theme: "light" or "dark"; by default the environment's `WORKBENCH_THEME`, else the page's theme.
@@ -69,6 +69,7 @@ class HeatMapWidget(CanvasWidget):
     Raises:
         ArgumentTypeError, InvalidArgumentError, UnknownNameError: as :func:`heat_map`.
         MissingPackageError: anywidget or ipywidgets is not installed.
+        Exception: whatever `trace` raises if it is a function.
     """
 
     scripts: ClassVar[tuple[str, ...]] = ("panels.js", "heat_map.js")
@@ -110,7 +111,7 @@ class HeatMapWidget(CanvasWidget):
 
     @property
     def facts(self) -> tuple[str, ...]:
-        """Sentences on how often elements are touched, and on who touches the hovered one."""
+        """Sentences on how often elements are touched, and on the programs that touch the hovered element."""
         cell, heat = self.hovered, self._heat
         cell_facts = (
             heat.accesses.tell_cell(heat.number, cell["row"], cell["column"], heat.kind) if cell else []

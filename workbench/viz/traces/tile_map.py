@@ -83,7 +83,8 @@ def tile_map_figure(accesses: Sequence[Access], length: int, *, theme: str | Non
 
     Raises:
         ArgumentTypeError: an argument has the wrong type.
-        InvalidArgumentError: there are no accesses, tiles or grid are not 1D, or there are too many elements.
+        InvalidArgumentError: there are no accesses, tiles or grid are not 1D, or there are more than 128
+            elements or 2048 lanes to draw.
         UnknownNameError: the theme is unknown.
     """
     tiles = _sorted_into_strips(accesses, length)
@@ -143,6 +144,7 @@ class TileMapWidget(FigureWidget):
             `most_elements` or 128, or a block size is not a power of two or exceeds 128.
         UnknownNameError: the theme is unknown.
         MissingPackageError: ipywidgets is not installed.
+        Exception: whatever `run` raises for the initial choice.
     """
 
     def __init__(
@@ -156,7 +158,9 @@ class TileMapWidget(FigureWidget):
     ) -> None:
         check_callable("run", run, "Give a function from (length, block size) to the accesses of a run.")
         _check_at_most("most_elements", check_positive("most_elements", most_elements), MOST_ELEMENTS)
-        _check_at_most("length", check_positive("length", length), most_elements)
+        _check_at_most(
+            "length", check_positive("length", length), most_elements, ", or raise `most_elements`"
+        )
         block_sizes = check_each("block_sizes", block_sizes, int, "Give a list of powers of two: [8, 16].")
         if not block_sizes:
             raise InvalidArgumentError("block_sizes", "got none", "Give at least one, such as [8].")
@@ -174,7 +178,9 @@ class TileMapWidget(FigureWidget):
     def draw(self, theme: str) -> Drawing:
         """Run the kernel with the controls' values and draw its accesses."""
         length, block_size = self.length.value, self.block_size.value
-        accesses = self._run(length, block_size)
+        fix = "Return from `run` the accesses of one step, as runtime.interpret records them."
+        returned = self._run(length, block_size)
+        accesses = check_each(f"run({length}, {block_size})", returned, Access, fix)
         figure, alt = tile_map_figure(accesses, length, theme=theme), describe_tile_map(accesses, length)
         programs = len({access.program for access in accesses})
         lanes = programs * block_size
@@ -191,13 +197,13 @@ class TileMapWidget(FigureWidget):
 def _sorted_into_strips(accesses: Sequence[Access], length: int) -> _Tiles:
     """Check the arguments and sort the accesses into strips."""
     _check_at_most("length", check_positive("length", length), MOST_ELEMENTS)
-    step = "Give those of one step: runtime.interpret(launch, record=True).accesses[0]."
+    fix = "Give the accesses of one step: runtime.interpret(launch, record=True).accesses[0]."
     strips: dict[str, list[Access]] = {}
-    checked: list[Access] = check_each("accesses", accesses, Access, step)
+    checked: list[Access] = check_each("accesses", accesses, Access, fix)
     for index, access in enumerate(checked):
         if access.offsets.ndim > 1 or any(access.program[1:]):
             what = f"a {access.offsets.ndim}-D tile of program {access.program}"
-            fix = "This map is for 1-D tiles of a 1-D grid."
+            fix = "Only 1-D tiles of a 1-D grid can be drawn: draw the launch with trace_map instead."
             raise InvalidArgumentError(f"accesses[{index}]", what, fix)
         if access.argument:
             strip = f"{access.kind} {access.argument.removesuffix('_pointer')}"
@@ -226,9 +232,10 @@ def _sorted_into_strips(accesses: Sequence[Access], length: int) -> _Tiles:
     return _Tiles(checked, strips, first, end, tuple(notes))
 
 
-def _check_at_most(argument: str, value: int, most: int) -> None:
+def _check_at_most(argument: str, value: int, most: int, otherwise: str = "") -> None:
     if value > most:
-        raise InvalidArgumentError(argument, f"got {value}", f"Give at most {most}.")
+        fix = f"Give at most {most}{otherwise or ': more elements cannot be told apart'}."
+        raise InvalidArgumentError(argument, f"got {value}", fix)
 
 
 def _active(access: Access) -> list[int]:
@@ -332,7 +339,7 @@ def _mark_end(axes: Axes, length: int, palette: Palette) -> None:
 
 
 def _ticks(tiles: _Tiles, least: float) -> list[int]:
-    """Return the first element of each tile if it is `least` from other ticks, and the end."""
+    """Return the end, and the first element of each tile if it is `least` elements from other ticks."""
     drawn = [access for strip in tiles.strips.values() for access in strip]
     ticks = [tiles.end]
     for start in sorted({int(np.atleast_1d(access.offsets)[0]) for access in drawn}):

@@ -39,7 +39,7 @@ def trace_map(trace: StepTrace, program: int | None = None, *, theme: str | None
     the tensor.
 
     Args:
-        trace: of one step, such as `lens.trace(launch)[0]`.
+        trace: trace of one step, such as `lens.trace(launch)[0]`.
         program: number of the program; None for the first traced one.
         theme: "light" or "dark"; by default the environment's `WORKBENCH_THEME`, else "light".
 
@@ -65,13 +65,14 @@ class TraceMapWidget(CanvasWidget):
     accesses, then one step for each access. The static figure is :func:`trace_map`.
 
     Args:
-        trace: of one step, such as `lens.trace(launch)[0]`; or a function that returns one.
+        trace: trace of one step, such as `lens.trace(launch)[0]`; or a function that returns one.
         theme: "light" or "dark"; by default the environment's `WORKBENCH_THEME`, else the page's theme.
 
     Raises:
         ArgumentTypeError, InvalidArgumentError: as :func:`trace_map`.
         UnknownNameError: the theme is unknown.
         MissingPackageError: anywidget or ipywidgets is not installed.
+        Exception: whatever `trace` raises if it is a function.
     """
 
     scripts: ClassVar[tuple[str, ...]] = ("panels.js", "trace_map.js")
@@ -103,7 +104,7 @@ class TraceMapWidget(CanvasWidget):
 
     @property
     def facts(self) -> tuple[str, ...]:
-        """Sentences on what the shown program or access does, and on who touches the hovered element."""
+        """Sentences on what the shown program or access does, and on the accesses to the hovered element."""
         cell = self.hovered
         cell_facts = self._accesses.tell_cell(cell["panel"], cell["row"], cell["column"]) if cell else []
         return (_tell(self._accesses, *self._shown()), *cell_facts)
@@ -118,7 +119,7 @@ def _position(trace: StepTrace, program: int | None) -> int:
     """Return the index of a program among the traced ones."""
     if program is None:
         return 0
-    fix = "Give the number of a program that was traced."
+    fix = f"Give the number of a program that was traced, such as {trace.programs[0]}."
     if isinstance(program, bool) or not isinstance(program, int):
         raise ArgumentTypeError("program", f"got {in_brief(program)}, a {type(program).__name__}", fix)
     if program not in trace.programs:
