@@ -57,7 +57,7 @@ class View:
             raise InvalidArgumentError(
                 "descriptor",
                 f"its {len(self.descriptor.top)} dimensions are {names}",
-                "Give rows and columns, or a batch, rows and columns.",
+                "Give two dimensions, or three with a batch.",
             )
         missing = {found.name for found in self.descriptor.symbols} - set(self.symbols)
         if missing:
@@ -84,7 +84,7 @@ class View:
         if low < first or high > last:
             raise TensorMismatchError(
                 "descriptor",
-                f"its offsets go from {low} to {high}, and the memory of a tensor of shape "
+                f"it reaches from element {low} to {high}, and the memory of a tensor of shape "
                 f"{tuple(self.tensor.shape)} from {first} to {last}",
                 "Pad what lies outside, or give a larger tensor.",
             )

@@ -67,7 +67,7 @@ def expanded(chain: Epilogue, frame: Frame, device: torch.device) -> list[torch.
                 given = f"got a tensor of {tensor.dtype}"
                 raise UnsupportedDtypeError(name, given, f"Convert it to one of {names}.")
             if tensor.is_nested or tensor.layout != torch.strided:
-                given = f"got a {'nested ' if tensor.is_nested else ''}tensor of layout {tensor.layout}"
+                given = f"{'nested, ' if tensor.is_nested else ''}of layout {tensor.layout}"
                 raise TensorMismatchError(name, given, "Give a strided tensor that is not nested.")
             if tensor.is_neg():
                 given = "got a view that torch negates when it is read"
@@ -78,7 +78,7 @@ def expanded(chain: Epilogue, frame: Frame, device: torch.device) -> list[torch.
             try:
                 found.append(frame.spread(each).expand(frame.shape))
             except RuntimeError:
-                given = f"got a tensor of shape {tuple(tensor.shape)}"
+                given = f"shape {tuple(tensor.shape)}"
                 raise TensorMismatchError(name, given, frame.wanted(each)) from None
     return found
 

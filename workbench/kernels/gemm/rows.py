@@ -391,7 +391,7 @@ def _why_no_columns(
     if given and given[-1][0] not in _columns_of(operator):
         return f"{operator} has no {given[-1][0]}"
     if bias is not None and weight is None:
-        return "a bias without a weight"
+        return "a bias without a weight; the weight may be ones"
     # The bias comes first: if there is one, the caller may have made up the weight.
     for name, tensor in reversed(given):
         if not isinstance(tensor, torch.Tensor):
@@ -804,8 +804,10 @@ def _checked_result(
     fix = f"Give a contiguous tensor of shape {tuple(shape)} on {a.device}."
     if tuple(output.shape) != tuple(shape) or output.device != a.device:
         raise TensorMismatchError("output", f"shape {tuple(output.shape)} on {output.device}", fix)
-    if output.layout != torch.strided or not output.is_contiguous() or output.is_neg():
-        given = f"layout {output.layout}, not contiguous, or negated when it is read"
+    if output.layout != torch.strided:
+        raise TensorMismatchError("output", f"got a tensor of layout {output.layout}", fix)
+    if not output.is_contiguous() or output.is_neg():
+        given = f"strides {output.stride()}{', negated by torch when it is read' if output.is_neg() else ''}"
         raise TensorMismatchError("output", given, fix)
     if output.dtype not in supported:
         names = ", ".join(str(dtype)[6:] for dtype in supported)
