@@ -145,7 +145,7 @@ def layer_norm(
     bias: torch.Tensor | None = None,
     eps: float = 1e-5,
 ) -> torch.Tensor:
-    """(x - mean) / sqrt(variance + eps) * weight + bias"""
+    """(x - mean) / sqrt(variance + eps) * weight + bias, along the last len(normalized_shape) dimensions"""
     return functional.layer_norm(input, [*normalized_shape], weight, bias, eps)
 
 
@@ -155,7 +155,7 @@ def rms_norm(
     weight: torch.Tensor | None = None,
     eps: float | None = None,
 ) -> torch.Tensor:
-    """x / sqrt(mean of x^2 + eps) * weight"""
+    """x / sqrt(mean of x^2 + eps) * weight; None for eps means torch.finfo(input.dtype).eps"""
     return functional.rms_norm(input, [*normalized_shape], weight, eps)
 
 
@@ -366,14 +366,14 @@ def conv_transpose2d(
 def avg_pool2d(
     input: torch.Tensor, kernel_size: int, stride: int | None = None, padding: int = 0
 ) -> torch.Tensor:
-    """The mean of each window, padded with zeros."""
+    """The mean of each window of kernel_size x kernel_size pixels; padding counts as zeros."""
     return _windows(functional.pad(input, (padding,) * 4), kernel_size, stride).mean((-2, -1))
 
 
 def max_pool2d(
     input: torch.Tensor, kernel_size: int, stride: int | None = None, padding: int = 0
 ) -> torch.Tensor:
-    """The largest element of each window, ignoring padding."""
+    """The largest element of each window of kernel_size x kernel_size pixels; padding is ignored."""
     padded = functional.pad(input, (padding,) * 4, value=float("-inf"))
     return _windows(padded, kernel_size, stride).amax((-2, -1))
 

@@ -59,7 +59,8 @@ class Frame:
     def wanted(self, operand: Operand) -> str:
         """Return the advice for a tensor that does not fit, a sentence."""
         if operand.along != "all":
-            return f"Give a tensor whose last dimension has the {operand.along} of {self.shape}."
+            along = f"the {operand.along} of {self.shape}"
+            return f"Give a tensor whose last dimension has one value, or a value for each of {along}."
         return f"Give a tensor that broadcasts to {self.shape}."
 
     def beside(self, result: torch.Tensor, operand: Operand) -> Any:

@@ -216,7 +216,7 @@ class Options(TypedDict, total=False):
         tile: sides of a tile, powers of two of 16 or more; the template says which sides.
         launch_order: a name in `order.ORDERS`. group: rows of tiles in a group, 8 by default.
         descriptors: whether matrices are loaded by tensor descriptors where `gemm.descriptor_of` has one.
-        num_warps, num_stages: of the product's kernel; 4 warps and, but for pairs, 3 stages by default.
+        num_warps, num_stages: of the product's kernel; by default 4 warps, and 3 stages (2 for pairs).
     """
 
     tile: Sequence[int]
