@@ -202,7 +202,7 @@ def gated(tile, operands, place):
     return tile * tl.sigmoid(operands[0])
 
 
-def test_user_defined_functors_follow_shipped_ones() -> None:
+def test_a_chain_of_shipped_and_user_defined_functors_is_as_accurate_as_torch() -> None:
     a, b, gate = numbers(M, K), numbers(K, N, seed=1), numbers(M, N, seed=2)
     got = fused(a, b, epilogues.relu() | epilogues.own(gated, gate))
     exact = (a.double() @ b.double()).relu() * torch.sigmoid(gate.double())
@@ -443,7 +443,7 @@ def test_large_tiles_leave_shared_memory_for_the_next_tiles_stages() -> None:
 
 
 @pytest.mark.parametrize("fp8", [torch.float8_e4m3fn, torch.float8_e5m2], ids=str)
-def test_fp64_products_take_and_give_fp8(fp8: torch.dtype) -> None:
+def test_fp64_products_take_fp8_addends_and_give_fp8_results(fp8: torch.dtype) -> None:
     a = whole(32, 32, dtype=torch.float64)
     launch = gemm.launch(a, a, epilogue=epilogues.add(a.to(fp8)) | epilogues.cast(fp8), tile=(32, 32, 16))
     (step,) = lens.compile(launch, "sm_90")
@@ -452,7 +452,7 @@ def test_fp64_products_take_and_give_fp8(fp8: torch.dtype) -> None:
     assert torch.equal(launch.run()[0].float(), (a @ a + a).clamp(-most, most).to(fp8).float())
 
 
-def test_other_scalars_compile_nothing() -> None:
+def test_launches_that_differ_in_scalars_share_a_compiled_kernel() -> None:
     kernels = [
         kernels_for(with_addend(64, 64, 64, chain=chain))
         for chain in (

@@ -181,7 +181,7 @@ def test_a_launch_without_products_copies_as_much() -> None:
     assert [(one.work, one.outputs) for one in without] == [(None, one.outputs) for one in launches]
 
 
-def test_addends_that_tma_takes_are_brought_to_shared_memory() -> None:
+def test_addends_that_tma_takes_are_prefetched_to_shared_memory() -> None:
     whole = half(512, 512)
     wide, row, across = torch.zeros(512, 512), half(1, 512)[0], half(512, 512).t()
     unaligned = half(1, 512 * 516 + 1)[0, 1:].view(512, 516)[:, :512]
@@ -248,7 +248,7 @@ def test_addends_are_evicted_from_the_cache_first() -> None:
 def test_accumulators_start_as_the_addends_in_programs_of_two_tiles_of_many_steps(
     more: dict[str, Any], begins: bool
 ) -> None:
-    """Programs need two tiles of many steps, and chains that begin with adding brought tensors."""
+    """Programs need two tiles of many steps, and chains that begin with adding prefetched tensors."""
     first, wide = half(512, 512), torch.zeros(512, 512)
     for chain, may in (
         (add(first) | add(first) | fast_gelu(), True),
@@ -287,7 +287,7 @@ def test_accumulators_start_as_the_addends_in_programs_of_two_tiles_of_many_step
 def test_programs_make_pairs_of_tiles_where_they_get_no_more_tiles(
     more: dict[str, Any], added: bool, loaded: bool, bare: bool
 ) -> None:
-    """Pairs are made where programs get no more tiles by them, and brought tensors can be added early."""
+    """Pairs are made where programs get no more tiles by them, and prefetched tensors may be added early."""
     n = more.get("n", 512)
     first = half(more.get("m", 512), n)
     for chain, wanted in (
@@ -589,7 +589,7 @@ def test_addmm_gets_ping_pong_like_chains(chosen: list[dict[str, Any]]) -> None:
 
 
 def test_ops_launch_the_shipped_instance(chosen: list[dict[str, Any]]) -> None:
-    """The cases are an addend that is not read, and batches of one, alone or in a sum."""
+    """The cases are an addend that is not read (beta=0), and batches of one, alone or with an addend."""
     a, b, c = half(3072, 3072), half(3072, 3072), half(3072, 3072)
     for listed, call in (
         (operators.instances_for(a, b, c, 1.0, 0.0), lambda: ops.addmm(c, a, b, beta=0)),

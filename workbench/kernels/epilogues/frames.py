@@ -162,7 +162,7 @@ class GroupedFrame(Frame):
         """Return an operand for a functor's meaning, as :meth:`Frame.beside` does.
 
         If rows (columns) are divided, a tensor with values per group gives each row (column) those of its
-        group. Operands are 0 after the last group.
+        group. A tensor with values per group, row (column) is 0 after the last group.
         """
         found = super().beside(result, operand)
         if self.axis == 2 or not isinstance(found, torch.Tensor):
