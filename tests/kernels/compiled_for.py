@@ -14,7 +14,7 @@ from workbench.launch import Launch
 
 
 def kernels_for(launch: Launch) -> list[tuple[Any, ...]]:
-    """Return, for each step, the key of its compiled kernel: Triton compiles equal keys once."""
+    """Return, for each step, its name and the key by which Triton keeps its compiled kernel on sm_90."""
     backend = make_backend(GPUTarget("cuda", 90, 32))
     found = []
     for step in launch.steps:

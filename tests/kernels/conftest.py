@@ -10,7 +10,7 @@ import torch
 
 @pytest.fixture(scope="module")
 def wide_memory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[torch.Tensor]:
-    """Eight gigabytes of a sparse file, which take no memory and no disk until they are touched."""
+    """A tensor of 8 GiB in a sparse file, which takes neither memory nor disk until it is touched."""
     file = tmp_path_factory.mktemp("wide") / "sparse"
     yield torch.from_file(str(file), shared=True, size=2**33, dtype=torch.uint8)
     file.unlink()

@@ -84,7 +84,7 @@ def _joined(one: _State, other: _State) -> _State:
 
 
 def _read(sass: str) -> tuple[list[_Instruction], dict[int, tuple[tuple[int, int], list[int]]]]:
-    """Return the instructions; and by the start of each block its start and end, and which blocks follow."""
+    """Return the instructions, and by the start of each block its (start, end) and the blocks after it."""
     code: list[_Instruction] = []
     labels: dict[str, int] = {}
     for line in sass.splitlines():
@@ -109,7 +109,7 @@ def _read(sass: str) -> tuple[list[_Instruction], dict[int, tuple[tuple[int, int
 
 
 def _width(name: str) -> int:
-    """Return the number of registers that an instruction writes."""
+    """Return how many registers an instruction of this name writes."""
     if ".128" in name:
         return 4
     return 2 if ".64" in name or ".WIDE" in name or (name.startswith("CS2R") and ".32" not in name) else 1
@@ -122,9 +122,9 @@ def _registers(text: str, width: int = 1) -> Iterator[str]:
 
 
 def _places(instruction: _Instruction) -> list[str]:
-    """Return the registers that hold the lower halves of a product's descriptors, one an operand.
+    """Return the registers that hold the lower halves of a product's descriptors.
 
-    An operand in registers has none.
+    There is one for each operand in shared memory, and none for an operand in registers.
     """
     if not _PRODUCT.match(instruction.name):
         return []

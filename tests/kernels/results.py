@@ -27,12 +27,13 @@ def assert_untouched(memory: torch.Tensor, output: torch.Tensor, nothing: float 
 def assert_as_accurate_as_torch(
     got: torch.Tensor, torchs: torch.Tensor, exact: torch.Tensor, largest: float | None = None
 ) -> None:
-    """Assert an error of at most twice torch's, plus one rounding of the largest value.
+    """Assert an error of at most twice torch's, plus one rounding of the largest value of `exact`.
 
-    Results in fp64 may be a few roundings off, because the reference has roundings too.
+    Results in fp64 may be eight roundings of the largest value off, because the reference has roundings too.
 
     Args:
-        largest: the largest intermediate value, used for fp64.
+        torchs: torch's result in the dtype of `got`. exact: the reference in fp64.
+        largest: the largest intermediate value, if larger than the results; used for fp64 alone.
     """
     assert (got.shape, got.dtype) == (torchs.shape, torchs.dtype)
     assert torch.equal(got.isnan(), exact.isnan())

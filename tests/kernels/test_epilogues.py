@@ -1,4 +1,4 @@
-"""Epilogues of products: any chain of functors agrees with torch, in every template."""
+"""Epilogues of products: chains of functors agree with torch, in every template that is interpreted."""
 
 from __future__ import annotations
 
@@ -81,8 +81,8 @@ FUNCTORS: dict[str, tuple[Callable[..., Epilogue], tuple[torch.Tensor, ...], Cal
 }
 
 
-def test_the_table_has_each_shipped_functor() -> None:
-    elsewhere = {"cast", "dropout", "own", "permuted"}  # these have tests of their own below
+def test_every_shipped_functor_is_tested() -> None:
+    elsewhere = {"cast", "dropout", "own", "permuted"}  # tested below, apart from the table
     makers = {
         name
         for name, each in vars(epilogues).items()
@@ -93,7 +93,7 @@ def test_the_table_has_each_shipped_functor() -> None:
 
 
 @pytest.mark.parametrize("name", FUNCTORS)
-def test_functors_declare_that_they_make_floats_of_integers(name: str) -> None:
+def test_functors_without_operands_declare_whether_they_make_floats_of_integers(name: str) -> None:
     """Otherwise the result of an int8 product would be stored as int32."""
     make, tensors, _ = FUNCTORS[name]
     for functor in make(*tensors).functors:
@@ -202,7 +202,7 @@ def gated(tile, operands, place):
     return tile * tl.sigmoid(operands[0])
 
 
-def test_user_defined_functors_follow_shipped_ones() -> None:
+def test_a_chain_of_shipped_and_user_defined_functors_is_as_accurate_as_torch() -> None:
     a, b, gate = numbers(M, K), numbers(K, N, seed=1), numbers(M, N, seed=2)
     got = fused(a, b, epilogues.relu() | epilogues.own(gated, gate))
     exact = (a.double() @ b.double()).relu() * torch.sigmoid(gate.double())
@@ -210,7 +210,7 @@ def test_user_defined_functors_follow_shipped_ones() -> None:
 
 
 def scaled(doubles: bool) -> Any:
-    """Return one of two different functions of one name."""
+    """Return a jit function called `scale`: one that doubles, or one that halves."""
     if doubles:
 
         @triton.jit
@@ -351,7 +351,7 @@ def test_casts_round_to_even_and_saturate() -> None:
 
 @pytest.mark.parametrize("way", [{}, {"splits": 2}, {"rows": (0, 16), "rest": {"num_warps": 2}}], ids=str)
 def test_results_may_be_stored_permuted(way: dict[str, Any]) -> None:
-    """The columns of heads are stored by heads."""
+    """The product's columns are three heads of twelve; the result has a matrix for each head."""
     a, b, v = whole(2 * 15, K), whole(K, 3 * 12, seed=1), whole(36, seed=2)
     chain = epilogues.bias(v) | epilogues.permuted((2, 15, 3, 12), (2, 0, 1, 3))
     (got,) = gemm.launch(a, b, epilogue=chain, tile=(16, 32, 16), **way).run()
@@ -421,7 +421,7 @@ def with_addend(*shape: int, chain: Callable[[torch.Tensor], Epilogue], **option
 def test_addends_are_loaded_as_wide_as_strides_allow() -> None:
     """Rows have 72 elements, which 16 does not divide, and tiles have masks.
 
-    Of a vector, a lane loads the elements for its own columns of the product, two at a time.
+    A lane loads the elements of a vector for its own columns of the product, two at a time.
     """
     (matrix,), (vector,) = (
         lens.compile(with_addend(200, 72, 64, chain=chain), "sm_80")
@@ -443,7 +443,7 @@ def test_large_tiles_leave_shared_memory_for_the_next_tiles_stages() -> None:
 
 
 @pytest.mark.parametrize("fp8", [torch.float8_e4m3fn, torch.float8_e5m2], ids=str)
-def test_fp64_products_take_and_give_fp8(fp8: torch.dtype) -> None:
+def test_fp64_products_take_fp8_addends_and_give_fp8_results(fp8: torch.dtype) -> None:
     a = whole(32, 32, dtype=torch.float64)
     launch = gemm.launch(a, a, epilogue=epilogues.add(a.to(fp8)) | epilogues.cast(fp8), tile=(32, 32, 16))
     (step,) = lens.compile(launch, "sm_90")
@@ -452,7 +452,7 @@ def test_fp64_products_take_and_give_fp8(fp8: torch.dtype) -> None:
     assert torch.equal(launch.run()[0].float(), (a @ a + a).clamp(-most, most).to(fp8).float())
 
 
-def test_other_scalars_compile_nothing() -> None:
+def test_launches_that_differ_in_scalars_share_a_compiled_kernel() -> None:
     kernels = [
         kernels_for(with_addend(64, 64, 64, chain=chain))
         for chain in (
@@ -464,7 +464,7 @@ def test_other_scalars_compile_nothing() -> None:
 
 
 def test_another_number_of_rows_compiles_nothing() -> None:
-    """16 divides one of the numbers of rows."""
+    """One number of rows is a multiple of 16, the other is not; both launches have one compiled kernel."""
     kernels = [
         kernels_for(with_addend(m, 64, 64, chain=lambda d: epilogues.add(d) | epilogues.bias(d[0])))
         for m in (264, 336)
@@ -505,6 +505,13 @@ WRONG: dict[str, tuple[Callable[[], object], type[WorkbenchError], str]] = {
     "complex": (
         lambda: fused(A, B, epilogues.add(B.to(torch.complex64))), UnsupportedDtypeError,
         r"got a tensor of torch.complex64. Convert it to one of",
+    ),
+    "sparse": (
+        lambda: fused(A, B, epilogues.add(torch.ones(8, 6).to_sparse())), TensorMismatchError, "sparse_coo",
+    ),
+    "negated": (
+        lambda: fused(A, B, epilogues.add(torch.ones(8, 6, dtype=torch.complex64).conj().imag)),
+        TensorMismatchError, "resolve_neg",
     ),
     "elsewhere": (
         lambda: fused(A, B, epilogues.add(torch.ones(6, device="meta"))), TensorMismatchError, "on cpu",
@@ -593,14 +600,14 @@ def test_a_functor_may_make_narrower_floats() -> None:
     ("function", "words"),
     [(row_sum, "functor 0 of the epilogue changes"), (nothing, "functor 0 of the epilogue returns nothing")],
 )
-def test_functors_that_change_the_shape_are_refused(function: Any, words: str) -> None:
-    """Row sums would have been broadcast along the columns."""
+def test_functors_that_return_another_shape_or_nothing_are_refused(function: Any, words: str) -> None:
+    """Otherwise row sums would be broadcast along the columns."""
     with pytest.raises(KernelError, match=words):
         fused(A, B, epilogues.own(function))
 
 
-def test_each_activation_is_in_each_table() -> None:
-    """Constructors, gated operations and references are written out, and must have the same activations."""
+def test_constructors_gated_operations_and_references_have_the_same_activations() -> None:
+    """These tables are written out by hand, so an activation could be missing in one of them."""
     made = {name: make().functors[0] for name, make in epilogues.ACTIVATIONS.items()}
     functors = {each.functor for each in activations.ACTIVATIONS.values()} - {None}
     assert {one.function for one in made.values()} == functors

@@ -1,4 +1,4 @@
-"""`misplaced` judges a few instructions of each kind."""
+"""`misplaced` finds the products whose operands lie outside the block's shared memory."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ TARGETS = ("sm_90", "sm_80", "gfx942")
 
 
 def described(value: Any) -> Any:
-    """Return what can be compared: kernels by name, tensors by dtype, shape and strides."""
+    """Return a comparable form: a kernel's name, a tensor's dtype, shape and strides, otherwise the repr."""
     if isinstance(value, torch.Tensor):
         return value.dtype, tuple(value.shape), value.stride()
     if compat.is_kernel(value):
@@ -158,7 +158,7 @@ def test_a_launch_for_a_target_is_the_same_on_any_machine(
 
 @pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize("name", MADE)
-def test_a_launch_for_a_target_is_what_its_gpu_gets(
+def test_a_launch_for_a_target_equals_the_launch_on_that_gpu(
     name: str, machine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with device.planning_for(MACHINES[machine].architecture):
@@ -276,7 +276,7 @@ def test_calls_are_planned_for_the_device_that_runs_them() -> None:
 
 
 def test_candidates_of_the_tuner_are_made_for_the_target(on_machine: Callable[[], None]) -> None:
-    """The GPU of the machine has no influence."""
+    """The planned device is the target in each call, whatever GPU the machine has."""
     x = torch.ones(4, 64)
     planned = []
 

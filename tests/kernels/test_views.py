@@ -1,4 +1,4 @@
-"""Views in the templates that reduce: the 2-D reduction and the row operators."""
+"""Views by descriptors: in the 2-D reduction and the row operators, and their errors."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ import torch
 from tests.kernels.inputs import windows
 from workbench import lens
 from workbench.coords import naive, packed, symbol, transform
-from workbench.coords.transforms import merge, pass_through
-from workbench.errors import ArgumentTypeError, TensorMismatchError
+from workbench.coords.transforms import embed, merge, pad, pass_through
+from workbench.errors import ArgumentTypeError, InvalidArgumentError, TensorMismatchError
 from workbench.kernels import channels, views
 from workbench.kernels.convolution import pooling
 from workbench.kernels.layout import distinct_elements, rows_of
 from workbench.kernels.rows import batch_norm, group_norm, normalization, reduction, rowwise
 from workbench.kernels.rows.reduction import REDUCTIONS
 from workbench.kernels.rows.rowwise import Plan
-from workbench.kernels.views import Described, View, access_of_tile, layouts_of_each, placed
+from workbench.kernels.views import Described, View, access_of_tile, layouts_of_each, of_a_batch, placed
 
 
 @pytest.mark.parametrize("name", ["sum", "amax", "amin", "prod", "max", "min"])
@@ -137,7 +137,7 @@ def test_pools_and_image_norms_have_no_kernels_of_their_own() -> None:
 
 
 def test_the_trace_counts_the_bytes_of_a_group_norm() -> None:
-    """Images are loaded once, and a weight and a bias for each pixel."""
+    """Images are loaded once, and a weight and a bias once for each pixel."""
     x, weight = torch.randn(2, 4, 4, 4), torch.ones(4)
     launch = group_norm.launch(x, 2, weight, weight.clone(), epsilon=1e-5, tile=(1, 32))
     (step,) = lens.trace(launch)
@@ -156,6 +156,22 @@ def test_the_trace_counts_the_bytes_of_a_group_norm() -> None:
 def test_views_of_wrong_types_are_refused(arguments: tuple[Any, ...], words: str) -> None:
     with pytest.raises(ArgumentTypeError, match=words):
         View(*arguments)
+
+
+def test_views_whose_offsets_leave_the_memory_are_refused() -> None:
+    x = torch.ones(8)[4:]
+    with pytest.raises(TensorMismatchError, match=r"reaches from element 0 to 4, and .* from -4 to 3"):
+        View(x, naive((1, 5), (1, 1)), {})
+    View(x, naive((1, 4), (1, 1)), {})
+
+
+def test_batches_whose_padding_moves_have_no_descriptor_of_one_matrix() -> None:
+    """Rows are padded at the start of the flat tensor, so the first matrix alone has padding."""
+    flat = transform(packed((24,)), [pad(24, 6, 0)], [(0,)], [(0,)])
+    batch = transform(flat, [embed((5, 2, 3), (6, 3, 1))], [(0,)], [(0, 1, 2)], names=("batch", "row", "col"))
+    with pytest.raises(InvalidArgumentError, match=r"valid depends on batch, .* without padding"):
+        of_a_batch(batch)
+    assert of_a_batch(naive((5, 2, 3), (6, 3, 1), names=("batch", "row", "col")))[1] == 6
 
 
 def test_expanded_dimensions_count_as_one_element() -> None:

@@ -32,8 +32,10 @@ def matrix(lengths: Lengths, strides: Lengths, rows: Lengths, cols: Lengths) -> 
 
     Args:
         lengths: of (groups, channels of a group, sizes...).
-        strides: of (n, groups, channels of a group, sizes...); 0 for a dimension on which nothing depends.
-        rows, cols: numbers of dimensions, 0 for n; together they have all dimensions.
+        strides: of (n, groups, channels of a group, sizes...); 0 along a dimension that does not change the
+            tensor's value.
+        rows, cols: the dimensions that become rows and columns, as indices into `strides` (0 is n); each
+            dimension occurs once.
     """
     names = ("n", "group", "c", *(f"x{i}" for i in range(len(lengths) - 2)))
     base = naive((IMAGES, *lengths), strides, names=names)
@@ -47,7 +49,7 @@ class Channels(NamedTuple):
     Attributes:
         images: number of images.
         lengths: of (groups, channels of a group, sizes...); sizes are merged as far as all tensors allow.
-        strides: for each tensor, those of (n, groups, channels of a group, sizes...).
+        strides: for each tensor, its strides along (n, groups, channels of a group, sizes...).
     """
 
     images: int
@@ -56,10 +58,11 @@ class Channels(NamedTuple):
 
     @classmethod
     def of(cls, groups: int, *tensors: torch.Tensor) -> Channels:
-        """View tensors (n, channels, sizes...), with sizes in the order of the last tensor's memory.
+        """View tensors (n, channels, sizes...) of one shape; sizes are in the order of the last one's memory.
 
         Args:
             groups: number of groups; it divides the number of channels.
+            tensors: at least one.
         """
         images, channels, *sizes = tensors[-1].shape
         merged, strides = collapse(sizes, [t.stride()[2:] for t in tensors])
@@ -75,7 +78,7 @@ class Channels(NamedTuple):
 
     @property
     def sizes(self) -> Lengths:
-        """Numbers of the dimensions that are sizes."""
+        """Indices of the dimensions that are sizes, from SIZES on."""
         return tuple(range(SIZES, 1 + len(self.lengths)))
 
     @property
@@ -89,7 +92,10 @@ class Channels(NamedTuple):
         return (self.lengths[0], 1, 0, *(0,) * (len(self.lengths) - 2))
 
     def split(self, most: int, fewest: int) -> Channels:
-        """Split the last size, if above `most`, in two by its largest divisor from `fewest` to `most`."""
+        """Split the last size in two, the inner one being its largest divisor from `fewest` to `most`.
+
+        Return the channels unchanged if the last size is at most `most`, or has no such divisor.
+        """
         size = self.lengths[-1]
         found = [inner for inner in range(fewest, most + 1) if size % inner == 0]
         if size <= most or not found:
@@ -99,22 +105,31 @@ class Channels(NamedTuple):
         return self._replace(lengths=lengths, strides=strides)
 
     def in_order(self, dims: Sequence[int], tensor: int = 0) -> Lengths:
-        """Return dimensions in the order of a tensor's memory, outermost first."""
+        """Return `dims` in the order of a tensor's memory, outermost first.
+
+        Args:
+            dims: indices of dimensions, 0 for n.
+            tensor: index of the tensor in :attr:`strides`.
+        """
         strides, lengths = self.strides[tensor], (self.images, *self.lengths)
         return tuple(sorted(dims, key=lambda d: (-strides[d] if lengths[d] > 1 else 0, d)))
 
     def pace(self, dims: Sequence[int], tensor: int = 0) -> int:
-        """Return the smallest stride along some dimensions; 0 if all of them have one element."""
+        """Return a tensor's smallest stride along `dims`; 0 if each of these dimensions has one element."""
         lengths = (self.images, *self.lengths)
         return min((self.strides[tensor][d] for d in dims if lengths[d] > 1), default=0)
 
     def view(self, tensor: torch.Tensor, strides: Lengths, rows: Lengths, cols: Lengths) -> View:
-        """Return the view of a tensor with these strides as rows and columns."""
+        """Return the view of a tensor as rows and columns; see :func:`matrix` for strides, rows and cols."""
         return View(tensor, matrix(self.lengths, strides, rows, cols), {IMAGES_NAME: self.images})
 
 
 def described(view: View, channels: Channels, rows: Lengths, cols: Lengths) -> Described:
-    """Return a view, and whether its columns, rather than its rows, lie closest together in memory."""
+    """Return the view as a :class:`Described`, which knows whether columns or rows are closest in memory.
+
+    Args:
+        rows, cols: dimensions of the first tensor of `channels`, whose strides decide.
+    """
     by_row, by_col = channels.pace(rows), channels.pace(cols)
     count = math.prod((channels.images, *channels.lengths)[d] for d in rows)
     return Described(view, count == 1 or (bool(by_col) and (by_col <= by_row or not by_row)))

@@ -11,9 +11,10 @@ import torch
 
 from workbench.kernels.tile import transfer
 
+# The largest offset, in elements, that a signed 32-bit integer holds.
 MOST_OFFSETS_IN_32_BITS = 2**31 - 1
 
-# The widest access of a lane. Hints about larger divisors change nothing.
+# Bytes of the widest access of a lane. Hints about larger divisors change nothing.
 ACCESS_BYTES = 16
 
 # Order of dimensions in channels_last memory, innermost first, by the number of dimensions.
@@ -26,8 +27,9 @@ def suggested_format(tensor: torch.Tensor) -> torch.memory_format:
 
     The rule is that of `Tensor::suggest_memory_format` in C++: strides that grow in the order of
     channels_last suggest it, with or without gaps, as those of a chunk of channels do. Where channels_last
-    and contiguous strides are the same, as of (n, 1, 1, 1), it is contiguous. It differs from
-    `torch._prims_common.suggest_memory_format` where channels have a stride of 1 that others share.
+    and contiguous strides are the same, as of (n, 1, 1, 1), the format is contiguous. The rule of
+    `torch._prims_common.suggest_memory_format` differs where channels and another dimension have a stride of
+    1.
     """
     strides = tensor.stride()
     order = _CHANNELS_LAST_ORDERS.get(len(strides))
@@ -46,8 +48,9 @@ def format_of_batch_norm(input: torch.Tensor, *, is_gradient: bool = False) -> t
     """Return the memory format of batch norm's result, or of its input's gradient, from its input.
 
     On the CPU, torch first asks whether the input is dense in a format, which ignores the strides of
-    dimensions of one element. :func:`suggested_format` reads these strides too, as torch does on a GPU. An
-    input that is dense in both formats has a contiguous result, and a gradient in the suggested format.
+    dimensions of one element. :func:`suggested_format` reads these strides too, as torch does on a GPU. On
+    the CPU, an input that is dense in both formats has a contiguous result, and a gradient in the suggested
+    format.
     """
     if not input.is_cuda:
         if input.is_contiguous():
@@ -118,17 +121,17 @@ class Rows(NamedTuple):
         return self.rows == 1 or (self.cols > 1 and self.col_strides[-1] <= self.row_strides[-1])
 
     def divisors(self, itemsize: int) -> tuple[int, ...]:
-        """Return a divisor of each integer of `layout`, in order, up to the elements of the widest access."""
+        """Return a divisor of each integer of `layout`, in order: at most an access's number of elements."""
         most = ACCESS_BYTES // itemsize
         return tuple(math.gcd(value, most) for part in self.layout for value in part)
 
     def access(self, rows: int, cols: int) -> tuple[Any, tuple[tuple[int, ...], ...]]:
-        """Return the access function, for any tile, and its last argument."""
+        """Return the access function, which is the same for tiles of any shape, and its last argument."""
         del rows, cols
         return transfer.strided, self.layout
 
     def are_whole(self, rows: int, cols: int) -> bool:
-        """Return whether no tile of so many rows and columns hangs over an end."""
+        """Return whether tiles of `rows` rows and `cols` columns divide the view without a remainder."""
         return self.rows % rows == 0 and self.cols % cols == 0
 
     def is_wide(self, padded: int = 0) -> bool:
@@ -145,13 +148,14 @@ def rows_of(
     dims: frozenset[int],
     in_order: bool = True,
 ) -> tuple[Rows, ...]:
-    """View tensors of one shape, which have elements, as rows and columns of the same sizes.
+    """View non-empty tensors of one shape as rows and columns; all views have the same sizes.
 
     Args:
         shape: of all tensors.
         strides: of each tensor.
-        dims: the dimensions that are columns, from 0; all others are rows, in their order.
-        in_order: number columns in the order of `dims`; else in the order of the last tensor's memory.
+        dims: indices of the dimensions that are columns; all others are rows, in ascending order.
+        in_order: whether columns are numbered along `dims` in ascending order, rather than in the order of
+            the last tensor's memory.
     """
     kept = [d for d in range(len(shape)) if d not in dims]
     reduced = sorted(dims)
@@ -176,6 +180,9 @@ def merged(
     Dimensions that follow one another in memory in every tensor are merged.
 
     Args:
+        shape: the length of each dimension.
+        strides: for each tensor, one stride per dimension.
+        dims: indices of the dimensions to keep, outermost first.
         drop: whether to leave out dimensions of one element.
     """
     found: list[tuple[int, tuple[int, ...]]] = []

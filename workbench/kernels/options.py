@@ -12,15 +12,17 @@ T = TypeVar("T")
 
 
 def from_options(kind: type[T], options: Mapping[str, Any]) -> T:
-    """Return an instance of the dataclass `kind` with these fields.
+    """Return an instance of the dataclass `kind` whose fields have the values in `options`.
 
     Raises:
-        ArgumentTypeError: `kind` has no field of that name.
+        ArgumentTypeError: `options` has a name that is not a field of `kind`.
     """
     known = [field.name for field in fields(kind)]  # type: ignore[arg-type]  # mypy has no type for dataclasses
     for name in options:
         if name not in known:
-            raise ArgumentTypeError(name, "launch has no such argument", f"It takes {', '.join(known)}.")
+            raise ArgumentTypeError(
+                name, "launch has no such argument", f"Its options are {', '.join(known)}."
+            )
     return kind(**options)
 
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import torch
 from torch.nn import functional
 
-from workbench.errors import InvalidArgumentError
+from workbench.errors import InvalidArgumentError, in_brief
 
 Dims = int | tuple[int, ...] | None
 
@@ -40,86 +40,86 @@ def permute_copy(input: torch.Tensor, dims: Sequence[int]) -> torch.Tensor:
 def sum(
     input: torch.Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> torch.Tensor:
-    """The sum along `dim`; without it, as in all reductions here, of all elements."""
+    """The sum along `dim`; of all elements if `dim` is None."""
     return torch.sum(input, dim, keepdim, dtype=dtype)
 
 
 def mean(
     input: torch.Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> torch.Tensor:
-    """sum / number of elements"""
+    """The mean along `dim`; of all elements if `dim` is None."""
     return torch.mean(input, dim, keepdim, dtype=dtype)
 
 
 def prod(
     input: torch.Tensor, dim: int | None = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> torch.Tensor:
-    """The product of elements along `dim`."""
+    """The product along `dim`; of all elements if `dim` is None."""
     return torch.prod(input, dtype=dtype) if dim is None else torch.prod(input, dim, keepdim, dtype=dtype)
 
 
 def norm(
     input: torch.Tensor, p: float | str | None = "fro", dim: Dims = None, keepdim: bool = False
 ) -> torch.Tensor:
-    """(sum of |x|^p)^(1/p); "fro" is p = 2"""
+    """(sum of |x|^p)^(1/p) along `dim`, or of all elements if `dim` is None; "fro" and None mean p = 2"""
     result: torch.Tensor = torch.norm(input, p, dim, keepdim)
     return result
 
 
 def amax(input: torch.Tensor, dim: int | tuple[int, ...] = (), keepdim: bool = False) -> torch.Tensor:
-    """The largest element; NaN if there is one."""
+    """The largest element along `dim`, or of all elements for (); NaN if an element is NaN."""
     return torch.amax(input, dim, keepdim)
 
 
 def amin(input: torch.Tensor, dim: int | tuple[int, ...] = (), keepdim: bool = False) -> torch.Tensor:
-    """The smallest element; NaN if there is one."""
+    """The smallest element along `dim`, or of all elements for (); NaN if an element is NaN."""
     return torch.amin(input, dim, keepdim)
 
 
 def max(input: torch.Tensor, dim: int, keepdim: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
-    """The largest element and its first index."""
+    """The largest element along `dim`, or NaN if there is one, and the first index at which it occurs."""
     values, indices = torch.max(input, dim, keepdim)
     return values, indices
 
 
 def min(input: torch.Tensor, dim: int, keepdim: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
-    """The smallest element and its first index."""
+    """The smallest element along `dim`, or NaN if there is one, and the first index at which it occurs."""
     values, indices = torch.min(input, dim, keepdim)
     return values, indices
 
 
 def argmax(input: torch.Tensor, dim: int | None = None, keepdim: bool = False) -> torch.Tensor:
-    """The first index of the largest element, or of NaN."""
+    """The first index of the largest element along `dim` (of the flat tensor for None), or of NaN."""
     return torch.argmax(input, dim, keepdim)
 
 
 def argmin(input: torch.Tensor, dim: int | None = None, keepdim: bool = False) -> torch.Tensor:
-    """The first index of the smallest element, or of NaN."""
+    """The first index of the smallest element along `dim` (of the flat tensor for None), or of NaN."""
     return torch.argmin(input, dim, keepdim)
 
 
 def all(input: torch.Tensor, dim: int | None = None, keepdim: bool = False) -> torch.Tensor:
-    """True if no element is 0."""
+    """True if no element along `dim` (or of the tensor, for None) is 0."""
     return torch.all(input) if dim is None else torch.all(input, dim, keepdim)
 
 
 def any(input: torch.Tensor, dim: int | None = None, keepdim: bool = False) -> torch.Tensor:
-    """True if an element is not 0."""
+    """True if an element along `dim` (or of the tensor, for None) is not 0."""
     return torch.any(input) if dim is None else torch.any(input, dim, keepdim)
 
 
 def softmax(input: torch.Tensor, dim: int, dtype: torch.dtype | None = None) -> torch.Tensor:
-    """exp(x) / sum of exp(x)"""
+    """exp(x) / sum of exp(x) along `dim`"""
     return torch.softmax(input, dim, dtype)
 
 
 def log_softmax(input: torch.Tensor, dim: int, dtype: torch.dtype | None = None) -> torch.Tensor:
-    """x - log(sum of exp(x))"""
+    """x - log(sum of exp(x) along `dim`)"""
     return torch.log_softmax(input, dim, dtype)
 
 
 def logsumexp(input: torch.Tensor, dim: int | tuple[int, ...], keepdim: bool = False) -> torch.Tensor:
-    """log(sum of exp(x))"""
+    """log(sum of exp(x) along `dim`)"""
     return torch.logsumexp(input, dim, keepdim)
 
 
@@ -132,7 +132,7 @@ def cross_entropy(
     reduction: str = "mean",
     label_smoothing: float = 0.0,
 ) -> torch.Tensor:
-    """-log(softmax(x)) at the target"""
+    """-log(softmax(input)) at the target class, with torch's class weights, smoothing and reduction."""
     return functional.cross_entropy(
         input, target, weight, ignore_index=ignore_index, reduction=reduction, label_smoothing=label_smoothing
     )
@@ -145,7 +145,7 @@ def layer_norm(
     bias: torch.Tensor | None = None,
     eps: float = 1e-5,
 ) -> torch.Tensor:
-    """(x - mean) / sqrt(variance + eps) * weight + bias"""
+    """(x - mean) / sqrt(variance + eps) * weight + bias, along the last len(normalized_shape) dimensions"""
     return functional.layer_norm(input, [*normalized_shape], weight, bias, eps)
 
 
@@ -155,7 +155,7 @@ def rms_norm(
     weight: torch.Tensor | None = None,
     eps: float | None = None,
 ) -> torch.Tensor:
-    """x / sqrt(mean of x^2 + eps) * weight"""
+    """x / sqrt(mean of x^2 + eps) * weight; None for eps means torch.finfo(input.dtype).eps"""
     return functional.rms_norm(input, [*normalized_shape], weight, eps)
 
 
@@ -183,7 +183,7 @@ def batch_norm(
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> torch.Tensor:
-    """(x - mean) / sqrt(variance + eps) * weight + bias, for each channel; nothing is updated"""
+    """(x - mean) / sqrt(variance + eps) * weight + bias, by channel; running statistics are not updated"""
     dims, shape = (0, *range(2, input.dim())), (-1, *(1,) * (input.dim() - 2))
     if training or running_mean is None or running_var is None:
         variance, mean = torch.var_mean(input, dims, correction=0, keepdim=True)
@@ -256,10 +256,15 @@ class Chain(Protocol):
         """Return the result for matrices (..., m, n)."""
 
     def meaning_of_images(self, images: torch.Tensor, groups: int) -> torch.Tensor:
-        """Return the result for images (n, features, sizes...) of a convolution with so many groups."""
+        """Return the result for images (n, features, sizes...) of a convolution with `groups` groups."""
 
     def meaning_of_groups(self, product: torch.Tensor, axis: int, offs: torch.Tensor) -> torch.Tensor:
-        """Return the result for grouped products, divided by `offs` along `axis`; 2: a matrix per group."""
+        """Return the result for grouped products.
+
+        Args:
+            product: divided into groups along `axis` if that is 0 or 1; one matrix per group if it is 2.
+            offs: the end of each group.
+        """
 
 
 def fused_matmul(input: torch.Tensor, other: torch.Tensor, *, epilogue: Chain) -> torch.Tensor:
@@ -270,7 +275,11 @@ def fused_matmul(input: torch.Tensor, other: torch.Tensor, *, epilogue: Chain) -
 def fused_grouped_mm(
     mat_a: torch.Tensor, mat_b: torch.Tensor, *, offs: torch.Tensor, epilogue: Chain
 ) -> torch.Tensor:
-    """The epilogue of the result of :func:`grouped_mm`; the last group ends where the output does."""
+    """The epilogue of the result of :func:`grouped_mm`.
+
+    Kernels store 0 after the last group, where this function gives epilogue(0), so the last group must end
+    where the output ends.
+    """
     product = grouped_mm(mat_a, mat_b, offs=offs)
     axis = 2 if mat_a.dim() == mat_b.dim() else mat_a.dim() - 2
     return epilogue.meaning_of_groups(product, axis, offs)
@@ -319,7 +328,7 @@ def convolve(
     dilation: int = 1,
     groups: int = 1,
 ) -> torch.Tensor:
-    """The sum, for each output pixel, of the products of the weight and a window of the input."""
+    """For each output pixel, the sum of the products of the weight and a window of the input, plus bias."""
     rank = input.dim() - 2
     x = torch.nn.functional.pad(input, (padding,) * (2 * rank))
     for dim, taps in enumerate(weight.shape[2:], 2):
@@ -338,7 +347,10 @@ def conv_transpose2d(
     stride: int = 1,
     padding: int = 0,
 ) -> torch.Tensor:
-    """The sum of each input pixel times the weight, placed at `stride` times the pixel's place."""
+    """The weight times each input pixel, added up at `stride` times the pixel's position, plus bias.
+
+    Then `padding` rows and columns are cut off each side.
+    """
     n, _, high, wide = input.shape
     _, features, taps, other_taps = weight.shape
     size = (n, features, (high - 1) * stride + taps, (wide - 1) * stride + other_taps)
@@ -354,14 +366,14 @@ def conv_transpose2d(
 def avg_pool2d(
     input: torch.Tensor, kernel_size: int, stride: int | None = None, padding: int = 0
 ) -> torch.Tensor:
-    """The mean of each window, padded with zeros."""
+    """The mean of each window of kernel_size x kernel_size pixels; padding counts as zeros."""
     return _windows(functional.pad(input, (padding,) * 4), kernel_size, stride).mean((-2, -1))
 
 
 def max_pool2d(
     input: torch.Tensor, kernel_size: int, stride: int | None = None, padding: int = 0
 ) -> torch.Tensor:
-    """The largest element of each window, ignoring padding."""
+    """The largest element of each window of kernel_size x kernel_size pixels; padding is ignored."""
     padded = functional.pad(input, (padding,) * 4, value=float("-inf"))
     return _windows(padded, kernel_size, stride).amax((-2, -1))
 
@@ -396,21 +408,30 @@ def flip(input: torch.Tensor, dims: Sequence[int]) -> torch.Tensor:
 def roll(
     input: torch.Tensor, shifts: int | tuple[int, ...], dims: int | tuple[int, ...] = ()
 ) -> torch.Tensor:
-    """output[(i + shift) % length] = input[i] along each of `dims`; without `dims`, of the flat tensor."""
+    """output[(i + shift) % length] = input[i] along each of `dims`; along the flat tensor for ()."""
     return torch.roll(input, shifts, dims)
 
 
 def pad(
     input: torch.Tensor, pad: Sequence[int], mode: str = "constant", value: float | None = None
 ) -> torch.Tensor:
-    """input padded at its ends, the last dimension's first, with a value or with its own elements."""
+    """input with elements added at (or, for negative numbers, cut from) both ends of its last dimensions.
+
+    Args:
+        pad: begin and end of the last dimension, then of the one before, and so on.
+        mode: "constant" adds `value` (0 for None); "reflect", "replicate" and "circular" add input's
+            elements.
+    """
     return functional.pad(input, [*pad], mode, value)
 
 
 def unfold(
     input: torch.Tensor, kernel_size: int, dilation: int = 1, padding: int = 0, stride: int = 1
 ) -> torch.Tensor:
-    """output[n, (c, r, s), (y, x)] = input[n, c, y * stride + r * dilation - padding, ...]."""
+    """output[n, (c, r, s), (y, x)] = input[n, c, row, col], or 0 outside of input.
+
+    row = y * stride + r * dilation - padding, col = x * stride + s * dilation - padding.
+    """
     x = functional.pad(input, (padding,) * 4)
     for dim in (2, 3):
         x = x.unfold(dim, dilation * (kernel_size - 1) + 1, stride)[..., ::dilation]
@@ -427,10 +448,16 @@ def scaled_dot_product_attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> torch.Tensor:
-    """softmax(scale * query @ key^T + attn_mask) @ value; without dropout, whose numbers are the kernel's."""
+    """softmax(scale * query @ key^T + attn_mask) @ value, with a causal mask if `is_causal`.
+
+    Raises:
+        InvalidArgumentError: `dropout_p` is not 0; torch cannot draw the random numbers of the kernel.
+    """
     if dropout_p:
         raise InvalidArgumentError(
-            "dropout_p", f"got {dropout_p}", "To check dropout, give eye(keys) as value."
+            "dropout_p",
+            f"got {dropout_p}, but torch cannot draw the kernel's random numbers",
+            "Give 0. To see which weights a kernel drops, give the kernel torch.eye(keys) as value.",
         )
     return functional.scaled_dot_product_attention(
         query, key, value, attn_mask, 0.0, is_causal, scale=scale, enable_gqa=enable_gqa
@@ -442,14 +469,21 @@ def attention(
 ) -> torch.Tensor:
     """softmax(scale * query @ key^T) @ value, over the keys in each query's window.
 
-    It reads scale and window of a `workbench.kernels.attention.Scoring`. Hooks and masks are jit functions of
-    a learner, which have no meaning in plain torch.
+    Args:
+        scoring: a `workbench.kernels.attention.Scoring` with a scale and a window; None for the default scale
+            and all keys.
+
+    Raises:
+        InvalidArgumentError: `scoring` has hooks or a mask, which are jit functions without a meaning in
+            torch, or dropout or sequence starts.
     """
     if scoring is None:
         return functional.scaled_dot_product_attention(query, key, value, enable_gqa=True)
     if scoring.hooks or scoring.mask or scoring.dropout or scoring.starts:
         raise InvalidArgumentError(
-            "scoring", "it has more than a scale and a window", "Write the reference in torch."
+            "scoring",
+            f"got {in_brief(scoring)}, which has more than a scale and a window",
+            "Give a Scoring without hooks, mask, dropout and starts, or compare with torch code of your own.",
         )
     window, queries, keys = scoring.window, query.shape[-2], key.shape[-2]
     shift = window.shift + (keys - queries if window.from_end else 0)

@@ -38,7 +38,8 @@ class View:
     Raises:
         InvalidArgumentError: the descriptor does not have two or three dimensions, or a symbol has no value.
         ArgumentTypeError: an argument has another type.
-        TensorMismatchError: the descriptor reaches beyond the tensor's memory.
+        TensorMismatchError: the descriptor's offsets have no known bound, or reach beyond the tensor's
+            memory. A tensor without elements is not checked.
     """
 
     tensor: torch.Tensor
@@ -54,35 +55,52 @@ class View:
         if len(self.descriptor.top) not in (2, 3):
             names = ", ".join(self.descriptor.names)
             raise InvalidArgumentError(
-                "descriptor", f"its dimensions are {names}", "Give two dimensions, or three with a batch."
+                "descriptor",
+                f"its {len(self.descriptor.top)} dimensions are {names}",
+                "Give two dimensions, or three with a batch.",
             )
         missing = {found.name for found in self.descriptor.symbols} - set(self.symbols)
         if missing:
             raise InvalidArgumentError(
-                "symbols", f"no value of {', '.join(sorted(missing))}", "Give a value for each."
+                "symbols",
+                f"got {dict(self.symbols)}, with no value of {', '.join(sorted(missing))}",
+                "Give a whole number for each symbol of the descriptor.",
             )
+        if self.tensor.numel():
+            self._check_reach()
+
+    def _check_reach(self) -> None:
+        """Raise TensorMismatchError if an offset of the descriptor may lie outside the tensor's memory."""
         reach = self.descriptor.bind(**self.symbols).reach
-        behind = self.tensor.untyped_storage().nbytes() // self.tensor.element_size()
-        if not self.tensor.numel():
-            return
-        first, last = (
-            None if end is None else self.tensor.storage_offset() + end for end in (reach.low, reach.high)
-        )
-        if first is None or last is None or first < 0 or last >= behind:
+        low, high = reach.low, reach.high
+        if low is None or high is None:
             raise TensorMismatchError(
                 "descriptor",
-                f"it reaches from element {reach.low} to {reach.high} of {tuple(self.tensor.shape)}",
-                "Pad what lies outside, or give another tensor.",
+                f"nothing bounds its offsets into a tensor of shape {tuple(self.tensor.shape)}",
+                "Pad the dimensions whose indices have no limits, so that every valid offset has one.",
+            )
+        first = -self.tensor.storage_offset()
+        last = self.tensor.untyped_storage().nbytes() // self.tensor.element_size() + first - 1
+        if low < first or high > last:
+            raise TensorMismatchError(
+                "descriptor",
+                f"it reaches from element {low} to {high}, and the memory of a tensor of shape "
+                f"{tuple(self.tensor.shape)} from {first} to {last}",
+                "Pad what lies outside, or give a larger tensor.",
             )
 
     @property
     def lengths(self) -> tuple[int, ...]:
-        """[rows, cols] or [batch, rows, cols]."""
+        """Numbers of rows and columns, after the number of matrices if there is a batch."""
         return tuple(evaluate(length, self.symbols) for length in self.descriptor.lengths)
 
     @property
     def strides(self) -> tuple[int, ...] | None:
-        """Strides, if the algebra finds that the view has only strides from the first element; else None."""
+        """Strides in elements, if the view is found to be a strided one from the tensor's first element.
+
+        None if it has padding or other limits, begins at another element, has a negative stride, or is not
+        found to be linear in its indices.
+        """
         found = affine(self.descriptor)
         if found is None or evaluate(found.offset, self.symbols):
             return None
@@ -92,7 +110,7 @@ class View:
 
 @dataclass(frozen=True)
 class Affine:
-    """The places offset + sum of index_i * strides[i], all of which are valid."""
+    """Offsets of a descriptor without limits on validity: offset + sum of index_i * strides[i]."""
 
     offset: Number
     strides: tuple[Number, ...]
@@ -100,7 +118,7 @@ class Affine:
 
 @lru_cache(maxsize=1024)
 def affine(descriptor: Descriptor) -> Affine | None:
-    """Return the descriptor's offset and strides if they describe it completely; else None."""
+    """Return a descriptor's offset and strides; None if it has limits, or is not linear in its indices."""
     asked = descriptor.symbolic_indices()
     values = descriptor.values(asked)
     if _checks_something(descriptor, values):
@@ -132,6 +150,8 @@ def _strides_in(offset: Number, asked: tuple[Number, ...]) -> Affine | None:
 def of_a_batch(descriptor: Descriptor) -> tuple[Descriptor, Number]:
     """Return a descriptor of [rows, cols], and the stride from one matrix of the batch to the next.
 
+    The stride is 0 for a descriptor without a batch.
+
     Raises:
         InvalidArgumentError: the matrices of the batch differ in more than their offsets.
     """
@@ -141,11 +161,16 @@ def of_a_batch(descriptor: Descriptor) -> tuple[Descriptor, Number]:
     values = descriptor.values(asked)
     found = _strides_in(values[descriptor.bottom[0]], asked[:1])
     first = symbols_of(asked[0])[0]
-    checked = any(first in symbols_of(limit.value) for _, limit in descriptor.limits(values))
-    if found is None or checked:
+    if any(first in symbols_of(limit.value) for _, limit in descriptor.limits(values)):
         raise InvalidArgumentError(
             "descriptor",
-            f"its offset is not linear in {descriptor.names[0]}",
+            f"which of its elements are valid depends on {descriptor.names[0]}, the batch",
+            "Give a batch without padding: pad rows and columns alone.",
+        )
+    if found is None:
+        raise InvalidArgumentError(
+            "descriptor",
+            f"its offset is not linear in {descriptor.names[0]}, the batch",
             "Give the batch a constant stride.",
         )
     rows, cols = (pass_through(length) for length in descriptor.lengths[1:])
@@ -156,11 +181,13 @@ def of_a_batch(descriptor: Descriptor) -> tuple[Descriptor, Number]:
 
 
 def access_of(descriptor: Descriptor, tile: tuple[int, int] | None = None) -> Access:
-    """Return the access function of a matrix whose ends the caller checks.
+    """Return the access function of a matrix, which checks padding.
+
+    The caller checks the ends of rows and columns.
 
     Args:
         descriptor: [rows, cols].
-        tile: rows and columns of the tiles; None if neither is less than `vector.MOST`.
+        tile: rows and columns of the tiles; None if both are at least `coords.vector.MOST`.
     """
     return lower(descriptor, checked=(False,) * len(descriptor.top), tile=tile, is_whole=True)
 
@@ -224,13 +251,16 @@ class Described:
         return all(divisor_of(length) % block == 0 for length, block in lengths)
 
     def is_wide(self, padded: int = 0) -> bool:
-        """Return whether offsets, or counts up to `padded`, need 64 bits, including tiles that hang over."""
+        """Return whether offsets, or counts up to `padded`, need 64 bits.
+
+        Offsets of tiles that hang over an end are counted as up to twice the largest offset of the view.
+        """
         reach = self.view.descriptor.bind(**self.view.symbols).reach
         return max(2 * max(abs(reach.low or 0), abs(reach.high or 0)), padded) > MOST_OFFSETS_IN_32_BITS
 
 
 def placed(view: View, tile: tuple[int, int], *, is_vector: bool = False) -> tuple[Any, tuple[Any, ...]]:
-    """Return a view's :func:`access_of_tile`, and its last argument."""
+    """Return the access function of a view for tiles, by :func:`access_of_tile`, and its last argument."""
     access = access_of_tile(view.descriptor, tile, is_vector=is_vector)
     return access.function, access.params(view.symbols, view.tensor.device)
 
@@ -259,7 +289,7 @@ def access_of_tile(descriptor: Descriptor, tile: tuple[int, int], *, is_vector: 
 
 @lru_cache(maxsize=1024)
 def access_of_each(functions: tuple[Any, ...]) -> Any:
-    """Return one access function for several matrices; the length of its layout tells which one."""
+    """Return one access function for several matrices: a layout of length i + 1 selects `functions[i]`."""
     lines = [
         f"    {'if' if i == 0 else 'elif'} len(layout) == {i + 1}:\n"
         f"        return access_{i}(row, col, layout[0])\n"
@@ -285,7 +315,7 @@ def layouts_of_each(
     """Return one access function for several matrices, and its last argument for each of them.
 
     Args:
-        accesses: for each matrix, its own access function and the last argument of that.
+        accesses: for each matrix, its own access function and that function's last argument.
     """
     functions = tuple(dict.fromkeys(function for function, _ in accesses))
     # Layouts are told apart by a number of ones: they are constants, by which Triton 3.6 tells calls of a

@@ -54,7 +54,7 @@ reductions = pytest.mark.parametrize("reduction", REDUCED)
 
 
 def near(got: torch.Tensor, want: torch.Tensor, roundings: float = 8) -> None:
-    """Assert an error within some roundings of the largest value, in the result's dtype."""
+    """Assert an error of at most `roundings` roundings of the largest value or 1, in the dtype of `got`."""
     assert got.shape == want.shape
     if got.dtype == torch.int64:
         assert torch.equal(got, want)
@@ -111,7 +111,7 @@ def test_any_pair_of_products_is_exact(data: st.DataObject) -> None:
 
 @pytest.mark.parametrize("name", gemm_pair.ACTIVATIONS)
 def test_pairs_of_infinity_and_nan_agree_with_torch(name: str) -> None:
-    """Columns beyond the first product's end, in ragged tiles, count as 0."""
+    """Tiles hang over the end of the first product's columns; columns beyond the end count as 0."""
     a = torch.ones(4, 4)
     a[0, 0], a[1, 1], a[2, 2] = float("inf"), float("-inf"), float("nan")
     for size in (8, 16, 24):
@@ -128,7 +128,7 @@ def test_pairs_of_infinity_and_nan_agree_with_torch(name: str) -> None:
 @settings(max_examples=examples(50), deadline=None)
 @given(data=st.data())
 def test_any_row_operator_of_a_product_agrees_with_float64(data: st.DataObject) -> None:
-    """The template is one kernel, one kernel with tiles of two parts, or two kernels."""
+    """The launch has one kernel, one kernel with tiles of two parts, or two kernels."""
     sizes, (a, b) = drawn(data, [("m", "k"), ("k", "n")])
     operator = data.draw(st.sampled_from(list(ROWS)), label="operator")
     tile = data.draw(st.sampled_from([(16, 64, 16), (16, 16, 16), (16, 192, 16)]), label="tile")
@@ -159,10 +159,10 @@ def test_any_reduction_of_a_product_agrees_with_float64(data: st.DataObject) -> 
 @operators
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 @pytest.mark.parametrize("cols", [64, 16])
-def test_row_operators_of_normal_numbers_are_within_roundings(
+def test_row_operators_of_normal_numbers_are_within_24_roundings_of_float64(
     operator: str, dtype: torch.dtype, cols: int
 ) -> None:
-    """Two kernels round the product before the row operator."""
+    """Two kernels round the product before the row operator; the exact operator gets it rounded, too."""
     a, b = numbers(20, 24, dtype=dtype), numbers(24, 50, dtype=dtype, seed=1)
     columns = [numbers(50, dtype=dtype, seed=5 + i) for i in range(COLUMNS[operator])]
     product = a.double() @ b.double()
@@ -316,17 +316,22 @@ REFUSED: list[tuple[Callable[..., Launch], tuple[Any, ...], dict[str, Any], type
     (gemm_gated.launch, (A.int(), B.int(), B.int()), {}, TensorMismatchError, "int32; supported"),
     (gemm_pair.launch, (A, B, B), {}, TensorMismatchError, "6 columns, b1 4 rows"),
     (gemm_pair.launch, (A, B, C), {"tile": (16, 16, 16)}, InvalidArgumentError, "tile: got"),
+    (gemm_pair.launch, (A, B, C), {"tiles": (16, 16, 16, 16)}, ArgumentTypeError, "tiles: launch has"),
     (gemm_pair.launch, (A, B, C.to("meta")), {}, TensorMismatchError, "b1 is meta"),
     (gemm_rows.launch, ("layernorm", A, B), {}, UnknownNameError, "layer_norm"),
-    (gemm_rows.launch, ("softmax", A, B, V), {}, TensorMismatchError, "softmax has no weight"),
-    (gemm_rows.launch, ("rms_norm", A, B, V, V), {}, TensorMismatchError, "rms_norm has no bias"),
+    (gemm_rows.launch, ("softmax", A, B, V), {}, TensorMismatchError, "no weight. Leave out"),
+    (gemm_rows.launch, ("rms_norm", A, B, V, V), {}, TensorMismatchError, "Give rms_norm a weight or n"),
     (gemm_rows.launch, ("layer_norm", A, B, None, V), {}, TensorMismatchError, "without a weight"),
     (gemm_rows.launch, ("layer_norm", A, B, V[:5]), {}, TensorMismatchError, "6 columns"),
     (gemm_rows.launch, ("layer_norm", A, B, V.to("meta")), {}, TensorMismatchError, "weight is on meta"),
+    (
+        gemm_rows.launch, ("layer_norm", A, B, torch.ones(12)[::2]), {}, TensorMismatchError,
+        r"stride of 2, so it is not contiguous\. Give layer_norm weight and bias, a weight alone or",
+    ),
     (gemm_rows.launch, ("softmax", A, B), {"epsilon": "0"}, ArgumentTypeError, "epsilon"),
     (
         gemm_rows.launch, ("softmax", A, whole(4, 200)), {"tile": (16, 192, 16)}, InvalidArgumentError,
-        "power of two, or all columns",
+        "power of two, or all columns: 200",
     ),
     (gemm_rows.launch_reduction, ("max", A, B), {}, UnknownNameError, "amax"),
     (gemm_rows.launch_reduction, ("sum", A, B[:, :0]), {}, TensorMismatchError, "nothing to reduce"),
@@ -334,6 +339,10 @@ REFUSED: list[tuple[Callable[..., Launch], tuple[Any, ...], dict[str, Any], type
         gemm_rows.launch_reduction, ("argmax", A, B), {"output": torch.empty(8)}, TensorMismatchError, "int64"
     ),
     (gemm_rows.launch_reduction, ("sum", A, B), {"output": torch.empty(7)}, TensorMismatchError, "output"),
+    (
+        gemm_rows.launch_reduction, ("sum", A, B), {"output": torch.empty(16)[::2]}, TensorMismatchError,
+        r"strides \(2,\)",
+    ),
     (gemm_rows.launch_reduction, ("sum", A, B), {"precision": "tf64"}, UnknownNameError, "tf32"),
 ]  # fmt: skip
 

@@ -214,13 +214,15 @@ def test_accesses_of_batches_have_128_bits_if_8_divides_the_strides() -> None:
         (torch.empty(24, 64, dtype=torch.float16)[:, :40], True),
         (torch.empty(24, 41, dtype=torch.float16), False),  # rows begin at multiples of 2 bytes
         (torch.empty(24, 41, dtype=torch.float16)[:, 1:], False),
-        (torch.empty(24, 48, dtype=torch.float16)[:, 1:41], False),  # so does the first row
+        (torch.empty(24, 48, dtype=torch.float16)[:, 1:41], False),  # the address is a multiple of 2
         (torch.empty(24, 80, dtype=torch.float16)[:, ::2], False),
         (torch.empty(1, 40, dtype=torch.float16).expand(24, 40), False),
     ],
 )
-def test_descriptors_take_dense_aligned_matrices(matrix: torch.Tensor, is_taken: bool) -> None:
-    """Tiles of other matrices are loaded by pointers, with the same result."""
+def test_descriptors_take_aligned_matrices_with_contiguous_rows_or_columns(
+    matrix: torch.Tensor, is_taken: bool
+) -> None:
+    """Matrices without a descriptor are loaded by pointers, with the same result."""
     assert (gemm.descriptor_of(matrix, (16, 16)) is not None) == is_taken
     a, b = whole(*matrix.shape, dtype=torch.float16), whole(matrix.shape[1], 16, dtype=torch.float16, seed=1)
     if 0 not in matrix.stride():
@@ -249,7 +251,7 @@ def test_tiles_of_two_parts_load_a_once(target: str, tile: Sequence[int], warps:
 @pytest.mark.parametrize("tile", [(128, 256, 64), (128, 192, 64)], ids=str)
 @pytest.mark.parametrize("layout", ["nn", "nt", "tn"])
 def test_wgmma_products_are_not_serialized(layout: str, tile: Sequence[int], template: str) -> None:
-    """The four products of a step along K are issued in a row; ptxas serialized none (its C7510 to C7515)."""
+    """ptxas issues the four products of a step along K without a wait between them (else: C7510 to C7515)."""
     size = 4096
     a, b = (torch.empty(size, size, dtype=torch.float16) for _ in range(2))
     a, b = (t.t() if letter == "t" else t for t, letter in zip((a, b), layout, strict=True))
@@ -368,6 +370,7 @@ def test_descriptors_become_bulk_copies() -> None:
 
 
 A, B = whole(8, 4), whole(4, 6)
+COMPLEX = torch.empty(8, 6, dtype=torch.complex64)
 
 
 @pytest.mark.parametrize(
@@ -380,15 +383,24 @@ A, B = whole(8, 4), whole(4, 6)
         ((A.expand(2, 8, 4), B.expand(3, 4, 6)), {}, TensorMismatchError, "do not broadcast"),
         (([[1]], B), {}, ArgumentTypeError, "a: got"),
         ((A, B), {"output": torch.empty(8, 5)}, TensorMismatchError, r"output: shape \(8, 5\)"),
-        ((A, B), {"output": torch.empty(8, 6).long()}, TensorMismatchError, "int64 of torch.float32"),
+        ((A, B), {"output": torch.empty(8, 6).long()}, TensorMismatchError, "int64 for operands of"),
         ((A, B), {"output": torch.empty(1, 6).expand(8, 6)}, TensorMismatchError, "each element in its own"),
+        ((A, B), {"output": torch.empty(8, 6).to_sparse()}, TensorMismatchError, "sparse_coo"),
+        ((A, B), {"output": COMPLEX.conj().imag}, TensorMismatchError, "negates"),
         ((A, B), {"tile": (16, 16)}, InvalidArgumentError, "tile: got"),
         ((A, B), {"tile": (16, 16, 8)}, InvalidArgumentError, r"tile\[2\]: got 8"),
         ((A, B), {"tile": (48, 16, 16)}, InvalidArgumentError, r"tile\[0\]"),
         ((A, B), {"tile": (16, 40, 16)}, InvalidArgumentError, r"tile\[1\]: got 40"),
-        ((A, B), {"rows": (0, 9)}, InvalidArgumentError, r"rows: got \(0, 9\)"),
+        ((A, B), {"rows": (0, 9)}, InvalidArgumentError, r"rows: got \(0, 9\)\. .* end <= 8"),
+        ((A[None], B), {"rows": (0, 4)}, InvalidArgumentError, r"rows: .* of shape \(1, 8, 6\), a batch"),
+        ((A, B), {"rows": (0, 4), "splits": 2}, InvalidArgumentError, "rows: .* with splits=2"),
         ((A, B), {"rows": 3}, ArgumentTypeError, "rows: got 3"),
-        ((A, B), {"rows": (0, 1), "template": "persistent"}, InvalidArgumentError, "rows: got"),
+        (
+            (A, B),
+            {"rows": (0, 1), "template": "persistent"},
+            InvalidArgumentError,
+            "rows: .* template persistent",
+        ),
         ((A, B), {"rest": {"tile": (16, 16, 16)}}, InvalidArgumentError, "rest: .*before row 8"),
         ((A, B), {"rows": (0, 1), "rest": [1]}, ArgumentTypeError, "rest: got"),
         ((A, B), {"rows": (0, 1), "rest": {"tiles": (16, 16, 16)}}, UnknownNameError, "rest"),
@@ -429,13 +441,13 @@ def test_packing_far_rows_takes_64_bit_offsets() -> None:
 
 def test_misspelled_option_is_named() -> None:
     a = torch.ones(16, 16)
-    with pytest.raises(ArgumentTypeError, match=r"tiles: launch has no such argument\. It takes tile, "):
+    with pytest.raises(ArgumentTypeError, match=r"tiles: launch has no such argument\. Its options are tile"):
         gemm.launch(a, a, tiles=(16, 16, 16))  # type: ignore[call-arg]
     with pytest.raises(ArgumentTypeError, match="warps: launch has no such argument"):
         softmax.launch("softmax", a, warps=4)  # type: ignore[call-arg]
 
 
-def test_tiles_without_matrix_units_are_limited() -> None:
+def test_default_tiles_of_wide_operands_have_8192_elements_at_most() -> None:
     for itemsize, elements in ((2, 128 * 256), (4, gemm.MOST_WITHOUT_UNITS), (8, gemm.MOST_WITHOUT_UNITS)):
         rows, cols, _ = gemm.default_tile(8192, 8192, 1, itemsize, 132)
         assert rows * cols == elements

@@ -40,7 +40,7 @@ def ends_of(lengths: Sequence[int]) -> torch.Tensor:
 
 
 def shapes(axis: int, groups: int, sizes: Sequence[int]) -> list[tuple[int, ...]]:
-    """Return the shapes of a, b and the output; of m, n and k, the divided one is the sum of all groups."""
+    """Return the shapes of a, b and the output; `sizes` has the total of all groups for the divided size."""
     m, n, k = sizes
     each = [groups]
     return [
@@ -62,7 +62,8 @@ def operands(
 
     Args:
         others: the two sizes that are not divided.
-        left: the number of rows or columns behind the last group.
+        left: the number of rows or columns after the last group.
+        make: a function of a shape and `options` that returns a tensor.
     """
     sizes = [*others]
     sizes.insert(axis, sum(lengths) + left)
@@ -115,7 +116,7 @@ def test_grouped_products_are_as_accurate_as_torch(axis: int, dtype: torch.dtype
 @axes
 @pytest.mark.parametrize("lengths", [(), (0,), (0, 0, 0), (33,), (0, 33), (33, 0), (1,) * 20], ids=str)
 def test_empty_groups_agree_with_a_loop_of_products(axis: int, lengths: tuple[int, ...]) -> None:
-    """There are no groups, only empty ones, empty ones before and behind others, and many in one tile."""
+    """Cases: no group, empty groups alone, empty groups before and after others, many groups in a tile."""
     for left in (0, 5):
         a, b, offs = operands(axis, lengths, (20, 18), left=left)
         want = loop(a, b, offs).float()
@@ -149,7 +150,7 @@ def test_nothing_behind_the_last_group_is_read(axis: int) -> None:
 
 @axes
 def test_a_group_does_not_see_its_neighbors(axis: int) -> None:
-    """NaN and infinity in its neighbors, whose tiles lie beside its own, do not reach it."""
+    """NaN and infinity in neighboring groups, whose tiles lie beside its own, do not reach a group."""
     a, b, offs = operands(axis, (20, 9, 21), (18, 35))
     others = [slice(0, 20), slice(29, 50)]
     for tensor, of_it in ((a, (0, None, 1)), (b, (None, 1, 0))):
@@ -166,7 +167,7 @@ def test_a_group_does_not_see_its_neighbors(axis: int) -> None:
 
 @axes
 def test_offsets_are_read_by_the_kernel_alone(axis: int) -> None:
-    """A launch serves any division of the same total."""
+    """A launch computes any division of the same total, after its offsets were overwritten."""
     a, b, offs = operands(axis, UNEVEN, (20, 30))
     one = grouped_gemm.launch(a, b, offs, tile=SMALL)
     for lengths in (UNEVEN, (61, 0, 0, 0, 0, 0), (0, 0, 0, 0, 0, 61), (10, 10, 10, 10, 10, 11), (1,) * 6):
@@ -218,7 +219,7 @@ def test_far_groups_take_64_bit_offsets(axis: int) -> None:
     axis=st.sampled_from(list(AXES.values())),
 )
 def test_there_are_programs_for_all_tiles(lengths: list[int], left: int, axis: int) -> None:
-    """There is at most one more for each group, and for the rows behind the groups."""
+    """Each group, and what lies after the last group, adds at most one row (or column) of tiles."""
     tile = (16, 32, 16)
     one = grouped_gemm.launch(*operands(axis, lengths, (40, 70), left=left, make=torch_empty), tile=tile)
     others = [triton.cdiv(size, length) for size, length in zip((40, 70), tile, strict=False)]
@@ -271,8 +272,8 @@ def test_kept_launches_run_on_each_calls_own_tensors() -> None:
         assert torch.equal(ops.grouped_mm(a, b, offs=offs).double(), loop(a, b, offs))
 
 
-# The divided dimension, and the layouts of A and B. Contiguous are k of both, then k of A and n of B, then m
-# of A and n of B.
+# The divided dimension, and the layouts of A and B. In the first case both are contiguous along k, in the
+# second A along k and B along n, in the third A along m and B along n.
 LAYOUTS = {
     "m, NT": (0, ("dense", "transposed")),
     "m, NN": (0, ("dense", "dense")),
@@ -295,7 +296,7 @@ def compiled(layout: str, size: int, dtype: torch.dtype, **options: Any) -> Comp
 @layouts
 @pytest.mark.parametrize(("size", "bits"), [(1024, 128), (1000, 128), (996, 64), (999, 16)])
 def test_accesses_are_as_wide_as_strides_allow(size: int, bits: int, layout: str) -> None:
-    """Groups end anywhere: divisors of strides are known, but none of the divided dimension."""
+    """Groups end anywhere, so a divisor of the divided size is not known, but those of strides are."""
     step = compiled(layout, size, torch.bfloat16, tile=(64, 64, 32))
     assert not step.problem
     assert step.spills == 0
@@ -307,7 +308,7 @@ def test_accesses_are_as_wide_as_strides_allow(size: int, bits: int, layout: str
 
 @layouts
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
-def test_chosen_tiles_fit_the_registers(dtype: torch.dtype, layout: str) -> None:
+def test_default_tiles_spill_no_registers(dtype: torch.dtype, layout: str) -> None:
     for precision in ("ieee", "tf32") if dtype == torch.float32 else ("ieee",):
         step = compiled(layout, 1000, dtype, precision=precision)
         assert not step.problem
@@ -338,7 +339,7 @@ NO_TENSOR: Any = [3, 8]
         ((A.int(), B.int(), OFFS), {}, TensorMismatchError, "int32; supported"),
         ((A, A.t(), torch.zeros(5000, dtype=torch.int32)), {}, TensorMismatchError, "5000 groups, more than"),
         ((A, B, OFFS), {"output": torch.empty(8, 5)}, TensorMismatchError, r"output: shape \(8, 5\)"),
-        ((A, B, OFFS), {"output": torch.empty(8, 6).long()}, TensorMismatchError, "output: torch.int64"),
+        ((A, B, OFFS), {"output": torch.empty(8, 6).long()}, TensorMismatchError, "output: got torch.int64"),
         (
             (A, B, OFFS),
             {"output": torch.empty(1, 6).expand(8, 6)},

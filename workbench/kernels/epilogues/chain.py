@@ -91,16 +91,16 @@ class Epilogue:
 
     Attributes:
         functors: in order.
-        permuted: the dimensions in which the result is stored, if not as a matrix.
+        permuted: shape and order of dimensions in which the result is stored; None for (batches of) matrices.
     """
 
     functors: tuple[Functor, ...] = ()
     permuted: Permuted | None = None
 
     def __or__(self, other: Epilogue) -> Epilogue:
-        check_type("epilogue", other, Epilogue, "Give epilogues on both sides of |.")
+        check_type("epilogue", other, Epilogue, "Give an epilogue after |, such as relu().")
         if self.permuted is not None or any(one.dtype is not None for one in self.functors):
-            wanted = "Give cast last, or followed by permuted alone."
+            wanted = "Give cast() after all other functors, and permuted() last."
             if other.functors or self.permuted is not None:
                 raise InvalidArgumentError("epilogue", f"{other!r} after {self!r}", wanted)
         for one in other.functors:
@@ -114,7 +114,7 @@ class Epilogue:
 
     def __ror__(self, other: object) -> Epilogue:
         raise ArgumentTypeError(
-            "epilogue", f"{in_brief(other)} before {self!r}", "Give epilogues on both sides of |, as relu()."
+            "epilogue", f"{in_brief(other)} before {self!r}", "Give an epilogue before |, such as relu()."
         )
 
     def __repr__(self) -> str:
@@ -153,7 +153,10 @@ class Epilogue:
         )
 
     def loads_matrices(self, shape: tuple[int, ...]) -> bool:
-        """Return whether the chain loads a tensor with all rows and columns of an output of that shape."""
+        """Return whether the chain loads a tensor with all rows and columns of an output of this shape.
+
+        An output of one row or one column has no such tensor.
+        """
         return any(
             each.dim() > 1 and each.shape[-2] == shape[-2] > 1 and each.shape[-1] == shape[-1] > 1
             for each in self.tensors
@@ -165,7 +168,7 @@ class Epilogue:
         return any(one.function in activations.LONG for one in self.functors)
 
     def added_by_wide_tiles(self, shape: tuple[int, ...]) -> tuple[torch.Tensor, ...]:
-        """Return the two fp16 matrices that the chain first adds to a product of that shape, or ().
+        """Return the two fp16 tensors of this shape that the chain adds to a product first, or ().
 
         Also return () if two tiles of 128 x 192 per program (`gemm.hopper_wide`) gain nothing: if another
         tensor is wider than 16 bits, if the result is cast, or if the chain has gelu, which needs more
@@ -186,7 +189,7 @@ class Epilogue:
         return added if suits else ()
 
     def with_tensors(self, tensors: Sequence[torch.Tensor]) -> Epilogue:
-        """Return the chain with other tensors in place of :attr:`tensors`; itself if they are the same."""
+        """Return the chain with these tensors in place of :attr:`tensors`; itself if they are the same."""
         left = list(tensors)
         if len(left) == len(self.tensors) and all(map(operator.is_, left, self.tensors)):
             return self
@@ -273,10 +276,9 @@ class Epilogue:
         result = product
         for i, one in enumerate(self.functors):
             if one.meaning is None:
-                given = f"{one.name} has none"
-                raise InvalidArgumentError(
-                    f"epilogue[{i}].meaning", given, "Give own(..., meaning=...), for gradients too."
-                )
+                given = f"got None for {one.name}, which torch cannot compute without it"
+                fix = f"Give own({one.name}, ..., meaning=a function of torch tensors)."
+                raise InvalidArgumentError(f"epilogue[{i}].meaning", given, fix)
             operands = [frame.beside(result, each) for each in one.operands]
             result = _meant(f"epilogue[{i}].meaning", one.meaning, result, operands, place)
         if self.permuted is not None:
@@ -284,7 +286,7 @@ class Epilogue:
         return result
 
     def meaning_of_images(self, images: torch.Tensor, groups: int) -> torch.Tensor:
-        """Return :meth:`meaning` for the result of a convolution with so many groups."""
+        """Return :meth:`meaning` for the result of a convolution with `groups` groups."""
         return self.meaning(images, ImageFrame(tuple(images.shape), groups))
 
     def meaning_of_groups(self, product: torch.Tensor, axis: int, offs: torch.Tensor) -> torch.Tensor:
@@ -294,7 +296,8 @@ class Epilogue:
     def as_rows(self, shape: tuple[int, ...]) -> Epilogue | None:
         """Return the chain for a batch of matrices (..., m, n) that is treated as one matrix of all rows.
 
-        None if that would need copies, or if a functor depends on the index of the batch.
+        None if that would need copies, if a functor depends on the index of the batch, or if the chain
+        permutes.
         """
         knows_batch = math.prod(shape[:-2]) > 1 and any(one.uses_place for one in self.functors)
         if knows_batch or self.permuted is not None:
@@ -325,7 +328,7 @@ class Epilogue:
         return Epilogue(tuple(functors))
 
     def work(self, elements: int) -> Work:
-        """Return the FLOPs for an output of so many elements, and the bytes of the tensors, read once."""
+        """Return the FLOPs for an output of `elements` elements, and the bytes of the tensors, read once."""
         size = sum(distinct_elements(each) * each.element_size() for each in self.tensors)
         return Work(elements * sum(one.flops for one in self.functors), size)
 

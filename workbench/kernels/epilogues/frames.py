@@ -20,8 +20,8 @@ class Operand(NamedTuple):
 
     Attributes:
         value: a tensor or a number.
-        along: for a tensor, "all" if it broadcasts to the output; "columns" if its last dimension is the
-            output's columns (a convolution's features), and "rows" likewise.
+        along: for a tensor, "all" if it broadcasts to the output; "columns" if its last dimension numbers the
+            output's columns (a convolution's features), "rows" if its last dimension numbers the rows.
     """
 
     value: Any
@@ -59,11 +59,15 @@ class Frame:
     def wanted(self, operand: Operand) -> str:
         """Return the advice for a tensor that does not fit, a sentence."""
         if operand.along != "all":
-            return f"Give a tensor for the {operand.along} of {self.shape}."
+            along = f"the {operand.along} of {self.shape}"
+            return f"Give a tensor whose last dimension has one value, or a value for each of {along}."
         return f"Give a tensor that broadcasts to {self.shape}."
 
     def beside(self, result: torch.Tensor, operand: Operand) -> Any:
-        """Return an operand for a functor's meaning: floats have the dtype that is computed in."""
+        """Return an operand for a functor's meaning: a number as it is, a tensor aligned with `result`.
+
+        Floating-point tensors get the dtype of `result`, or fp32 if `result` has integers.
+        """
         if not isinstance(operand.value, torch.Tensor):
             return operand.value
         found = self.spread(operand)
@@ -75,7 +79,7 @@ class Frame:
         return tuple(strides)
 
     def place(self, device: torch.device) -> Place:
-        """Return the indices of the output's batches, rows and columns, which broadcast to it."""
+        """Return the indices of batches, rows and columns as tensors that broadcast to the output."""
         batch, rows, col = self.dims
         return (
             self._numbers(batch, device), self._numbers(rows, device), self._numbers((col,), device)
@@ -113,7 +117,8 @@ class ImageFrame(Frame):
         """Return a view aligned with the images; a tensor along columns has one value for each feature.
 
         Raises:
-            TensorMismatchError: it lies along rows, or is not a vector of all features, as a torch bias is.
+            TensorMismatchError: the tensor lies along rows, or along columns and has another shape than
+                (features,).
         """
         value: torch.Tensor = operand.value
         if operand.along == "all":
@@ -132,7 +137,7 @@ class ImageFrame(Frame):
         return super().wanted(operand)
 
     def split(self, strides: Sequence[int]) -> tuple[int, ...]:
-        """Return the strides, with that of features split into those of groups and of a group's features."""
+        """Return the strides for :attr:`sizes`: of images, groups, features of a group, and pixels."""
         n, feature, *pixels = strides
         return (n, feature * (self.shape[1] // self.groups), feature, *pixels)
 
@@ -154,7 +159,11 @@ class GroupedFrame(Frame):
     offs: torch.Tensor
 
     def beside(self, result: torch.Tensor, operand: Operand) -> Any:
-        """Return an operand; of a tensor with values per group, those of each row's or column's group."""
+        """Return an operand for a functor's meaning, as :meth:`Frame.beside` does.
+
+        If rows (columns) are divided, a tensor with values per group gives each row (column) those of its
+        group. A tensor with values per group, row (column) is 0 after the last group.
+        """
         found = super().beside(result, operand)
         if self.axis == 2 or not isinstance(found, torch.Tensor):
             return found
@@ -175,7 +184,7 @@ class GroupedFrame(Frame):
         return (batch if self.axis == 2 else self._along(self._groups(device))), row, col
 
     def within_groups(self, result: torch.Tensor) -> torch.Tensor:
-        """Return the result with zeros after the last group."""
+        """Return `result`, of the output's shape, with zeros after the last group."""
         if self.axis == 2:
             return result
         return torch.where(self._along(self._groups(result.device)) < len(self.offs), result, 0)

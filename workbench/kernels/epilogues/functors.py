@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from numbers import Integral, Real
@@ -24,12 +25,12 @@ from workbench.kernels.tile import activations, epilogue
 
 FP8 = (torch.float8_e4m3fn, torch.float8_e5m2)
 
-# Dtypes that :func:`cast` takes: those with less range than the type of the arithmetic.
+# Dtypes that :func:`cast` takes: their range is smaller than that of the dtype in which functors compute.
 NARROW = (*FP8, torch.int8)
 
 
 def bias(vector: torch.Tensor) -> Epilogue:
-    """product + vector, with vector [n]: one value for each column (a convolution's feature).
+    """product + vector, with vector [n]: one value for each column (for a convolution, for each feature).
 
     The vector may also be [1] for matrices, [batch, n] for a batch, and [groups, n] for grouped products.
     """
@@ -42,7 +43,7 @@ def add(other: torch.Tensor | float) -> Epilogue:
 
 
 def residual(other: torch.Tensor) -> Epilogue:
-    """product + other, with the input of a network's block; `other` broadcasts to the output."""
+    """product + other, as :func:`add`; `other` is a tensor, such as the input of a network's block."""
     return _of(Functor("residual", epilogue.add, (_tensor("other", other),), _add))
 
 
@@ -112,11 +113,13 @@ def clamp(min: float | None = None, max: float | None = None) -> Epilogue:
     """min(max(x, `min`), `max`), like `torch.clamp`. None means no bound on that side.
 
     Raises:
-        InvalidArgumentError: both bounds are None, or one is NaN.
+        InvalidArgumentError: both bounds are None, or one is NaN. ArgumentTypeError: a bound is no number.
     """
     bounds = [_number(name, bound) for name, bound in (("min", min), ("max", max)) if bound is not None]
     if not bounds:
-        raise InvalidArgumentError("min, max", "got None for both", "Give one of them, or both.")
+        raise InvalidArgumentError(
+            "min, max", "got None for both", "Give a number for min, for max, or for both."
+        )
     for name, bound in (("min", min), ("max", max)):
         if bound is not None and math.isnan(bound):
             raise InvalidArgumentError(name, "got nan", "Give a number: nan would make every element nan.")
@@ -136,18 +139,25 @@ def dropout(probability: float, seed: int | torch.Tensor) -> Epilogue:
 
     Args:
         probability: at least 0, below 1.
-        seed: at least 0, below 2^63; or an int64 tensor of one element on the device, whose value a CUDA
-            graph can change, and another value of which makes no other launch.
+        seed: at least 0, below 2^63; or an int64 tensor of one element on the device. A kept launch and a
+            CUDA graph read the tensor's value at each run.
+
+    Raises:
+        InvalidArgumentError: `probability` or `seed` is out of its range. ArgumentTypeError: it is no number.
+        TensorMismatchError: `seed` is another tensor.
     """
     share = _number("probability", probability).value
     if not 0 <= share < 1:
         raise InvalidArgumentError("probability", f"got {probability}", "Give 0 or more, below 1.")
     if isinstance(seed, bool) or not isinstance(seed, Integral | torch.Tensor):
-        raise ArgumentTypeError("seed", f"got {in_brief(seed)}", "Give an integer, or an int64 tensor.")
+        fix = "Give an integer, or an int64 tensor of one element."
+        raise ArgumentTypeError("seed", f"got {in_brief(seed)}", fix)
     if isinstance(seed, torch.Tensor):
         if seed.dtype != torch.int64 or seed.numel() != 1:
             raise TensorMismatchError(
-                "seed", f"{seed.dtype} of {seed.numel()} elements", "Give one element of int64."
+                "seed",
+                f"got a tensor of {seed.dtype} of shape {tuple(seed.shape)}",
+                "Give an int64 tensor of one element.",
             )
     elif not 0 <= seed < 2**63:
         raise InvalidArgumentError("seed", f"got {seed}", "Give 0 or more, below 2^63.")
@@ -159,16 +169,20 @@ def dropout(probability: float, seed: int | torch.Tensor) -> Epilogue:
 
 
 def cast(dtype: torch.dtype) -> Epilogue:
-    """Store the result in this dtype: round to nearest, and saturate to the dtype's range.
+    """Store the result in this dtype: round to nearest, ties to even, and saturate to the dtype's range.
 
-    Integers round half to even; NaN becomes 0.
+    NaN becomes 0 in int8 and stays NaN in fp8.
 
     Args:
         dtype: a dtype in `NARROW`.
+
+    Raises:
+        UnsupportedDtypeError: it is another dtype.
     """
     if dtype not in NARROW:
         names = ", ".join(str(each)[6:] for each in NARROW)
-        raise UnsupportedDtypeError("dtype", in_brief(dtype), f"Give one of {names}, or out_dtype=.")
+        fix = f"Give one of {names}; for other dtypes, give the operator out_dtype= instead of a cast."
+        raise UnsupportedDtypeError("dtype", f"got {in_brief(dtype)}", fix)
     if dtype.is_floating_point:
         most = torch.finfo(dtype).max
         operands = (Operand(-most), Operand(most))
@@ -186,14 +200,20 @@ def permuted(shape: Sequence[int], dims: Sequence[int]) -> Epilogue:
 
     Args:
         shape: the batch's lengths, then lengths whose product is m, then lengths whose product is n.
-        dims: a permutation of the dimensions' numbers.
+        dims: a permutation of 0, 1, ... len(shape) - 1.
+
+    Raises:
+        ArgumentTypeError: an argument is no sequence of integers of 0 or more.
+        InvalidArgumentError: `dims` is no permutation.
     """
     for name, values in (("shape", shape), ("dims", dims)):
         if not isinstance(values, Sequence) or any(type(n) is not int or n < 0 for n in values):
-            raise ArgumentTypeError(name, f"got {in_brief(values)}", "Give numbers of 0 or more.")
+            fix = "Give a sequence of integers of 0 or more, such as (1, 0)."
+            raise ArgumentTypeError(name, f"got {in_brief(values)}", fix)
     if sorted(dims) != list(range(len(shape))):
         given = f"got {tuple(dims)} for {len(shape)} dimensions"
-        raise InvalidArgumentError("dims", given, "Give each dimension's number once.")
+        fix = f"Give each of the numbers from 0 to {len(shape) - 1} once."
+        raise InvalidArgumentError("dims", given, fix)
     return Epilogue(permuted=Permuted(tuple(shape), tuple(dims)))
 
 
@@ -205,16 +225,21 @@ def own(
     Args:
         function: a jit function `(tile, operands, place) -> tile`; see `tile.epilogue`.
         operands: tensors, which broadcast to the output, and numbers.
-        meaning: the same function of torch's tensors, `(x, operands, place) -> x`, for gradients, or None.
+        meaning: the same function of torch's tensors, `(x, operands, place) -> x`, which gradients need; None
+            if there is none.
         flops: floating-point operations per element.
 
-    Whether the function makes floats of an int8 product is not known: then give the result's dtype by
-    `out_dtype` or a cast.
+    For an int8 product, give the result's dtype by `out_dtype` or a cast: whether the function makes floats
+    of integers is not known.
+
+    Raises:
+        ArgumentTypeError: an argument has another type. InvalidArgumentError: a number is too large.
     """
     if not callable(getattr(function, "fn", None)):
         raise ArgumentTypeError("function", f"got {in_brief(function)}", "Give a @triton.jit function.")
     if meaning is not None and not callable(meaning):
-        raise ArgumentTypeError("meaning", f"got {in_brief(meaning)}", "Give a function of torch tensors.")
+        fix = "Give a function (x, operands, place) -> x of torch tensors, or None."
+        raise ArgumentTypeError("meaning", f"got {in_brief(meaning)}", fix)
     if isinstance(flops, bool) or not isinstance(flops, int) or flops < 0:
         raise ArgumentTypeError("flops", f"got {in_brief(flops)}", "Give an integer of 0 or more.")
     given = tuple(_operand(f"operands[{i}]", each) for i, each in enumerate(operands))
@@ -242,7 +267,8 @@ def _tensor(name: str, value: object, along: str = "all") -> Operand:
     check_type(name, value, torch.Tensor, "Give a torch.Tensor.")
     found = Operand(value, along)
     if along != "all" and not found.value.dim():
-        raise TensorMismatchError(name, "no dimensions", f"Give a vector of the output's {along}.")
+        given = "got a tensor without dimensions"
+        raise TensorMismatchError(name, given, f"Give a vector of the output's {along}.")
     return found
 
 
@@ -252,10 +278,10 @@ def _number(name: str, value: object, wanted: str = "Give a number.") -> Operand
     try:
         number = int(value) if isinstance(value, Integral) else float(value)
     except OverflowError:
-        fix = "Give a number that a float can hold."
+        fix = f"Give a number whose magnitude is at most {sys.float_info.max:.2e}, which a float can hold."
         raise InvalidArgumentError(name, f"got {in_brief(value)}", fix) from None
     if isinstance(number, int) and not -(2**63) <= number < 2**63:
-        raise InvalidArgumentError(name, f"got {number}", "Give a 64-bit integer, or a float.")
+        raise InvalidArgumentError(name, f"got {number}", "Give a signed 64-bit integer, or a float.")
     return Operand(number)
 
 
@@ -306,9 +332,13 @@ def _floats(x: torch.Tensor) -> torch.Tensor:
 
 
 def is_kept(seed: int | torch.Tensor, probability: torch.Tensor, place: Place) -> torch.Tensor:
-    """Return whether dropout keeps elements: `tile.scores.is_kept` in torch, of (head, query, key).
+    """Return whether dropout keeps each element: `tile.scores.is_kept` in torch.
 
-    It uses the first of the four words of Philox with ten rounds (Salmon and others, 2011, section 4.3).
+    An element is kept if a number in [0, 1), made of the upper 24 bits of the first word of Philox with ten
+    rounds (Salmon and others, 2011, section 4.3), is at least `probability`.
+
+    Args:
+        place: indices (batch, row, column) of the elements, for attention (head, query, key).
     """
     head, query, key = place
     low = 2**32 - 1

@@ -27,7 +27,7 @@ TENSOR, FLOAT, BITS, WHOLE = (
 
 
 class Placed(NamedTuple):
-    """Places of a tensor's elements in memory: (sizes, strides) of rows and batches, stride of columns."""
+    """Places of a tensor's elements in memory: (sizes, strides) of rows and of batches; `col`: a stride."""
 
     rows: tuple[tuple[int, ...], tuple[int, ...]]
     col: int
@@ -40,7 +40,7 @@ class Bound(NamedTuple):
     Attributes:
         functors: the constant EPILOGUE of `tile.epilogue`.
         extras: the arguments, a tuple of operands for each functor.
-        reach: one more than the largest offset into a tensor, or an upper bound of that.
+        reach: an upper bound of one more than the largest offset into a tensor; 0 without tensors.
     """
 
     functors: tuple[epilogue.FunctorConstants, ...] = ()
@@ -66,10 +66,15 @@ def expanded(chain: Epilogue, frame: Frame, device: torch.device) -> list[torch.
                 names = ", ".join(str(dtype)[6:] for dtype in SUPPORTED)
                 given = f"got a tensor of {tensor.dtype}"
                 raise UnsupportedDtypeError(name, given, f"Convert it to one of {names}.")
-            plain = tensor.layout == torch.strided and not tensor.is_nested and not tensor.is_neg()
-            if not plain or tensor.device != device:
-                given = f"{'nested, ' if tensor.is_nested else ''}{tensor.layout} on {tensor.device}"
-                raise TensorMismatchError(name, given, f"Give a plain strided tensor on {device}.")
+            if tensor.is_nested or tensor.layout != torch.strided:
+                given = f"{'nested, ' if tensor.is_nested else ''}of layout {tensor.layout}"
+                raise TensorMismatchError(name, given, "Give a strided tensor that is not nested.")
+            if tensor.is_neg():
+                given = "got a view that torch negates when it is read"
+                raise TensorMismatchError(name, given, "Give the result of its resolve_neg().")
+            if tensor.device != device:
+                given = f"got a tensor on {tensor.device}"
+                raise TensorMismatchError(name, given, f"Give a tensor on {device}, where the product is.")
             try:
                 found.append(frame.spread(each).expand(frame.shape))
             except RuntimeError:
@@ -110,7 +115,7 @@ def bind(
 def lowered(
     chain: Epilogue, places: Sequence[Placed], accumulator: torch.dtype, stored: torch.dtype
 ) -> Bound:
-    """Lower a chain whose tensors have these places; see :func:`bind`."""
+    """Lower a chain whose tensors, in order, have these places; see :func:`bind` for the dtypes."""
     left = list(places)
     functors, extras, reach = [], [], 0
     for number, one in enumerate(chain.functors):

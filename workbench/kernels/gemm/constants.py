@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Checks(NamedTuple):
-    """Sides of a product along which tiles can hang over its end, so that loads need a mask."""
+    """Sides of a product along which loads need a mask, because tiles can hang over the product's end."""
 
     m: bool
     n: bool
@@ -26,9 +26,9 @@ class Divisors(NamedTuple):
     """The divisors of a kernel's integers, which the compiler needs to prove that accesses are aligned.
 
     Attributes:
-        sizes: one for each size.
-        strides: for each matrix, one for each stride of its rows and columns; empty if nothing is known.
-        batches: for each matrix, one for each stride of the batch's dimensions.
+        sizes: a divisor of each size.
+        strides: for each matrix, divisors of its strides along rows and columns; empty if nothing is known.
+        batches: for each matrix, divisors of its strides along the batch's dimensions.
     """
 
     sizes: tuple[int, ...]
@@ -41,7 +41,7 @@ def checks_of(sizes: Sequence[int], tile: Sequence[int], *, are_described: bool)
 
     Args:
         sizes, tile: m, n and k of the product and of a tile.
-        are_described: whether A and B have descriptors, which load zeros beyond an end.
+        are_described: whether A and B are loaded by descriptors, which give zeros beyond the end of K.
     """
     (m, n, k), (block_m, block_n, block_k) = sizes, tile
     # If there is nothing along K, the loop may have no tile, which it has to check even with descriptors.

@@ -22,8 +22,9 @@ class Described(NamedTuple):
 def descriptor_of(matrix: torch.Tensor, block: tuple[int, int]) -> Described | None:
     """Return a descriptor of a matrix or of its transpose, in blocks; None if the hardware cannot use one.
 
-    The matrix must have elements, an address and row pitches that are multiples of 16 bytes, and contiguous
-    rows; a block's rows must have 16 bytes at least.
+    The matrix, or its transpose if the matrix has no contiguous rows, must have elements, an address and a
+    row pitch that are multiples of 16 bytes, and contiguous rows that do not overlap; a block's rows must
+    have 16 bytes at least.
 
     Args:
         matrix: [rows, cols], or a batch of one such matrix.
@@ -42,13 +43,13 @@ def descriptor_of(matrix: torch.Tensor, block: tuple[int, int]) -> Described | N
 
 
 def descriptors_of(matrix: torch.Tensor, blocks: Sequence[tuple[int, int]]) -> list[Described] | None:
-    """Return a descriptor of the matrix for each shape of block; None if one of them is impossible."""
+    """Return a descriptor of the matrix for each shape of block; None if any shape has no descriptor."""
     found = [descriptor_of(matrix, block) for block in blocks]
     return [one for one in found if one is not None] if all(found) else None
 
 
 def loader_of(described: list[Described] | None) -> Any:
-    """Return the loader for a matrix accessed through these descriptors, or a pointer if there are none."""
+    """Return the loader for a matrix with these descriptors; without any, the loader by pointers."""
     if not described:
         return gemm.load_strided
     return gemm.load_descriptor_of_transpose if described[0].is_transposed else gemm.load_descriptor

@@ -1,4 +1,4 @@
-"""Gated products: two products of one matrix A, of which one gates the other, as in SwiGLU and GEGLU.
+"""Gated products, as in SwiGLU and GEGLU: two products share matrix A, and one product gates the other.
 
 A program computes the same tile of both products and loads each tile of A once for both. Neither product is
 written to memory. (Shazeer, "GLU variants improve transformer", 2020.)
@@ -101,7 +101,7 @@ _BESIDE = {
 
 
 def is_supported(a: torch.Tensor, gate: torch.Tensor, up: torch.Tensor, *, name: str = "a") -> str:
-    """Return why the template cannot take these operands, `a` by `name`; empty if it can."""
+    """Return why the template cannot take these operands; empty if it can. The reason calls `a` by `name`."""
     if reason := products.why_not(**{name: a, "gate": gate, "up": up}):
         return reason
     if gate.shape != up.shape:
@@ -130,8 +130,8 @@ def launch(
         a: [..., m, k]. gate, up: [..., k, n]. All of one dtype in `products.SUPPORTED`, with any strides;
             batches broadcast.
         activation: a name in `ACTIVATIONS`.
-        output: [..., m, n] of any of these dtypes, with any strides by which no two elements share memory;
-            None for a new tensor of the operands' dtype.
+        output: [..., m, n] of any dtype in `products.SUPPORTED`, with any strides by which no two elements
+            share memory; None for a new tensor of the operands' dtype.
         precision: of fp32 operands, "tf32" or "ieee".
         options: see :class:`products.Options`. By default the tile is 64, 64 and 32 (m, n and k; a program
             computes n columns of both products), the launch order "grouped", with three stages.
@@ -140,9 +140,8 @@ def launch(
         TensorMismatchError: tensors do not fit; the message says which. UnknownNameError: `activation`,
         `launch_order` or `precision`. InvalidArgumentError, ArgumentTypeError: another argument.
     """
-    products.check_tensors(
-        is_supported, "Give two weights of one shape that a can be multiplied with.", a=a, gate=gate, up=up
-    )
+    fix = f"{products.TENSORS_WANTED} (..., m, k) for a and (..., k, n) for both gate and up."
+    products.check_tensors(is_supported, fix, a=a, gate=gate, up=up)
     schedule = from_options(Schedule, options)
     check_name("activation", activation, ACTIVATIONS)
     check_name("launch_order", schedule.launch_order, order.ORDERS)

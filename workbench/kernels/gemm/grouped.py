@@ -2,7 +2,7 @@
 
 One of m, n and k is divided into consecutive groups by offsets that stay on the device, so the CPU does not
 know how many tiles there are. Each program finds out to which group its tile belongs. There are as many
-programs as there can be tiles, or fewer, which take tile by tile.
+programs as there can be tiles, or fewer, each of which then computes several tiles in turn.
 """
 
 import math
@@ -96,7 +96,7 @@ def bounds(group, groups, offsets_pointer, offsets_stride, total, WIDE: tl.const
 
 @triton.jit
 def tiles_of(length, sizes, AXIS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
-    """Numbers of rows and columns of tiles in a group with `length` elements along the divided axis."""
+    """Number of tiles in a group, as (rows of tiles, columns of tiles); `length`: of its divided axis."""
     m = length if AXIS == 0 else sizes[0]
     n = length if AXIS == 1 else sizes[1]
     return tl.cdiv(m, BLOCK_M), tl.cdiv(n, BLOCK_N)
@@ -187,7 +187,7 @@ class Problem(NamedTuple):
     """Grouped products as the kernel sees them.
 
     Attributes:
-        axis: which of m, n and k is divided: 0, 1 or 2.
+        axis: index into `sizes` of the size that is divided into groups.
         groups: number of groups.
         sizes: m, n and k, with the total of all groups for the divided one.
         shape: of the output.
@@ -218,15 +218,15 @@ def new_output(problem: Problem, dtype: torch.dtype, device: torch.device) -> to
 # What to do if :func:`is_supported` gives a reason.
 OPERANDS_WANTED = (
     "Give plain tensors of one supported dtype on one device: (m, k) or (groups, m, k), and (k, n) or "
-    "(groups, k, n), not both with groups; and offs of shape (groups,) in int32, of at most "
-    f"{MOST_GROUPS} groups."
+    "(groups, k, n), not both with groups; and offs of shape (groups,) in int32 on that device, of at "
+    f"most {MOST_GROUPS} groups."
 )
 
 
 def is_supported(
     a: torch.Tensor, b: torch.Tensor, offs: torch.Tensor, *, names: tuple[str, str] = ("a", "b")
 ) -> str:
-    """Return why the template cannot take these operands, by `names`; empty if it can."""
+    """Return why the template cannot take these operands; empty if it can. The reason uses `names`."""
     first, second = names
     for name, tensor in ((first, a), (second, b)):
         if tensor.dtype not in SUPPORTED:
@@ -289,9 +289,9 @@ def launch(
 
     Products are accumulated in fp32 (fp64 in fp64), each by one program, always in the same order.
 
-    FLOPs: 2 m n k of all groups together, and those of the epilogue. Least bytes: operands and the epilogue's
-    tensors read once, the output written once. Both assume that the groups cover everything and none is
-    empty, since the offsets are not known here.
+    FLOPs: 2 m n k of all groups together, and those of the epilogue. Least bytes: a, b, offs and the
+    epilogue's tensors read once, the output written once. Both assume that the groups cover everything and
+    none is empty, since the offsets are not known here.
 
     Args:
         a, b: as above, of one dtype in `SUPPORTED`, with any strides.
@@ -304,8 +304,9 @@ def launch(
             none.
         tile: m, n and k of a tile, powers of two of 16 or more; None for :func:`default_tile`.
         precision: of fp32 operands, "tf32" or "ieee".
-        programs: number of programs, which take tile by tile; None for one for each possible tile.
-        num_warps: None for :func:`default_warps`. num_stages: of the loop.
+        programs: number of programs, each of which computes tile after tile; None for as many programs as
+            there can be tiles (:func:`most_tiles`).
+        num_warps: None for :func:`default_warps`. num_stages: of the loop over K.
 
     Raises:
         TensorMismatchError: tensors do not fit; the message says which. UnknownNameError: `precision`.
@@ -361,7 +362,10 @@ def launch(
 
 
 def default_tile(problem: Problem, itemsize: int) -> tuple[int, int, int]:
-    """Return m, n and k of a tile that an average group fills, up to `LONGEST_SIDE`. Not measured yet."""
+    """Return m, n and k of a tile that a group of average size fills, with sides of 16 to `LONGEST_SIDE`.
+
+    The choice was not measured.
+    """
     sizes = [*problem.sizes]
     sizes[problem.axis] = triton.cdiv(sizes[problem.axis], max(problem.groups, 1))
     rows, cols = (min(max(triton.next_power_of_2(size), 16), LONGEST_SIDE[itemsize]) for size in sizes[:2])
@@ -369,7 +373,10 @@ def default_tile(problem: Problem, itemsize: int) -> tuple[int, int, int]:
 
 
 def default_warps(tile: tuple[int, int, int], itemsize: int) -> int:
-    """Return 4 to 8 warps. With :func:`default_tile` none spills on Hopper, unless row pitches are odd."""
+    """Return 4 or 8 warps, 8 for tiles of 16 KB or more.
+
+    With :func:`default_tile` no kernel spills registers on Hopper, unless row pitches are odd.
+    """
     return min(max(tile[0] * tile[1] * itemsize // BYTES_OF_A_WARP, 4), 8)
 
 
@@ -392,7 +399,7 @@ def _checked_tile(tile: Sequence[int]) -> tuple[int, int, int]:
         raise InvalidArgumentError("tile", f"got {tile!r}", fix)
     for i, length in enumerate(tile):
         if check_power_of_two(f"tile[{i}]", length) < 16:
-            raise InvalidArgumentError(f"tile[{i}]", f"got {length}", "Give 16 or more.")
+            raise InvalidArgumentError(f"tile[{i}]", f"got {length}", "Give a power of two of 16 or more.")
     return tile[0], tile[1], tile[2]
 
 
@@ -401,7 +408,7 @@ def _divisors(
 ) -> Divisors:
     """Return the divisors of m, n, k and the strides, as far as they widen an access.
 
-    Multiples of 16, which Triton finds by itself, get 1. So does the size that is divided: its total says
+    Multiples of 16, which Triton finds by itself, get 1. The size that is divided also gets 1: its total says
     nothing about one group, and changes with every batch.
     """
     sizes = [1 if axis == problem.axis else size for axis, size in enumerate(problem.sizes)]

@@ -8,12 +8,12 @@ schedule). One more warp starts the copies (TMA) of the blocks of A and B for bo
 in shared memory tell it when a buffer is free. Another warp prefetches the first tensors of the epilogue,
 part by part, so that they are there when a product is.
 
-If a program has more than two tiles, and these have neighbors in a row, `hopper_pairs` is faster. If it has
-two, nothing would hide the finish of the second. The group of the second tile is idle while the first is
+If a program has more than two tiles, and these have neighbors in a row, `hopper_pairs` is faster. For a
+program of two tiles, nothing would hide the finish of the second, whose group is idle while the first tile is
 multiplied. So it begins its sums with the tensors that are added first, finishes one half of its tile between
 the last products of the other half, and hands a part of each half to the other group.
 
-Programs are persistent: there are as many as multiprocessors, and each takes tile by tile. The functors of an
+Programs are persistent: there is one per multiprocessor at most, which takes tile by tile. The functors of an
 epilogue are those of `tile.epilogue`, which Gluon compiles as they are.
 """
 
@@ -215,7 +215,7 @@ def barriers_of_parts(parts: int, slots: int) -> int:
 def barriers(NUMBERS: gl.constexpr, COUNTS: gl.constexpr):
     """Barriers in shared memory: NUMBERS of each kind, each of which opens after COUNTS arrivals.
 
-    The first barrier of all kinds is made, then the second: all warps wait before another of the same kind.
+    They are initialized in rounds, one of each kind in a round: all warps wait between two of the same kind.
     """
     made = ()
     for kind in gl.static_range(len(NUMBERS)):
@@ -249,7 +249,7 @@ def begin_copies(
     a, b, of_a, of_b, full, sizes, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BLOCK_K: gl.constexpr,
     ORDER: gl.constexpr, GROUP: gl.constexpr, A_TRANSPOSED: gl.constexpr, B_TRANSPOSED: gl.constexpr,
 ):  # fmt: skip
-    """Fill the first buffers while groups of warps begin."""
+    """Start the copies of the first EARLY steps along K, before the groups of warps start."""
     place = place_of(gl.program_id(0), sizes, BLOCK_M, BLOCK_N, ORDER, GROUP)
     for step in gl.static_range(EARLY):
         if step < gl.cdiv(sizes[2], BLOCK_K):
@@ -331,7 +331,7 @@ def bring(
 
 @gluon.jit
 def copy_part(source, place, barrier, buffer, EVICT_FIRST: gl.constexpr):
-    """Copy a part of an epilogue's tensor. EVICT_FIRST: it shall leave the L2 cache before A and B."""
+    """Copy a part of an epilogue's tensor. EVICT_FIRST: whether it leaves the L2 cache before A and B."""
     if EVICT_FIRST:
         gl.inline_asm_elementwise(HINT, "=r,r", [0], gl.int32, is_pure=False, pack=1)
     tma.async_copy_global_to_shared(source, place, barrier, buffer)
@@ -339,7 +339,7 @@ def copy_part(source, place, barrier, buffer, EVICT_FIRST: gl.constexpr):
 
 @gluon.jit
 def when_brought(nth, number_of_tiles, BEGIN: gl.constexpr):
-    """The turn in which the nth tile's parts are prefetched; a second tile that begins with them is first."""
+    """The turn in which the nth tile's parts are prefetched; if BEGIN, the second tile comes first."""
     when = nth
     if BEGIN:
         if (nth < 2) & (number_of_tiles > 1):
@@ -511,7 +511,7 @@ def hand_over(part, room, barrier):
 def handed(of_a, half, end, STAGES: gl.constexpr):
     """Room for the part of one half's sums that one group hands to the other: a buffer of A.
 
-    While the upper half's part is there, the last TAIL blocks are still needed; at the lower's, none is.
+    The upper half's takes the buffer before the last TAIL, which are still needed; the lower's, the next one.
     """
     LAYOUT: gl.constexpr = gl.SwizzledSharedLayout(8, 1, 8, [1, 0])
     return of_a.index((end - TAIL - 1 + half) % STAGES)._reinterpret(gl.float32, [ROWS, PART_COLS], LAYOUT)
@@ -600,7 +600,7 @@ def of_brought(
     brought, nth, when, PART: gl.constexpr, WIDTH: gl.constexpr, PARTS: gl.constexpr, BESIDE: gl.constexpr,
     SLOTS: gl.constexpr,
 ):  # fmt: skip
-    """A part of the tensors that were prefetched for a program's nth tile, in turn `when`."""
+    """Part number PART of each tensor that was prefetched, in turn `when`, for a program's nth tile."""
     S: gl.constexpr = gl.NVMMADistributedLayout(
         version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, WIDTH, 16]
     )
@@ -618,7 +618,7 @@ def of_brought(
 
 @gluon.jit
 def give_back(brought, when, PART: gl.constexpr, PARTS: gl.constexpr, SLOTS: gl.constexpr):
-    """Give the buffer of a part that has been read back to TMA."""
+    """Return a part's buffer, which has been read, to TMA."""
     fence_async_shared()  # orders the reads before TMA writes there again
     tl.debug_barrier()  # by all warps
     mbarrier.arrive(brought[2].index((when * PARTS + PART) % SLOTS), count=1)
@@ -637,7 +637,7 @@ def finish(
     Args:
         row, col: the tile's first row and column. nth: the tile's number in its program. when: the turn in
             which its tensors are prefetched.
-        BESIDE: number of prefetched tensors that are added here. BEGUN: see :func:`of_functor`.
+        BESIDE: number of prefetched tensors that are read here. BEGUN: see :func:`of_functor`.
     """
     BLOCK_M: gl.constexpr = sums.shape[0]
     BLOCK_N: gl.constexpr = sums.shape[1]
@@ -729,7 +729,7 @@ def of_functor(
     Args:
         where: (rows, columns) in the layout of loads, (rows, columns) in the tile's layout, (m, n), and the
             prefetched parts.
-        BEGUN: whether the prefetched tensors, which the chain adds first, have been added to the tile before.
+        BEGUN: whether the prefetched tensors, which the chain adds first, are already in the tile's sums.
     """
     FUNCTOR: gl.constexpr = epilogue.functor_of(EPILOGUE, NUMBER)
     FUNCTION: gl.constexpr = epilogue.function_of(EPILOGUE, NUMBER)
@@ -754,7 +754,7 @@ def is_brought(functor: epilogue.FunctorConstants) -> bool:
 def operand(
     given, where, S: gl.constexpr, FUNCTOR: gl.constexpr, WHICH: gl.constexpr,
 ):  # fmt: skip
-    """:func:`epilogue.operand`, floats in fp32."""
+    """:func:`epilogue.operand` for Hopper: prefetched parts too; floating-point tensors become fp32."""
     OPERAND: gl.constexpr = FUNCTOR.operands[WHICH]
     KIND: gl.constexpr = OPERAND.kind
     OF_ROWS: gl.constexpr = OPERAND.rows
@@ -794,28 +794,28 @@ def reciprocal(x):
 
 @gluon.jit
 def gelu(tile, operands, place):
-    """:func:`epilogue.gelu`"""
+    """:func:`epilogue.gelu`, with :func:`reciprocal` for its division"""
     x = epilogue.floats(tile)
     return x * epilogue.normal_share(x, reciprocal(tl.abs(x) * epilogue.OF_ABS + 1.0))
 
 
 @gluon.jit
 def fast_gelu(tile, operands, place):
-    """:func:`epilogue.fast_gelu`"""
+    """:func:`epilogue.fast_gelu`, with :func:`reciprocal` for its division"""
     x = epilogue.floats(tile)
     return x * reciprocal(1.0 + gl.exp2(epilogue.exponent_of_gelu(x)))
 
 
 @gluon.jit
 def silu(tile, operands, place):
-    """:func:`epilogue.silu`"""
+    """:func:`epilogue.silu`, with :func:`reciprocal` for its division"""
     x = epilogue.floats(tile)
     return x * sigmoid(x, operands, place)
 
 
 @gluon.jit
 def sigmoid(tile, operands, place):
-    """:func:`epilogue.sigmoid`"""
+    """:func:`epilogue.sigmoid`, with :func:`reciprocal` for its division"""
     return reciprocal(1.0 + gl.exp2(epilogue.floats(tile) * epilogue.LESS_LOG2_E))
 
 
@@ -840,10 +840,10 @@ class Ahead(NamedTuple):
     """The tensors of a chain that are prefetched.
 
     Attributes:
-        functors: the chain's constants, in which prefetched operands have the kind BROUGHT and so on.
+        functors: the chain's constants, in which prefetched tensor i is an operand of kind BROUGHT + i.
         tensors: descriptors of the prefetched tensors.
-        is_first: whether these may be added before all products are: the chain adds them first, and they are
-            fp16, whose sums are finite, and not so large that products added to them lose many digits.
+        is_first: whether a sum may begin as these tensors: the chain adds them first, and they are fp16: the
+            sums are finite, and not so large that products added to them lose many digits.
     """
 
     functors: tuple[epilogue.FunctorConstants, ...]
@@ -860,11 +860,11 @@ def bring_ahead(
 ) -> Ahead:
     """Choose the tensors of a chain that are prefetched to shared memory.
 
-    These are the first ones of one 16-bit dtype that have all of the output's rows and columns and a layout
-    that TMA takes.
+    The first tensors of one 16-bit dtype are chosen that have all of the output's rows and columns and a
+    layout that TMA takes.
 
     Args:
-        functors, extras: the result of `epilogues.lowered`.
+        functors, extras: those of the `Bound` that `epilogues.lowered` returns.
         shape: of the output. part: rows and columns that are copied at a time. most: the most tensors.
     """
     rows, cols = shape

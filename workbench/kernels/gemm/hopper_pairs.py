@@ -1,11 +1,11 @@
 """The matrix product in Gluon, for Hopper: two groups of warps with neighboring tiles share blocks of A.
 
-As in `hopper`, programs have two groups of four warps, a tile for each, and a warp that copies. There one
-group multiplies alone while the other finishes, so each needs blocks of A and of B at its own time, and tiles
+As in `hopper`, programs have two groups of four warps, a tile for each, and a warp that copies. In `hopper`,
+one group multiplies while the other finishes, so each needs blocks of A and of B at its own time, and tiles
 of 128 x 128 need all that a multiprocessor can load. Here the groups have neighboring tiles of one row, and
 multiply the same block of A, each by its own block of B: three blocks instead of four.
 
-They would finish at the same time. So one group is SKEW steps behind the other along K: it skips the first
+Both would finish at the same time. So one group is SKEW steps behind the other along K: it skips the first
 steps, and takes them at the end. While one group finishes, the other multiplies steps that the first does not
 need at that time. The tensors that a chain adds first are added to the sums half-way, part by part, while the
 other group multiplies: then less is left to finish.
@@ -37,8 +37,8 @@ from workbench.kernels.gemm.hopper import (
 # Fewer buffers, each for a block of A and two of B, were not tried.
 FEWEST_STAGES = 4
 
-# The most tiles of a program in pairs, over its tiles one by one. More additional tiles, during which nothing
-# is multiplied or other programs have ended, lose more than sharing gains.
+# The most tiles of a program in pairs, as a multiple of its tiles without pairs. More extra tiles, during
+# which nothing is multiplied or other programs have ended, lose more than sharing gains.
 MOST_TILES = 1.05
 
 # Steps by which the second group is behind the first, during which one of them finishes. (Two addends and
@@ -300,7 +300,7 @@ def when_added(PART: gl.constexpr, WHO: gl.constexpr, steps):
 
 @gluon.jit
 def give_free(free, done, step, steps, WHO: gl.constexpr, STAGES: gl.constexpr):
-    """Give back the buffers of a step; also for the other group, if that does not read them."""
+    """Give back the buffers of a step; on behalf of the other group too, if that does not read them."""
     at = free.index((done + step) % STAGES)
     alone = step < SKEW
     if WHO == 1:

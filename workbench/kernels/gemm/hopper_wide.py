@@ -164,7 +164,7 @@ def begin_copies(
     BLOCK_K: gl.constexpr, ORDER: gl.constexpr, GROUP: gl.constexpr, A_TRANSPOSED: gl.constexpr,
     B_TRANSPOSED: gl.constexpr,
 ):  # fmt: skip
-    """Fill the first buffers while groups of warps begin."""
+    """Start the copies of the first EARLY steps along K, before the groups of warps start."""
     place = place_of(gl.program_id(0), sizes, BLOCK_M, BLOCK_N, ORDER, GROUP)
     for step in gl.static_range(EARLY):
         copy_step(a, left, right, of_a, of_b, full, step, place, step * BLOCK_K, A_TRANSPOSED, B_TRANSPOSED)
@@ -233,7 +233,7 @@ def bring(
     first, second, brought, sizes, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, BESIDE: gl.constexpr,
     BEGIN: gl.constexpr, EVICT_FIRST: gl.constexpr, ORDER: gl.constexpr, GROUP: gl.constexpr,
 ):  # fmt: skip
-    """The warp that prefetches the epilogue's tensors, those of a second tile that begins with them first."""
+    """The warp that prefetches the epilogue's tensors: if BEGIN, the second tile's come first."""
     mbarrier.wait(brought[3].index(0), 0)
     others = number_of_tiles(sizes) - 1
     if BEGIN:
@@ -311,7 +311,7 @@ def make_first(
     PLACE: gl.constexpr, A_TRANSPOSED: gl.constexpr, B_TRANSPOSED: gl.constexpr, DIVISORS: gl.constexpr,
     WIDE: gl.constexpr, PRODUCTS: gl.constexpr,
 ):  # fmt: skip
-    """The group of warps with a program's first tile; it also finishes what is handed to it of the second."""
+    """The group of warps with a program's first tile; if BEGIN, it also finishes some parts of the second."""
     steps = gl.cdiv(sizes[2], BLOCK_K)
     sums = multiply(
         zeros(BLOCK_M, LEFT), zeros(BLOCK_M, RIGHT), 0, steps, of_a, of_b, full, free, STAGES, A_TRANSPOSED,
@@ -379,7 +379,7 @@ def take_turns(
     GROUP: gl.constexpr, EPILOGUE: gl.constexpr, PLACE: gl.constexpr, A_TRANSPOSED: gl.constexpr,
     B_TRANSPOSED: gl.constexpr, DIVISORS: gl.constexpr, WIDE: gl.constexpr, PRODUCTS: gl.constexpr,
 ):  # fmt: skip
-    """A group of warps without prefetched tensors: it has every second tile, the second group the last one.
+    """A group of warps, if nothing is prefetched: groups take tiles in turns, the second group the last one.
 
     The first group, which is idle by then, finishes a third of the last tile.
     """

@@ -42,7 +42,8 @@ class SumTile(NamedTuple):
     cols: int
 
 
-# Largest split-K reduction tile; elements of a Stream-K reduction tile.
+# Largest tile of the step that adds up split-K's partial products; elements of a tile of the step that adds
+# up Stream-K's.
 SUM_TILE = SumTile(rows=8, cols=128)
 SUM_ELEMENTS = 2048
 
@@ -73,19 +74,20 @@ def launch(
     written once, the epilogue's tensors read once.
 
     Args:
-        a, b: [..., m, k] and [..., k, n] of one dtype in `SUPPORTED` (for fp8, of one or two), with any
+        a, b: [..., m, k] and [..., k, n] of one dtype in `SUPPORTED` (or of two fp8 dtypes), with any
             strides; batches broadcast.
         output: [..., m, n] of any floating dtype (for int8 operands int8 or int32; with an epilogue any of
             these), with any strides by which no two elements share memory. If the epilogue permutes, it has
             the permuted shape. None for a new tensor of :func:`result_dtype`, or of the dtype that the
             epilogue makes of it.
         addend: the tensor that `beta` multiplies, which broadcasts to the output; None for the product alone.
-        alpha, beta: numbers, with an addend.
+        alpha, beta: numbers, truncated to integers for int8 operands. Without an addend, alpha must be 1 and
+            beta is ignored.
         epilogue: a chain of functors (`epilogues`), whose tensors broadcast to the product; None for none.
         precision: of fp32 operands, a name in `PRECISIONS`.
-        compute_units: of the device to plan for; None for as many as it has.
-        device: the device to plan for, a name in `targets.TARGETS` such as "sm_90"; None for that of
-            `device.planning_for`, or this one. Tensors stay where they are.
+        compute_units: number of compute units to plan for; None for as many as the device has.
+        device: the device to plan for, a name in `targets.TARGETS` such as "sm_90"; None for the device of
+            `device.planning_for`, or else the one that runs kernels here. Tensors stay where they are.
         options: template, tile, warps and so on; see :class:`~workbench.kernels.gemm.options.Options`.
 
     Raises:
@@ -125,7 +127,7 @@ def _built(request: Request) -> Launch:
 
 
 def _packed_first(request: Request) -> Launch:
-    """Return the launch that first copies A or B to the layout that the kernels prefer, if needed."""
+    """Return the launch that first copies A, B or both to the layout that the kernels prefer, if needed."""
     a, b, schedule = request.a, request.b, request.schedule
     copies = copies_of(a, b, schedule.pack) if a.shape[-1] else {}
     request = replace(request, schedule=replace(schedule, pack=False))
@@ -140,10 +142,10 @@ def _packed_first(request: Request) -> Launch:
 
 
 def _with_rest(request: Request) -> Launch:
-    """Return the launch of some rows, and of the rows after them with another tile.
+    """Return the launch with a step for the requested rows, and one with the options `rest` for later rows.
 
     Raises:
-        InvalidArgumentError: there are no rows after them.
+        InvalidArgumentError: there are no later rows.
     """
     schedule, (_, end), height = request.schedule, request.rows, request.shape[-2]
     rest = {} if schedule.rest is None else schedule.rest
@@ -163,9 +165,10 @@ class Call(NamedTuple):
 
     Attributes:
         sources: A, the parts of B, and the parts of the target, as tensors, descriptors or None.
-        extras: the epilogue's arguments, for the kernel that finishes tiles.
+        extras: the epilogue's arguments; empty if another kernel applies the epilogue.
         sizes: m, n, k, and the sizes of the batch. strides, batch_strides: of A, B and the target.
-        numbering: meta-parameters of all kernels that number tiles alike. meta: those of the product.
+        numbering: meta-parameters that the product's kernel shares with the one that sums Stream-K's parts.
+        meta: all meta-parameters of the product's kernel that do not depend on the template.
     """
 
     sources: tuple[Any, ...]
@@ -263,7 +266,7 @@ def _split_stride(parts: torch.Tensor | None) -> int:
 
 
 def _of_splits(request: Request, plan: Plan) -> dict[str, Any]:
-    """Return the meta-parameters of kernels that can compute a share of K."""
+    """Return SPLITS and ATOMIC, the meta-parameters of kernels that can compute a share of K."""
     return {"SPLITS": plan.splits, "ATOMIC": bool(plan.kept and request.schedule.atomic)}
 
 
@@ -319,7 +322,7 @@ def _summed(request: Request, plan: Plan, placement: Placement, call: Call, firs
 
 
 def _stream(request: Request, plan: Plan, placement: Placement, call: Call) -> Launch:
-    """Return the launch by Stream-K, in which all waves but the last two compute whole tiles."""
+    """Return the launch by Stream-K: waves of whole tiles, then shares of the tiles of the last two waves."""
     tiles, programs, output, work = plan.tiles, plan.programs, request.output, request.work
     alone = tiles if tiles % programs == 0 else max(tiles // programs - 1, 0) * programs
     rows, cols, _ = plan.tile

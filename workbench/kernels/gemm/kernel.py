@@ -1,9 +1,9 @@
 """Kernels of matrix products: templates on the tile GEMM.
 
-In one kernel a program computes a tile of the output: with all of K, or with a share of K (split-K). Partial
-products are added up by a second kernel in a fixed order, or by atomic additions in any order. It takes
-batches, any strides and any epilogue. The persistent kernel and Stream-K start as many programs as run at one
-time.
+A program of `gemm_kernel` computes a tile of the output with all of K, or with a share of K (split-K).
+Partial products are added up by a second kernel in a fixed order, or by atomic additions in any order. All
+templates take batches, any strides and any epilogue. The persistent kernel and Stream-K start as many
+programs as run at one time.
 """
 
 # No `from __future__ import annotations`: Triton reads "fp64" below as the annotation's value, not its text.
@@ -13,8 +13,8 @@ import triton.language as tl
 
 from workbench.kernels.tile import epilogue, gemm, overlap, transfer
 
-# The most elements of a tile that an epilogue takes at once. What it loads takes registers, and reaches the
-# lanes that hold the product through shared memory, which also has the stages of the next tile.
+# The most elements of a tile that an epilogue takes at once. Its tensors take registers, and pass through
+# shared memory, which also has the stages of the next tile, to the lanes that hold the product.
 MOST_AT_ONCE = tl.constexpr(64 * 128)
 
 
@@ -63,7 +63,7 @@ def gemm_persistent_kernel(
     # whether loads, products and stores are given to warps of their own
     FLATTEN: tl.constexpr, SPECIALIZE: tl.constexpr,
 ):  # fmt: skip
-    """As gemm_kernel, by programs that are started once, as many as run at a time, and take tile by tile."""
+    """Compute as gemm_kernel does, by as many programs as run at one time, which take tile by tile."""
     overlap.begin(OVERLAP)
     bs, outputs = of_parts(b, b_beside, WIDTHS), of_parts(output, output_beside, WIDTHS)
     for number in tl.range(
@@ -88,7 +88,7 @@ def gemm_stream_kernel(
     DESCRIPTORS: tl.constexpr, CHECKS: tl.constexpr, DIVISORS: tl.constexpr, WIDE: tl.constexpr,
     OVERLAP: tl.constexpr,
 ):  # fmt: skip
-    """Stream-K: tiles that do not fill a last wave are cut along K into equal shares, one for each program.
+    """Stream-K: the tiles after the first `alone` are cut along K into equal shares, one for each program.
 
     A share begins and ends anywhere in K, so a program shares at most two tiles with other programs: the one
     within which it begins and the one within which it ends. (Osama et al., Stream-K, PPoPP 2023, section 4;
@@ -167,7 +167,7 @@ def sum_of_stream_kernel(
 
 @triton.jit
 def of_parts(first, beside, WIDTHS: tl.constexpr):
-    """A source for each of WIDTHS. (Kernels take them singly: Triton 3.6 has no tuples of descriptors.)"""
+    """Sources for WIDTHS as a tuple. (Kernels take them singly: Triton 3.6 has no tuples of descriptors.)"""
     if len(WIDTHS) == 1:
         return (first,)
     else:
@@ -190,7 +190,7 @@ def one_tile(
     LOAD_A: tl.constexpr, LOAD_B: tl.constexpr, PLACE: tl.constexpr, DESCRIPTORS: tl.constexpr,
     CHECKS: tl.constexpr, DIVISORS: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """One tile of the output, or a split's share of one."""
+    """Compute and store one tile of the output, or a split's share of one tile."""
     steps = tl.cdiv(sizes[2], BLOCK_K)
     share = tl.cdiv(steps, SPLITS)
     tiles = tl.cdiv(sizes[0] - first_row, BLOCK_M) * tl.cdiv(sizes[1], BLOCK_N)
@@ -276,7 +276,7 @@ def places(
     row, col, sizes, strides, PLACE: tl.constexpr, DIVISORS: tl.constexpr, ROWS: tl.constexpr,
     COLS: tl.constexpr,
 ):  # fmt: skip
-    """Offsets of a tile's elements in the output and their validity; rows, columns, and their validity."""
+    """Offsets of a tile's elements, and their validity; the tile's rows and columns, and their validity."""
     OF_SIZES: tl.constexpr = DIVISORS.sizes
     OF_OUTPUT: tl.constexpr = DIVISORS.strides[2]
     m, n, _ = transfer.multiples_of(sizes, OF_SIZES)
@@ -293,7 +293,7 @@ def finish(
     accumulators, batch, row, col, outputs, shift, extra, sizes, batch_sizes, strides, batch_strides,
     EPILOGUE: tl.constexpr, PLACE: tl.constexpr, DESCRIPTORS: tl.constexpr, DIVISORS: tl.constexpr,
 ):  # fmt: skip
-    """Store what the epilogue makes of a tile's parts; `shift` elements behind where outputs begin."""
+    """Apply the epilogue to a tile's parts and store them, `shift` elements after the start of `outputs`."""
     for i in tl.static_range(len(accumulators)):
         part = accumulators[i]
         if len(EPILOGUE) > 0 and part.shape[0] * part.shape[1] > MOST_AT_ONCE:

@@ -10,7 +10,7 @@ TEMPLATES = ("simple", "persistent", "stream-k", "ping-pong")
 
 
 class Rest(NamedTuple):
-    """Options of a second launch for the remaining rows: `rest` in :class:`Options`."""
+    """Options of the step that computes the remaining rows: `rest` in :class:`Options`."""
 
     tile: tuple[int, int, int]
     num_warps: int
@@ -25,32 +25,34 @@ class Options(TypedDict, total=False):
             each. None for :func:`~workbench.kernels.gemm.plan.default_tile`.
         launch_order: a name in `order.ORDERS`, "grouped" by default. group: rows of tiles in a group, 8 by
             default.
-        splits: programs that share K; None for :func:`~workbench.kernels.gemm.plan.default_splits`.
+        splits: programs that share K; None for :func:`~workbench.kernels.gemm.plan.default_splits`, or 1 with
+            `rows` or the templates "stream-k" and "ping-pong".
         atomic: whether splits add to the same sums, in any order. Otherwise they leave partial products,
             which a second step adds up.
         template: a name in `TEMPLATES`. "simple", the default: a program for each tile, or each split of it.
             "persistent": as many programs as run at one time, which take tile by tile. "stream-k": the same,
-            but a last wave that would not be full is shared equally along K. "ping-pong": persistent, for
-            Hopper, if :func:`~workbench.kernels.gemm.checks.why_not_ping_pong` has no objection; a program
-            has two tiles at a time and multiplies one while it finishes the other (kernels in `hopper`; in
+            but unless the last wave of tiles is full, its tiles and those of the wave before are shared
+            equally along K. "ping-pong": persistent, for Hopper, if
+            :func:`~workbench.kernels.gemm.checks.why_not_ping_pong` returns no reason; a program has two
+            tiles at a time and multiplies one while it finishes the other (kernels in `hopper`; in
             `hopper_pairs` for neighboring tiles; in `hopper_wide` for tiles of 128 x 192, at most two for a
             program if an epilogue's tensors are prefetched).
-        programs: number of programs for the templates that start as many as run at one time. None for one per
+        programs: number of programs of all templates but "simple", which refuses it. None for one per
             compute unit, and for "ping-pong" for the smallest grid that does not increase tiles per program.
         flatten: whether persistent programs have one loop over tiles and K; None for yes if the tile has one
             part (the products of two parts would wait for one another).
-        specialize: whether the compiler gives loads, products and stores of persistent programs to warps of
-            their own.
+        specialize: whether the compiler gives loads, products and stores of persistent programs to separate
+            warps.
         descriptors: whether matrices are moved by tensor descriptors (TMA on Hopper) where
             :func:`~workbench.kernels.gemm.descriptors.descriptor_of` has one.
-        pack: whether A and B, or those named, are copied first if
+        pack: True to copy A and B first, or names such as ("b",) to copy these alone, where
             :func:`~workbench.kernels.gemm.packing.packed` wants another layout. For matrices, not batches.
         rows: the first row of the output to compute, and the one after the last; None for all. Only for
             matrices, with the template "simple" and without splits.
-        rest: what differs in a second launch for the rows after those: fields of :class:`Rest`. It makes
-            most of the output in whole waves of large tiles, and the rest in small ones.
-        num_warps: None for one per 4096 elements of the output's tile, at least 4 and at most 8. num_stages:
-            of the loop, 3 by default.
+        rest: options of a second step for the rows after `rows`, if they differ: fields of :class:`Rest`. So
+            most of the output can be made in whole waves of large tiles, and the rest in small tiles.
+        num_warps: None for :func:`~workbench.kernels.gemm.plan.default_warps`, 4 or 8; "ping-pong" has its
+            own number. num_stages: of the loop over K, 3 by default.
     """
 
     tile: Sequence[int] | None

@@ -29,10 +29,10 @@ class PackDivisors(NamedTuple):
 
 
 def packed(a: torch.Tensor, b: torch.Tensor) -> dict[str, torch.Tensor]:
-    """Return empty tensors, by name, for copies of the matrices whose layout the kernels do not prefer.
+    """Return empty tensors, by name, for copies of the matrices that need another layout.
 
-    Rows, or columns if those are contiguous, should begin at multiples of 128 bytes; and matrix units take
-    operands of other than 16 bits only if they are contiguous along K.
+    Kernels prefer rows, or columns if these are contiguous, whose pitch is a multiple of 128 bytes; and
+    matrix units take operands of other than 16 bits only if they are contiguous along K.
 
     Args:
         a, b: [m, k] and [k, n].
@@ -56,7 +56,7 @@ def packed(a: torch.Tensor, b: torch.Tensor) -> dict[str, torch.Tensor]:
 
 
 def copies_of(a: torch.Tensor, b: torch.Tensor, pack: bool | Sequence[str]) -> dict[str, torch.Tensor]:
-    """Return empty tensors for the copies that `pack` of `gemm.launch` asks for."""
+    """Return the tensors of :func:`packed` for the matrices that `pack` names; for both if it is a bool."""
     names = ("a", "b") if isinstance(pack, bool) else pack
     return {name: room for name, room in packed(a, b).items() if name in names}
 

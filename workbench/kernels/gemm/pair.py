@@ -1,8 +1,8 @@
 """Back-to-back products: (A @ B0) @ B1, with an activation between them; the first product stays on chip.
 
 A program computes some rows of the first product tile by tile, and multiplies each tile by its rows of B1 at
-once, as attention does with its probabilities. It uses them for the columns of its own tile only. So a tile
-should have all columns of the output; otherwise each column of tiles computes the first product again.
+once, as attention does with its probabilities. The first product serves the program's own columns only. So a
+tile should have all columns of the output; otherwise each column of tiles computes the first product again.
 """
 
 # No `from __future__ import annotations`: Triton reads the annotations below.
@@ -18,6 +18,7 @@ from workbench.kernels import gemm
 from workbench.kernels.gemm import products
 from workbench.kernels.gemm.products import Options, Schedule
 from workbench.kernels.layout import distinct_elements
+from workbench.kernels.options import from_options
 from workbench.kernels.tile import activations, order, transfer
 from workbench.kernels.tile import gemm as tile_gemm
 from workbench.launch import Launch, Step, Work
@@ -30,7 +31,7 @@ DEFAULTS = Options(tile=(64, 64, 32, 32), launch_order="by_rows", num_stages=2)
 
 
 class Checks(NamedTuple):
-    """Sides along which tiles can hang over: m, n, k and the first product's columns."""
+    """Sides along which loads need a mask: m, n, k, and `inner` for the first product's columns."""
 
     m: bool
     n: bool
@@ -108,7 +109,7 @@ def is_supported(
     *,
     names: tuple[str, str, str] = ("a", "b0", "b1"),
 ) -> str:
-    """Return why the template cannot take these operands, by `names`; empty if it can."""
+    """Return why the template cannot take these operands; empty if it can. The reason uses `names`."""
     if reason := products.why_not(**dict(zip(names, (a, b0, b1), strict=True))):
         return reason
     if reason := gemm.is_supported(a, b0, names[:2]):
@@ -146,8 +147,8 @@ def launch(
         a: [..., m, k]. b0: [..., k, l]. b1: [..., l, n]. All of one dtype in `products.SUPPORTED`, with any
             strides; batches broadcast.
         activation: a name in `ACTIVATIONS`, of the first product.
-        output: [..., m, n] of any of these dtypes, with any strides by which no two elements share memory;
-            None for a new tensor of the operands' dtype.
+        output: [..., m, n] of any dtype in `products.SUPPORTED`, with any strides by which no two elements
+            share memory; None for a new tensor of the operands' dtype.
         precision: of fp32 operands, "tf32" or "ieee".
         options: see :class:`products.Options`. By default the tile is 64, 64, 32 and 32 (m, n, k and l), the
             launch order "by_rows", with two stages. If a tile has fewer than n columns, the first product is
@@ -157,14 +158,9 @@ def launch(
         TensorMismatchError: tensors do not fit; the message says which. UnknownNameError: `activation`,
         `launch_order` or `precision`. InvalidArgumentError, ArgumentTypeError: another argument.
     """
-    products.check_tensors(
-        is_supported,
-        "Give matrices or batches whose product a @ b0 @ b1 exists.",
-        a=a,
-        b0=b0,
-        b1=b1,
-    )
-    schedule = Schedule(**(DEFAULTS | options))
+    fix = f"{products.TENSORS_WANTED} (..., m, k) for a, (..., k, l) for b0 and (..., l, n) for b1."
+    products.check_tensors(is_supported, fix, a=a, b0=b0, b1=b1)
+    schedule = from_options(Schedule, DEFAULTS | options)
     check_name("activation", activation, ACTIVATIONS)
     check_name("launch_order", schedule.launch_order, order.ORDERS)
     batch = torch.broadcast_shapes(a.shape[:-2], b0.shape[:-2], b1.shape[:-2])

@@ -1,4 +1,4 @@
-"""Outputs whose dimensions an epilogue permutes: their shapes, and the places of a product's elements."""
+"""Outputs whose dimensions an epilogue permutes: their shapes, and where a product's elements are stored."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def strides_of_product(permuted: Permuted, output: torch.Tensor) -> list[int]:
 def rows_and_columns(permuted: Permuted, output: torch.Tensor, shape: tuple[int, ...]) -> tuple[Any, ...]:
     """Return the layout with which `transfer.strided` finds a matrix's elements in a permuted output."""
     d = _first_of_columns(permuted, shape)
-    assert d is not None  # `stored_shape` has seen to it
+    assert d is not None  # `stored_shape` raised otherwise
     found = []
     for dims in (range(len(shape) - 2, d), range(d, len(permuted.shape))):
         sizes, (strides,) = merged(permuted.shape, [strides_of_product(permuted, output)], dims)

@@ -24,7 +24,7 @@ class Turns(NamedTuple):
 
     Attributes:
         kernel: from `hopper`, `hopper_pairs` or `hopper_wide`. meta: meta-parameters that only it has.
-        number: number of tiles, or of pairs of tiles.
+        number: number of tiles, or, for the kernel of `hopper_pairs`, of pairs of tiles.
     """
 
     kernel: Any
@@ -41,8 +41,8 @@ class Sums(NamedTuple):
         steps: steps along K. stages: buffers of A and of B.
         programs: programs that may run at one time.
         brought: number of the epilogue's tensors that are prefetched.
-        may_add: whether these may be added to the sums before the last products.
-        evict_first: whether these leave the L2 cache first.
+        may_add: whether the prefetched tensors may be added to the sums before the last products.
+        evict_first: whether the prefetched tensors leave the L2 cache first.
     """
 
     tile: tuple[int, int, int]
@@ -74,12 +74,12 @@ class Sums(NamedTuple):
 
     @property
     def stages_of_pairs(self) -> int:
-        """Number of buffers for pairs of tiles, each of which has one more block of B."""
+        """Number of buffers for pairs of tiles: a buffer for a pair has three blocks, of A and two of B."""
         return self.stages * 2 // 3
 
     @property
     def is_in_pairs(self) -> bool:
-        """True if neighboring tiles share blocks of A."""
+        """True if the kernel of `hopper_pairs` is used, where neighboring tiles share blocks of A."""
         rounds = 2 * triton.cdiv(self.number // 2, self.programs)
         return (
             (self.may_add or not self.brought)
@@ -95,7 +95,9 @@ def ping_pong_step(request: Request, plan: Plan, placement: Placement) -> Step:
     """Return the only step of a product by the template "ping-pong".
 
     Raises:
-        InvalidArgumentError: tiles of 128 x 192 are given, and K is too short, or there are too many tiles.
+        InvalidArgumentError: tiles of 128 x 192 are given, and K is too short, stages are too few, or tiles
+            too
+        many.
     """
     (block_m, block_n, block_k), (m, n, k) = plan.tile, placement.problem.sizes
     part = gemm_hopper.ROWS.value, min(block_n, gemm_hopper.PART_COLS.value)
@@ -145,7 +147,7 @@ def _sums_of(request: Request, plan: Plan, brought: int, *, is_first: bool) -> S
     """Return the properties of a product for which `brought` tensors of the epilogue are prefetched.
 
     Args:
-        is_first: whether these may be added before all products are.
+        is_first: whether these tensors may be added to a sum before the last products.
     """
     block_m, block_n, block_k = plan.tile
     steps, tiles_n = triton.cdiv(request.a.shape[-1], block_k), triton.cdiv(request.shape[-1], block_n)
@@ -167,7 +169,8 @@ def _turns_of(sums: Sums, k: int) -> Turns:
         meta = {"STAGES": sums.stages_of_pairs}
         return Turns(gemm_hopper_pairs.gemm_pairs_kernel, meta, sums.number // 2)
     block_m, block_n, block_k = sums.tile
-    # One buffer is enough if parts are needed long after one another; else they take the place of a stage.
+    # If a tile begins as its addends, one buffer of parts is enough: parts are needed long after one another.
+    # Otherwise buffers of parts take the place of a stage.
     stages, slots = sums.stages, int(sums.begins)
     if sums.brought and not sums.begins:
         stages -= 1
@@ -188,17 +191,19 @@ def _wide(sums: Sums, k: int) -> Turns:
     if sums.brought and sums.rounds > gemm_hopper_wide.MOST_TILES:
         most_tiles = programs * gemm_hopper_wide.MOST_TILES
         raise InvalidArgumentError(
-            "tile", f"got {tile}, of which there are {sums.number} for {programs} programs",
-            f"Give another tile: of this one there may be {most_tiles} at most.",
+            "tile",
+            f"got {tile}, which makes {sums.number} tiles for {programs} programs, with an epilogue whose "
+            "tensors are prefetched",
+            f"Give more programs, or another tile: of this one there may be {most_tiles} at most.",
         )  # fmt: skip
     if sums.steps < gemm_hopper_wide.FEWEST_STEPS:
         fewest_k = (gemm_hopper_wide.FEWEST_STEPS - 1) * tile[2] + 1
         fix = f"Give another tile: with this one, K must have {fewest_k} elements or more."
-        raise InvalidArgumentError("tile", f"got {tile}, and K of {k}", fix)
+        raise InvalidArgumentError("tile", f"got {tile} for {k} elements along K", fix)
     stages = sums.stages
     if stages < gemm_hopper_wide.FEWEST_STAGES:
-        fix = f"Give {gemm_hopper_wide.FEWEST_STAGES} or more."
-        raise InvalidArgumentError("num_stages", f"got {stages}, of tiles of {tile}", fix)
+        fix = f"Give {gemm_hopper_wide.FEWEST_STAGES} or more, or another tile."
+        raise InvalidArgumentError("num_stages", f"got {stages} for tiles of {tile}", fix)
     if sums.brought:
         stages = min(stages, gemm_hopper_wide.MOST_STAGES_BESIDE)
     begins = sums.brought > 0 and sums.may_add
@@ -209,16 +214,16 @@ def _wide(sums: Sums, k: int) -> Turns:
 def without_products(product: Launch) -> Launch:
     """Return the launch without its multiplications: it copies, stores and finishes as if A were 0.
 
-    This is for measurements: if it takes about as long as the whole launch, although the clock is higher
-    without multiplications, the launch does not wait for the matrix units. Its work is None, as it has no
-    FLOPs of a product.
+    The result is for measurements: if it takes about as long as the whole launch, although the clock is
+    higher without multiplications, the whole launch does not wait for the matrix units. The result's work is
+    None.
 
     Args:
         product: a launch of the template "ping-pong".
 
     Raises:
-        ArgumentTypeError: `product` is not a launch. InvalidArgumentError: its template is another one, or it
-        has no kernel of that template, since there is nothing in the output, or along K.
+        ArgumentTypeError: `product` is not a launch. InvalidArgumentError: `product` has no kernel of that
+        template; an empty output needs no kernel, and an empty K gets the template "simple".
     """
     check_type("product", product, Launch, 'Give what `launch(..., template="ping-pong")` returns.')
     if not product.steps or any("PRODUCTS" not in step.meta for step in product.steps):

@@ -23,7 +23,8 @@ class Placement:
     Attributes:
         problem: sizes and strides; m is the row after the last that is computed.
         bound: the epilogue's constants and arguments.
-        parts: partial products, [number, *shape]; None if none are in memory. of_parts: their strides.
+        parts: partial products, [`Plan.kept`, *shape]; None if a product has none in memory.
+        of_parts: strides of one partial product.
         place, place_params: the access function of the output, and its parameters.
     """
 

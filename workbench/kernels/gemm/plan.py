@@ -19,7 +19,8 @@ TILES = ((128, 256), (128, 128), (128, 64), (64, 64), (64, 32), (32, 32), (32, 1
 # Bytes of a tile's row along K.
 TILE_ROW_BYTES = 128
 
-# The most elements of a tile whose sums, and sums of sums, fit registers without matrix units (fp32, sm_90).
+# The most elements of a tile of 32-bit or wider operands: without matrix units, the accumulators of larger
+# tiles do not fit the registers (fp32, sm_90).
 MOST_WITHOUT_UNITS = 64 * 128
 
 # The fewest tiles along K of a split, and the most splits.
@@ -27,9 +28,10 @@ FEWEST_TILES, MOST_SPLITS = 4, 32
 
 
 def default_tile(m: int, n: int, batch: int, itemsize: int, compute_units: int) -> tuple[int, int, int]:
-    """Return m, n and k of a tile: the largest with at least one for each compute unit, or else a small one.
+    """Return m, n and k of the largest of `TILES` that gives each compute unit a tile; else at most 64 x 64.
 
-    No side is longer than the product's, rounded up to a power of two of 16 or more. Not measured yet.
+    No side is longer than the product's, rounded up to a power of two of 16 or more. Tiles of elements of
+    four bytes or more have at most `MOST_WITHOUT_UNITS` elements. The choice was not measured.
     """
     longest = [max(triton.next_power_of_2(size), 16) for size in (m, n)]
     block_k = max(TILE_ROW_BYTES // itemsize, 16)
@@ -43,7 +45,10 @@ def default_tile(m: int, n: int, batch: int, itemsize: int, compute_units: int) 
 
 
 def default_splits(m: int, n: int, k: int, batch: int, tile: tuple[int, int, int], compute_units: int) -> int:
-    """Return how many programs share K: enough to keep every compute unit busy if there are too few tiles."""
+    """Return how many programs share K, so that every compute unit is busy if there are too few tiles.
+
+    A split has at least `FEWEST_TILES` tiles along K, and there are at most `MOST_SPLITS`.
+    """
     tiles = triton.cdiv(m, tile[0]) * triton.cdiv(n, tile[1]) * batch
     most: int = min(compute_units // tiles, k // tile[2] // FEWEST_TILES, MOST_SPLITS)
     return max(most, 1)
@@ -55,7 +60,7 @@ def default_warps(block_m: int, block_n: int) -> int:
 
 
 def splits_with_work(splits: int, tiles_k: int) -> int:
-    """Return the number of `splits` that have a tile along K.
+    """Return how many of `splits` equal shares of `tiles_k` tiles along K are not empty, at least 1.
 
     Raises:
         InvalidArgumentError, ArgumentTypeError: `splits` is not a positive number.
@@ -71,7 +76,7 @@ class Plan:
     Attributes:
         template: a name in `options.TEMPLATES`; "simple" if there is nothing along K.
         tile: m, n and k.
-        tiles: number of tiles of the output. splits: programs that share K, each with a tile along it.
+        tiles: number of tiles of the output. splits: programs that share K, each with a tile along K or more.
         programs: number of programs that are started.
         kept: partial products in memory: one for each split, one for all atomic splits, or none.
         group, num_warps, num_stages: as in `options.Options`.

@@ -19,7 +19,7 @@ SUPPORTED = (torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.
 
 
 class Accumulator(NamedTuple):
-    """Dtype of accumulators, and of partial products in memory: Triton's and torch's."""
+    """Dtype of accumulators, as Triton's and as torch's; partial products in memory have it too."""
 
     in_triton: tl.dtype
     in_torch: torch.dtype
@@ -151,8 +151,8 @@ def batch_shape(a: torch.Tensor, b: torch.Tensor) -> tuple[int, ...]:
 
 # What to do if :func:`is_supported` gives a reason.
 OPERANDS_WANTED = (
-    "Give plain matrices, or batches of them, of one supported dtype, on one device and of shapes "
-    "(..., m, k) and (..., k, n)."
+    "Give plain matrices, or batches of them, of one supported dtype (or of two fp8 dtypes), on one device "
+    "and of shapes (..., m, k) and (..., k, n), whose batches broadcast."
 )
 
 
@@ -166,7 +166,7 @@ def why_no_matrix(name: str, tensor: torch.Tensor, supported: Sequence[torch.dty
 
 
 def is_supported(a: torch.Tensor, b: torch.Tensor, names: tuple[str, str] = ("a", "b")) -> str:
-    """Return why the templates cannot take these operands, by `names`; empty if they can."""
+    """Return why the templates cannot take these operands; empty if they can. The reason uses `names`."""
     first, second = names
     for name, tensor in zip(names, (a, b), strict=True):
         if reason := why_no_matrix(name, tensor, SUPPORTED):
@@ -186,11 +186,11 @@ def is_supported(a: torch.Tensor, b: torch.Tensor, names: tuple[str, str] = ("a"
 
 
 def with_epilogue(work: Work, chain: Epilogue, elements: int) -> Work:
-    """Return the work with that of an epilogue on so many elements added."""
+    """Return `work` plus the work of an epilogue on `elements` elements."""
     more = chain.work(elements)
     return Work(work.flops + more.flops, work.bytes + more.bytes)
 
 
 def powers_of_two(length: int) -> tuple[int, ...]:
-    """Split `length` into powers of two, largest first."""
+    """Return the distinct powers of two whose sum is `length`, largest first."""
     return tuple([1 << bit for bit in reversed(range(length.bit_length())) if length >> bit & 1])

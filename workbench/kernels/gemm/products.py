@@ -1,4 +1,4 @@
-"""Operands, checks and a store for the templates that fuse several products, or a product and more."""
+"""Operands, checks and a store for the templates that fuse products, or a product and row operators."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ from workbench.kernels.tile import order, transfer
 from workbench.kernels.tile.activations import ACTIVATIONS
 
 SUPPORTED = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-
+_NAMES = ", ".join(str(dtype)[6:] for dtype in SUPPORTED)
 
 # Kernels take `matrices`, which has for each matrix the strides of rows and columns and those of the batch's
 # dimensions, and DIVISORS, the `Divisors` of the sizes and of these strides.
@@ -46,14 +46,14 @@ def operand_of(
 
 @triton.jit
 def strides_of(matrices, DIVISORS: tl.constexpr, WHICH: tl.constexpr):
-    """Strides of rows and columns."""
+    """Strides of rows and columns of matrix number WHICH in `matrices`."""
     OF_STRIDES: tl.constexpr = DIVISORS.strides[WHICH]
     return transfer.multiples_of(matrices[WHICH][0], OF_STRIDES)
 
 
 @triton.jit
 def place_of(matrices, batch, batch_sizes, DIVISORS: tl.constexpr, WHICH: tl.constexpr):
-    """Offset of matrix number `batch` of the batch, in elements."""
+    """Offset, in elements, of number `batch` of the batch of matrix number WHICH in `matrices`."""
     OF_BATCH: tl.constexpr = DIVISORS.batches[WHICH]
     return transfer.place(batch, batch_sizes, transfer.multiples_of(matrices[WHICH][1], OF_BATCH))[0]
 
@@ -71,7 +71,7 @@ def store(
 
 
 class Descriptors(NamedTuple):
-    """Operands that are accessed through tensor descriptors: A, and the matrices that it is multiplied by."""
+    """Operands that are accessed through tensor descriptors: A (`a`), and the right-hand matrices (`b`)."""
 
     a: bool
     b: bool
@@ -91,7 +91,11 @@ class Side(NamedTuple):
 
 
 def side_of(tensor: torch.Tensor, block: tuple[int, int], descriptors: bool) -> Side:
-    """Return a tensor and its loader; with `descriptors`, its tensor descriptor if a matrix has one."""
+    """Return a tensor and its loader; if `descriptors` is true, of its tensor descriptor where it has one.
+
+    Args:
+        block: rows and columns of the tiles that are loaded. A batch has no tensor descriptor.
+    """
     found = gemm.descriptors_of(tensor, [block]) if descriptors and tensor.dim() == 2 else None
     return Side(tensor if found is None else found[0].descriptor, gemm.loader_of(found), bool(found))
 
@@ -136,7 +140,7 @@ def is_wide(
 
 
 def why_not(**matrices: torch.Tensor) -> str:
-    """Return why the templates cannot take these as matrices or batches of matrices; empty if they can."""
+    """Return why the templates cannot take these tensors as (batches of) matrices; empty if they can."""
     first = next(iter(matrices))
     for name, tensor in matrices.items():
         if reason := gemm.why_no_matrix(name, tensor, SUPPORTED):
@@ -151,15 +155,20 @@ def check_tensors(reason: Any, fix: str, **tensors: torch.Tensor) -> None:
     """Raise if an argument is not a tensor, or if `reason`, called with all of them, returns a reason.
 
     Args:
-        reason: a function such as :func:`why_not`. fix: what to do, for the message.
+        reason: a function of the tensors that returns why they do not fit, or "".
+        fix: what to do if there is a reason, a sentence.
 
     Raises:
-        ArgumentTypeError, TensorMismatchError: as above.
+        ArgumentTypeError: an argument is not a tensor. TensorMismatchError: there is a reason.
     """
     for name, tensor in tensors.items():
         check_type(name, tensor, torch.Tensor, "Give a torch.Tensor.")
     if words := reason(*tensors.values()):
         raise TensorMismatchError(", ".join(tensors), words, fix)
+
+
+# What to do if tensors do not fit; their shapes follow.
+TENSORS_WANTED = f"Give plain tensors of one dtype ({_NAMES}) on one device, of shapes"
 
 
 def checked_output(output: torch.Tensor | None, shape: Sequence[int], like: torch.Tensor) -> torch.Tensor:
@@ -179,7 +188,8 @@ def checked_tile(tile: Sequence[int], lengths: str) -> tuple[int, ...]:
     """Return the tile, which has a power of two of 16 or more for each letter of `lengths`, such as "mnk".
 
     Raises:
-        InvalidArgumentError, ArgumentTypeError: it is something else.
+        InvalidArgumentError, ArgumentTypeError: it is another tile, or larger than Triton's limit for
+            tensors.
     """
     fix = f"Give {', '.join(lengths[:-1])} and {lengths[-1]} of a tile, powers of two of 16 or more."
     if not isinstance(tile, Sequence) or isinstance(tile, str) or len(tile) != len(lengths):
@@ -189,8 +199,8 @@ def checked_tile(tile: Sequence[int], lengths: str) -> tuple[int, ...]:
             raise InvalidArgumentError(f"tile[{i}]", f"got {length}", fix)
     sides = sorted(tile)
     if sides[-1] * sides[-2] > tl.TRITON_MAX_TENSOR_NUMEL:
-        most = f"Two of them may be {tl.TRITON_MAX_TENSOR_NUMEL:,} elements at most, which is Triton's limit."
-        raise InvalidArgumentError("tile", f"got {tuple(tile)}", most)
+        most = f"the product of two sides may be {tl.TRITON_MAX_TENSOR_NUMEL:,} at most, Triton's limit."
+        raise InvalidArgumentError("tile", f"got {tuple(tile)}", f"Give a smaller tile: {most}")
     return tuple(tile)
 
 
@@ -200,13 +210,13 @@ def activation_of(name: str, dtype: torch.dtype) -> triton.JITFunction:
 
 
 class Options(TypedDict, total=False):
-    """Keyword arguments of every template's `launch` that change how it computes, not what.
+    """Keyword arguments of every fused template's `launch` that change how it computes, not what.
 
     Keys:
         tile: sides of a tile, powers of two of 16 or more; the template says which sides.
         launch_order: a name in `order.ORDERS`. group: rows of tiles in a group, 8 by default.
         descriptors: whether matrices are loaded by tensor descriptors where `gemm.descriptor_of` has one.
-        num_warps, num_stages: of the product's kernel; 4 warps by default.
+        num_warps, num_stages: of the product's kernel; by default 4 warps, and 3 stages (2 for pairs).
     """
 
     tile: Sequence[int]
@@ -272,7 +282,7 @@ class Configuration:
 
 
 def as_rows(input: torch.Tensor, *others: torch.Tensor) -> torch.Tensor:
-    """Return all rows of a batch as one matrix, if all others are matrices; else the batch itself."""
+    """Return a batch's rows as one matrix if all `others` are matrices; else the batch itself."""
     if input.dim() > 2 and all(each.dim() == 2 for each in others):
         return input.reshape(input.shape[:-1].numel(), input.shape[-1])
     return input

@@ -46,7 +46,7 @@ class Request:
         chain: the epilogue, after the functor of an addend. views: its tensors, in the product's shape.
         shape: of the product.
         rows: the first row to compute, and the one after the last.
-        work: FLOPs and least bytes of those rows.
+        work: FLOPs and least bytes of these rows.
         precision: a name in `PRECISIONS`.
         compute_units: of the device to plan for, as given; None for as many as it has.
         schedule: the options.
@@ -76,7 +76,7 @@ class Request:
 
     @property
     def whole_work(self) -> Work:
-        """FLOPs and least bytes of the launch: `work`, or that of all its rows where `rest` takes some."""
+        """FLOPs and least bytes of the launch, including the rows that `rest` computes."""
         if self.schedule.rest is None:
             return self.work
         return _work(self.a[self.rows[0] :], self.b, self.output, self.chain)
@@ -122,7 +122,7 @@ def validated(
 
 
 def _check_schedule(schedule: Schedule, precision: str) -> None:
-    """Raise if options contradict one another."""
+    """Raise if a name among the options is unknown, or if the template does not take another option."""
     check_name("launch_order", schedule.launch_order, order.ORDERS)
     check_name("precision", precision, PRECISIONS)
     check_name("template", schedule.template, TEMPLATES)
@@ -130,10 +130,13 @@ def _check_schedule(schedule: Schedule, precision: str) -> None:
     if template == "stream-k" and tile is not None and len(powers_of_two(checked_tile(tile)[1])) > 1:
         # As Triton 3.6 compiles it for Hopper, with masks, the second part is wrong, differently each time.
         raise InvalidArgumentError(
-            "tile", f"got {tuple(tile)}", "Give a power of two of columns, or another template."
+            "tile",
+            f"got {tuple(tile)} for stream-k",
+            f"Give a power of two of columns instead of {tile[1]}, or another template.",
         )
     if template == "stream-k" and splits not in (None, 1):
-        raise InvalidArgumentError("splits", f"got {splits}", "Stream-K splits by itself: give 1, or None.")
+        given, fix = f"got {splits} for stream-k", "Stream-K splits by itself: give 1, or None."
+        raise InvalidArgumentError("splits", given, fix)
     if template == "ping-pong":
         warps = schedule.num_warps
         if splits not in (None, 1):
@@ -147,8 +150,8 @@ def _check_schedule(schedule: Schedule, precision: str) -> None:
             given, fix = f"got {warps} for ping-pong", f"Give {gemm_hopper.WARPS}, or another template."
             raise InvalidArgumentError("num_warps", given, fix)
     if template == "simple" and schedule.programs is not None:
-        rejected = f"got {schedule.programs} for the simple template"
-        raise InvalidArgumentError("programs", rejected, "Give another template, or None.")
+        rejected = f"got {schedule.programs} for the template simple, which starts one for each tile"
+        raise InvalidArgumentError("programs", rejected, "Give programs=None, or another template.")
 
 
 def _chain(
@@ -157,7 +160,7 @@ def _chain(
     """Return the epilogue, after the functor of the addend if there is one.
 
     Args:
-        is_whole: whether products are integers, for which alpha and beta must be integers too.
+        is_whole: whether products are integers, for which alpha and beta are truncated to integers.
     """
     check_type("addend", addend, torch.Tensor | None, "Give a torch.Tensor, or None.")
     check_type("epilogue", epilogue, Epilogue | None, "Give an epilogue, such as relu(), or None.")
@@ -169,7 +172,7 @@ def _chain(
         numbers = (int(alpha), int(beta)) if is_whole else (float(alpha), float(beta))
         return epilogues.add_scaled(addend, *numbers) | chain
     if alpha != 1:
-        raise InvalidArgumentError("alpha", f"got {alpha}, without an addend", "Give an addend, or 1.")
+        raise InvalidArgumentError("alpha", f"got {alpha}, without an addend", "Give an addend, or alpha=1.")
     return chain
 
 
@@ -187,10 +190,9 @@ def _check_output(output: torch.Tensor, shape: tuple[int, ...], a: torch.Tensor,
         raise TensorMismatchError("output", given, f"Give a tensor of shape {shape} on {a.device}.")
     check_cast(chain, output.dtype)
     if output.dtype not in output_dtypes(a.dtype, chain):
-        fix = "Give int8 or int32 if a is int8, else a floating dtype."
-        if chain.functors:
-            fix = "Give int8, int32 or a floating dtype."
-        raise TensorMismatchError("output", f"{output.dtype} of {a.dtype}", fix)
+        names = ", ".join(str(dtype)[6:] for dtype in output_dtypes(a.dtype, chain))
+        given = f"got {output.dtype} for operands of {a.dtype}"
+        raise TensorMismatchError("output", given, f"Give a tensor of one of {names}.")
     check_plain(output)
 
 
@@ -209,13 +211,17 @@ def _checked_rows(
     """Return the first row to compute, and the one after the last."""
     if rows is None:
         return 0, shape[-2]
-    if len(shape) != 2 or template != "simple" or splits not in (None, 1):
-        raise InvalidArgumentError(
-            "rows", f"got {rows} for {len(shape)} dimensions, {template}, splits {splits}",
-            "Give two matrices, template 'simple' and one split; or None.",
-        )  # fmt: skip
+    if len(shape) != 2:
+        given = f"got {rows} for a product of shape {shape}, a batch"
+        raise InvalidArgumentError("rows", given, "Give two matrices, or rows=None.")
+    if template != "simple":
+        fix = "Give the template simple, or rows=None."
+        raise InvalidArgumentError("rows", f"got {rows} for the template {template}", fix)
+    if splits not in (None, 1):
+        raise InvalidArgumentError("rows", f"got {rows} with splits={splits}", "Give splits=1, or rows=None.")
     if not (isinstance(rows, tuple) and len(rows) == 2 and all(type(row) is int for row in rows)):
         raise ArgumentTypeError("rows", f"got {rows!r}", "Give two integers, such as (0, 128).")
     if not 0 <= rows[0] < rows[1] <= shape[0]:
-        raise InvalidArgumentError("rows", f"got {rows}", f"Give a range within (0, {shape[0]}).")
+        fix = f"Give (begin, end) with 0 <= begin < end <= {shape[0]}."
+        raise InvalidArgumentError("rows", f"got {rows}", fix)
     return rows

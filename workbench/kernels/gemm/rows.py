@@ -2,8 +2,8 @@
 
 If a row of the product fits into a tile, one kernel does everything, and the product is never in memory.
 Otherwise the product's kernel stores a state of `tile.reduce` for each row in each tile, and the product too
-unless only a reduction is wanted. A second kernel merges the states of a row in the order of its tiles, and
-finishes.
+unless the operator is a reduction. A second kernel merges the states of a row in the order of its
+tiles, and computes the result.
 """
 
 # No `from __future__ import annotations`: Triton reads "fp64" below as the annotation's value, not its text.
@@ -98,7 +98,7 @@ def gemm_states_kernel(
 ):  # fmt: skip
     """states[batch, row, tile] = FINISH of the state of each row of a tile of A[batch] @ B[batch].
 
-    If the product is kept, the states are those of its rounded elements, which the next step reads.
+    If the product is kept, the states are computed from its rounded elements, which the next step reads.
     """
     OF_SIZES: tl.constexpr = DIVISORS.sizes
     batch, row, col, parts = tile_of_product(
@@ -169,7 +169,7 @@ def state_of(
     tile, start, n,
     WHOLE: tl.constexpr, LIFT: tl.constexpr, ACROSS: tl.constexpr, FILL: tl.constexpr, CHECK: tl.constexpr,
 ):  # fmt: skip
-    """The state of each row of a tile whose first column is column `start` of n."""
+    """The state of each row of a tile whose first column is column `start` of the product's n columns."""
     valid = tl.full(tile.shape, True, tl.int1)
     if CHECK:
         valid = valid & (start + tl.arange(0, tile.shape[1]) < n)[None, :]
@@ -249,8 +249,8 @@ class State(NamedTuple):
     """Tile operators and constants of a row's state.
 
     Attributes:
-        whole: makes the state of a tile's rows, see :class:`rowwise.Operator`; None if `across` makes it of
-            what `lift` makes of each element.
+        whole: makes the states of a tile's rows, see :class:`rowwise.Operator`; None if `lift` makes a state
+            of each element, and `across` one of each row's.
         lift, combine, across: tile operators, see :mod:`workbench.kernels.tile.reduce`. `combine` merges the
             states of a tile's parts; reductions, whose tiles have one part, may have None.
         fill: value of elements beyond the end of a row.
@@ -300,7 +300,7 @@ class Reduced(NamedTuple):
     """A reduction of a product's rows.
 
     Attributes:
-        state: the state of a row. finish: tile operator that makes the result of it.
+        state: the state of a row. finish: tile operator that computes the result from a state.
         is_index: whether the result is an int64 index.
     """
 
@@ -338,10 +338,11 @@ REDUCTIONS = {
 
 SUPPORTED = products.SUPPORTED
 
-# FLOPs for each element of the product, in addition to those of the product.
+# FLOPs of operators for each element of the product; reductions have one.
 FLOPS = {**normalization.FLOPS, **softmax.FLOPS}
 
-# Elements of a tile, and its most columns, in the second step of an operator; states in that of a reduction.
+# In the second step of an operator, elements of a tile and its most columns; in the second step of a
+# reduction, states of a tile.
 TILE_ELEMENTS, MOST_COLS, TILE_STATES = 4096, 4096, 4096
 
 
@@ -360,24 +361,47 @@ def is_supported(
         operator: a name in `OPERATORS` or in `REDUCTIONS`.
         names: the names of a and b in the reason.
     """
+    return _why_no_product(operator, a, b, names) or _why_no_columns(operator, a, b, weight, bias, names[0])
+
+
+def _why_no_product(operator: str, a: torch.Tensor, b: torch.Tensor, names: tuple[str, str]) -> str:
     first, second = names
     if reason := products.why_not(**{first: a, second: b}) or gemm.is_supported(a, b, names):
         return reason
-    given = [(name, t) for name, t in (("weight", weight), ("bias", bias)) if t is not None]
-    if bias is not None and weight is None:
-        return "a bias without a weight; give a weight of ones"
     if operator in REDUCTIONS and not b.shape[-1]:
         return f"{second} has no columns, so there is nothing to reduce"
-    if len(given) >= len(OPERATORS[operator].by_vectors if operator in OPERATORS else ()) and given:
+    return ""
+
+
+def _columns_of(operator: str) -> tuple[str, ...]:
+    """Return the names of the vectors that an operator takes."""
+    most = len(OPERATORS[operator].by_vectors) - 1 if operator in OPERATORS else 0
+    return ("weight", "bias")[:most]
+
+
+def _why_no_columns(
+    operator: str,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    first: str,
+) -> str:
+    given = [(name, t) for name, t in (("weight", weight), ("bias", bias)) if t is not None]
+    if given and given[-1][0] not in _columns_of(operator):
         return f"{operator} has no {given[-1][0]}"
+    if bias is not None and weight is None:
+        return "a bias without a weight; the weight may be ones"
     # The bias comes first: if there is one, the caller may have made up the weight.
     for name, tensor in reversed(given):
         if not isinstance(tensor, torch.Tensor):
             return f"{name} is a {type(tensor).__name__}, not a tensor"
         if tensor.dtype not in SUPPORTED or tensor.layout != torch.strided or tensor.is_neg():
             return f"{name} is {tensor.dtype}, {tensor.layout}, not a plain tensor of a supported dtype"
-        if tensor.shape != b.shape[-1:] or not tensor.is_contiguous():
+        if tensor.shape != b.shape[-1:]:
             return f"{name} has shape {tuple(tensor.shape)}, the product {b.shape[-1]} columns"
+        if not tensor.is_contiguous():
+            return f"{name} has a stride of {tensor.stride(0)}, so it is not contiguous"
         if tensor.device != a.device:
             return f"{name} is on {tensor.device}, {first} on {a.device}"
     return ""
@@ -405,22 +429,23 @@ def launch(
     the rounded product and a state of each row in each tile: count, mean and sum of squares (Welford), the
     sum of squares, or maximum and total (online softmax).
 
-    FLOPs: 2 m n k for each product, and those of the operator (`FLOPS`). Least bytes: operands read once, the
-    output written once.
+    FLOPs: 2 m n k for each product, and those of the operator (`FLOPS`) and of the epilogue. Least bytes:
+    a, b, weight, bias and the epilogue's tensors read once, the output written once.
 
     Args:
         operator: a name in `OPERATORS`.
         a, b: [..., m, k] and [..., k, n] of one dtype in `SUPPORTED`, with any strides; batches broadcast.
-        weight, bias: [n], contiguous, each None for none: layer_norm takes both, rms_norm a weight.
-        epsilon: of norms.
+        weight, bias: [n], contiguous, each None for none: layer_norm takes both, or a weight alone; rms_norm
+            takes a weight; the others take neither.
+        epsilon: the number that norms add under the square root.
         epilogue: a chain that is applied to the product first, such as a bias and a residual; None for none.
         output: [..., m, n] of any dtype in `SUPPORTED`, with any strides by which no two elements share
             memory; None for a new tensor of the operands' dtype.
         precision: of fp32 operands, "tf32" or "ieee".
-        compute_units: of the device for which the second step is planned; None for this one.
-        options: see :class:`products.Options`. By default the tile is 64, 64 and 32 (m, n and k; if n is all
-            columns, it may also be the sum of two powers of 64 or more), the launch order "grouped", with
-            three stages.
+        compute_units: number of compute units to plan the second step for; None for the planned device's.
+        options: see :class:`products.Options`. By default the tile is 64, 64 and 32 (m, n and k; if the tile
+            has all columns, n may also be a sum of two powers of two of 64 or more), the launch order
+            "grouped", with three stages.
 
     Raises:
         UnknownNameError: a name. TensorMismatchError: tensors do not fit; the message says which.
@@ -470,8 +495,8 @@ def launch_reduction(
     each of its rows, and the second kernel merges the states of a row in the order of its tiles, with the
     same bits in every run.
 
-    FLOPs: 2 m n k for each product, and one for each element. Least bytes: operands read once, the output
-    written once.
+    FLOPs: 2 m n k for each product, one for each element, and those of the epilogue. Least bytes: a, b and
+    the epilogue's tensors read once, the output written once.
 
     Args:
         reduction: a name in `REDUCTIONS`; "norm" is the square root of the sum of squares.
@@ -518,11 +543,11 @@ def launch_reduction(
 
 
 class _Call(NamedTuple):
-    """A checked call.
+    """A checked call of :func:`launch` or :func:`launch_reduction`.
 
     Attributes:
         a, b: the operands. shape: of their product.
-        chain: the epilogue. views: its tensors, in that shape.
+        chain: the epilogue. views: the chain's tensors, in the product's shape.
         tile: m, n and k. schedule: the options. meta: meta-parameters of all templates.
     """
 
@@ -712,7 +737,9 @@ def _states(
     """Return new tensors for the states of each row in each tile, one for each component."""
     if block_n & (block_n - 1):
         raise InvalidArgumentError(
-            "tile[1]", f"got {block_n} for {shape[-1]} columns", "Give a power of two, or all columns."
+            "tile[1]",
+            f"got {block_n} for {shape[-1]} columns",
+            f"Give a power of two, or all columns: {shape[-1]} or more.",
         )
     tiles = triton.cdiv(shape[-1], block_n)
     return tuple(
@@ -754,9 +781,16 @@ def _check(
 ) -> None:
     for name, tensor in (("a", a), ("b", b)):
         check_type(name, tensor, torch.Tensor, "Give a torch.Tensor.")
-    if reason := is_supported(operator, a, b, weight, bias):
-        fix = f"{gemm.OPERANDS_WANTED} Weight and bias are contiguous vectors of n elements."
-        raise TensorMismatchError("a, b, weight, bias", reason, fix)
+    if reason := _why_no_product(operator, a, b, ("a", "b")):
+        shapes = "(..., m, k) for a and (..., k, n) for b, with n of 1 or more for a reduction."
+        raise TensorMismatchError("a, b", reason, f"{products.TENSORS_WANTED} {shapes}")
+    if reason := _why_no_columns(operator, a, b, weight, bias, "a"):
+        fix = "Leave out weight and bias."
+        if taken := _columns_of(operator):
+            alone = "weight and bias, a weight alone" if len(taken) > 1 else "a weight"
+            vectors = f"contiguous vectors of {b.shape[-1]} elements on {a.device}"
+            fix = f"Give {operator} {alone} or neither, as {vectors}."
+        raise TensorMismatchError("weight, bias", reason, fix)
 
 
 def _checked_result(
@@ -767,13 +801,15 @@ def _checked_result(
         return torch.empty(tuple(shape), dtype=torch.int64 if is_index else a.dtype, device=a.device)
     check_type("output", output, torch.Tensor, "Give a torch.Tensor, or None.")
     supported = (torch.int64,) if is_index else SUPPORTED
-    is_plain = output.layout == torch.strided and output.is_contiguous() and not output.is_neg()
-    if tuple(output.shape) != tuple(shape) or output.device != a.device or not is_plain:
-        given = f"shape {tuple(output.shape)}, strides {output.stride()}, on {output.device}"
-        raise TensorMismatchError(
-            "output", given, f"Give a contiguous tensor of shape {tuple(shape)} on {a.device}."
-        )
+    fix = f"Give a contiguous tensor of shape {tuple(shape)} on {a.device}."
+    if tuple(output.shape) != tuple(shape) or output.device != a.device:
+        raise TensorMismatchError("output", f"shape {tuple(output.shape)} on {output.device}", fix)
+    if output.layout != torch.strided:
+        raise TensorMismatchError("output", f"got a tensor of layout {output.layout}", fix)
+    if not output.is_contiguous() or output.is_neg():
+        given = f"strides {output.stride()}{', negated by torch when it is read' if output.is_neg() else ''}"
+        raise TensorMismatchError("output", given, fix)
     if output.dtype not in supported:
         names = ", ".join(str(dtype)[6:] for dtype in supported)
-        raise TensorMismatchError("output", f"{output.dtype}", f"Give one of {names}.")
+        raise TensorMismatchError("output", f"got {output.dtype}", f"Give a tensor of one of {names}.")
     return output

@@ -17,14 +17,14 @@ class Microseconds(NamedTuple):
     """Coefficients, in microseconds, of the predicted time of a launch: a sum of each times a count.
 
     Attributes:
-        product: for each 128 x 128 x 64 multiplications of the unit with most tiles, if operands are
+        product: for each 128 x 128 x 64 multiplications of the compute unit with most tiles, if operands are
             matrices.
-        gathered: the same, for windows that overlap or leave pixels out.
+        gathered: instead of `product`, for windows that overlap or leave pixels out.
         round: for each round of programs that run at a time.
         step: for each step along K of all rounds.
         load: for each 4 MB that are read or written at least.
         parts: for each 4 MB of sums that splits write and read again.
-        second: for the step that adds them up.
+        second: for the step that adds up these sums.
         start: for the launch.
     """
 
@@ -87,11 +87,11 @@ OF_WEIGHT = (
 )  # fmt: skip
 
 # Products with at most MOST_NARROW features in a group, or channels of an image, have instances of their own:
-# one for K up to MOST_SHORT, one for longer K. H200, fp16, 32 groups of 8 channels, 3 x 3, 32 x 28 x 28
-# pixels: forward 36.1 us; with 32 along K in a tile 39.3; with more stages 40 and more. Backward for weight
-# 54.9 us, and 71.0 if the kernel is told that groups begin at multiples of 16 bytes, which makes forward 5 %
-# faster. 64 features to 3 channels, 7 x 7, stride 2: backward for data 361 us; with a tile of 128 x 16 x 64,
-# 381 us.
+# NARROW for K up to MOST_SHORT, NARROW_DEEP for longer K. H200, fp16, 32 groups of 8 channels, 3 x 3, 32 x 28
+# x 28 pixels: forward 36.1 us; with 32 along K in a tile 39.3; with more stages 40 and more. Backward for
+# weight 54.9 us, and 71.0 if the kernel is told that groups begin at multiples of 16 bytes, which makes
+# forward 5 % faster. 64 features to 3 channels, 7 x 7, stride 2: backward for data 361 us; with a tile of 128
+# x 16 x 64, 381 us.
 MOST_NARROW, MOST_SHORT = 16, 256
 NARROW = Configuration(tile=(256, 16, 16), num_warps=2, num_stages=1)
 NARROW_DEEP = Configuration(tile=(256, 16, 32), num_warps=4, num_stages=3)

@@ -3,7 +3,7 @@
 The instances of sm_90 for whole rows, dual products and pairs were the fastest, or nearly, of 20 to 100 that
 were timed for each of 24 problems (fp16, on an H100). The others were not measured. They were chosen to fit:
 accumulators take at most 128 registers a lane, and the pipeline fits the shared memory of one program on a
-unit. tests/kernels/choosing/test_fused_templates.py compiles each.
+compute unit. tests/kernels/choosing/test_fused_templates.py compiles each.
 """
 
 from __future__ import annotations
@@ -93,8 +93,8 @@ GATED: Mapping[str, Sequence[Instance]] = {
 }
 
 
-# The same for rows of A of at most SHORT_ROW_BYTES: two programs fit on a unit, so that one may store while
-# the other multiplies.
+# Dual products if rows of A have at most SHORT_ROW_BYTES: two programs fit on a compute unit, so that one may
+# store while the other multiplies.
 SHORT_GATED: Mapping[str, Sequence[Instance]] = {
     **GATED,
     "sm_90": (
@@ -124,8 +124,8 @@ PAIRS: Mapping[str, Sequence[Instance]] = {
 }
 
 
-# The same for operands that are not 16-bit matrices for tensor descriptors: their loads need registers, of
-# which tiles of four warps have none left.
+# Back-to-back products of operands that are not 16-bit matrices for tensor descriptors: their loads need
+# registers, and tiles of four warps have none left.
 PLAIN_PAIRS: Mapping[str, Sequence[Instance]] = {
     **PAIRS,
     "sm_90": (
@@ -136,7 +136,8 @@ PLAIN_PAIRS: Mapping[str, Sequence[Instance]] = {
 }
 
 
-# The same if a tile does not have all of K: A is read again for each tile of the first product's columns.
+# Back-to-back products whose tile does not have all of K: A is read again for each tile of the first
+# product's columns.
 DEEP_PAIRS: Mapping[str, Sequence[Instance]] = {
     **PAIRS,
     "sm_90": (
@@ -156,4 +157,5 @@ SHORT = 256
 WHOLE_K = 128
 
 
+# Most bytes of a row of A for SHORT_GATED.
 SHORT_ROW_BYTES = 1024

@@ -19,14 +19,14 @@ class Instance:
     """A configuration of `gemm.launch`.
 
     Attributes:
-        name: names template and tile.
+        name: template and tile in one word, such as "simple_128x128".
         rows, cols: of the output's tile.
         row_bytes: of a tile of A or B along K.
         num_warps, num_stages, template: as `gemm.launch` takes them.
         step_ns: nanoseconds of a unit for one step along K of one tile; None if not measured.
         first_ns, next_ns: nanoseconds of a unit's first tile, and of each later tile, in addition to its
             steps, for 16-bit results. Wider results take longer if nothing is loaded meanwhile.
-        together: programs that a unit has at a time, where a last one alone takes as long as all of them.
+        together: programs that a unit runs at a time; a last program that runs alone takes as long as all.
     """
 
     name: str
@@ -67,6 +67,7 @@ HOPPER = (
 LAUNCH_NS, SPLIT_NS, SPLIT_BYTES_PER_NS = 2200, 3000, 4000
 
 
+# The most programs that share K.
 MOST_SPLITS = 32
 
 
@@ -138,10 +139,11 @@ PING_PONG = (
 )
 
 
-# Nanoseconds that a chain which does neither adds to each tile, more than it adds to tiles of simple
-# programs. (H200, 22 products and a row: 0.4 to 0.7 us to a ping-pong tile, 0.8 to 1.4 to one of persistent
-# programs, 0.3 to 0.6 to simple ones. 2048 x 3072 x 768: 17.5 us by ping-pong tiles of 128 x 128, 19.5 and
-# more by others.) Where FLOPs or lines are the limit, it changes nothing.
+# Nanoseconds that a chain which neither loads as much as is stored nor computes for long adds to each tile,
+# more than it adds to tiles of simple programs. (H200, 22 products and a row: 0.4 to 0.7 us to a ping-pong
+# tile, 0.8 to 1.4 to one of persistent programs, 0.3 to 0.6 to simple ones. 2048 x 3072 x 768: 17.5 us by
+# ping-pong tiles of 128 x 128, 19.5 and more by others.) Where FLOPs or lines are the limit, it changes
+# nothing.
 CHAIN_NS = {"ping-pong": 100, "persistent": 600}
 
 
