@@ -81,7 +81,7 @@ def assert_call_by_rule(
     """Compare output and gradients with the plain computation of the same dtype, by FlashAttention's rule.
 
     Args:
-        judge_of: the operands of the plain computation, `given` unless given.
+        judge_of: the operands of the plain computation; None for those in `given`.
     """
     inputs = [t.detach().requires_grad_() for t in given]
     output = call(*inputs)

@@ -50,7 +50,7 @@ def test_opinfo_samples_are_exact(op: Any, dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_any_order_of_memory_is_exact(shape: tuple[int, ...], dtype: torch.dtype) -> None:
+def test_rearrangements_of_any_layout_are_exact(shape: tuple[int, ...], dtype: torch.dtype) -> None:
     torch.manual_seed(0)
     base = torch.randn(shape, device=DEVICE).mul(9).to(dtype)
     for x in (base, base.transpose(1, 2), base.transpose(0, 2), base[:, ::2, 1:], base[:, :1].expand(shape)):
@@ -106,7 +106,7 @@ def test_another_batch_and_fill_compile_nothing() -> None:
 
 
 def test_rearrangements_of_more_than_two_to_the_31_elements_are_exact(many: int) -> None:
-    """int8, so that the source, the result and torch's result fit into memory."""
+    """Elements are int8, so that the source, the result and torch's result fit into memory."""
     rows = many // 2**14 + 3
     x = torch.empty(rows, 2**14, dtype=torch.int8, device=DEVICE).random_(-128, 128)
     for dims in ((0,), (1,)):
