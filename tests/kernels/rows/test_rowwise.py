@@ -540,6 +540,7 @@ BOTH = torch.stack((MEAN, SCALE), 1)
         ({"x": [1.0]}, ArgumentTypeError, "x"),
         ({"x": X.long()}, TensorMismatchError, "int64"),
         ({"rank": 3}, DimensionError, "rank"),  # a negative dimension would count from the end
+        ({"rank": 1, "x": torch.tensor(1.0)}, DimensionError, "rank: got 1 for x of shape .* at least 1 dim"),
         ({"rank": 0}, InvalidArgumentError, "rank"),
         ({"rank": "1"}, ArgumentTypeError, "rank"),
         ({"epsilon": "1"}, ArgumentTypeError, "epsilon"),

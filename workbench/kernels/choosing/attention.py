@@ -69,7 +69,8 @@ def even_splits(programs: int, tiles: int, units: int) -> int:
 
     In the model, units run programs in rounds, one each, and have equal shares of the memory bandwidth. In a
     last round that is not full each unit has a larger share, so that the round takes less time, until the
-    units are too few to use the whole bandwidth. The result is the number of splits with the least time; of
+    units are too few to use the whole bandwidth. Starting a program and merging the splits take time too.
+    The result is the number of splits with the least time, at most half the tiles and MOST_SPLITS; of
     several, the smallest.
 
     Args:

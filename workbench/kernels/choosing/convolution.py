@@ -103,7 +103,7 @@ def chosen(kind: str, geometry: Geometry, images: int, dtype: torch.dtype) -> Co
 def fastest(problem: Problem, units: int) -> Configuration:
     """Return the configuration of the instance and splits with the shortest predicted time.
 
-    Products of at most MOST_NARROW features (rows, for a weight's gradient) get an instance by rule.
+    A product of at most MOST_NARROW columns, or rows for a weight's gradient, gets an instance by rule.
     """
     if problem.kind != "backward_weight" and problem.n <= MOST_NARROW:
         return NARROW if problem.k <= MOST_SHORT else NARROW_DEEP

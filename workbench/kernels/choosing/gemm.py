@@ -1,7 +1,7 @@
 """Choice of tile, template and splits for a matrix product without tuning.
 
 On a device whose instances were measured, the time of the product is predicted for each instance, and the
-fastest is taken. On other devices it is the largest tile that keeps every compute unit busy.
+fastest is taken. On other devices the largest tile that keeps every compute unit busy is taken.
 """
 
 from __future__ import annotations

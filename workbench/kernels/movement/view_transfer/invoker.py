@@ -1,9 +1,8 @@
 """Invoker of the transfer of views: one kernel for all operators that only move data.
 
 An access function gives the source's element for each element of the output; if there is none, the output's
-element gets the fill. Flips,
-shifts, padding, windows and added channels differ only in their descriptors. Elements are moved as integers
-of their width, so all dtypes are treated alike, and a fill is a bit pattern.
+element gets the fill. Flips, shifts, padding, windows and added channels differ only in their descriptors.
+Elements are moved as integers of their width, so all dtypes are treated alike, and a fill is a bit pattern.
 """
 
 from __future__ import annotations
@@ -108,7 +107,7 @@ def launch(
         ArgumentTypeError: another argument.
     """
     for name, view in (("source", source), ("output", output)):
-        check_type(name, view, View, "Give a View.")
+        check_type(name, view, View, "Give a workbench.kernels.views.View.")
     if found := _misfit(source, output):
         raise TensorMismatchError("source, output", *found)
     itemsize = output.tensor.element_size()

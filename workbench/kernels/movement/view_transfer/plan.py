@@ -75,7 +75,7 @@ def default_tile(rows: int | None, cols: int, itemsize: int, *, is_transposed: b
 
 @lru_cache(maxsize=1024)
 def matrices(source: Descriptor, output: Descriptor, itemsize: int) -> tuple[Descriptor, Descriptor]:
-    """Return source and output as [rows, cols], dimensions merged so that both move in long runs of memory.
+    """Return source and output as [rows, cols], with dimensions merged for long runs of memory in both.
 
     Columns are the innermost dimensions in the output's memory, as few as make :data:`LEAST_ROW_BYTES`. If
     the innermost dimension in the source's memory is another one, it is the last of the rows, so that rows of

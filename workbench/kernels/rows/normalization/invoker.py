@@ -109,7 +109,8 @@ def launch(
         norm: a name in `NORMS`.
         x: a tensor of any strides.
         rank: number of dimensions that are normalized together.
-        weight, bias: contiguous, of the shape of these dimensions, or None; a bias needs a weight.
+        weight, bias: contiguous, with as many elements as these dimensions, or None; a bias needs a weight.
+            rms_norm takes no bias.
         epsilon: added to the variance, or to the mean square.
         output: tensor for the result, of the shape of x and any strides in which no two elements share
             memory; None for a new tensor like x.
@@ -186,7 +187,10 @@ def rows_and_cols(x: torch.Tensor, rank: int) -> tuple[int, int]:
     check_type("x", x, torch.Tensor, "Give a torch.Tensor.")
     first = x.dim() - check_positive("rank", rank)
     if first < 0:
-        raise DimensionError("rank", f"got {rank}", f"Give {x.dim()} or less: x has {x.dim()} dimensions.")
+        fix = (
+            f"Give 1 to {x.dim()}: x has {x.dim()} dimensions." if x.dim() else "Give x at least 1 dimension."
+        )
+        raise DimensionError("rank", f"got {rank} for x of shape {tuple(x.shape)}", fix)
     return x.shape[:first].numel(), x.shape[first:].numel()
 
 

@@ -201,7 +201,7 @@ def launch_view(
         InvalidArgumentError, ArgumentTypeError: another argument.
     """
     fixed = from_options(Fixed, options)
-    check_type("view", view, View, "Give a View.")
+    check_type("view", view, View, "Give a workbench.kernels.views.View.")
     x, outputs = view.tensor, tuple(check_each("outputs", outputs, torch.Tensor, "Give tensors."))
     if found := _misfit(x, name="view.tensor"):
         raise TensorMismatchError("view", *found)

@@ -69,7 +69,7 @@ def whole_rows(
     ACCESS: tl.constexpr, FILLS: tl.constexpr, TYPE: tl.constexpr,
     ROWS: tl.constexpr, COLS: tl.constexpr, EXACT: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """Apply an operator to the rows of one tile, which fit into it whole."""
+    """Apply an operator to the rows of tile `number`, each of which fits into the tile whole."""
     row, col = rows_of_tile(number, ROWS, WIDE), columns_from(0, COLS, WIDE)
     of_rows = load_each(given, row, row < rows)
     tiles, valid = load_tiles(sources, row, col, layouts, ACCESS, FILLS, TYPE, EXACT)
