@@ -229,7 +229,7 @@ def test_values_may_be_narrower_than_keys_at_an_odd_pitch(sizes: tuple[int, int]
     ids=str,
 )
 @pytest.mark.parametrize("size", [64, 96, 128])
-def test_every_tiling_of_the_backward_keeps_flash_attentions_error_rule(
+def test_tilings_of_the_backward_keep_flash_attentions_error_rule(
     size: int, tilings: tuple[Tiling, Tiling], one_pass: bool
 ) -> None:
     given = tensors(1, 4, 2, 500, 600, size, torch.float16)
@@ -292,7 +292,7 @@ def by_descriptors(*_: object) -> attention_backward.Configuration:
     "tile", [(128, 128, 8, 2), (128, 64, 8, 3), (64, 64, 4, 3), (64, 128, 4, 2)], ids=str
 )
 @pytest.mark.parametrize("size", [64, 128])
-def test_every_tile_of_the_forward_keeps_flash_attentions_error_rule(
+def test_tiles_of_the_forward_keep_flash_attentions_error_rule(
     size: int, tile: tuple[int, ...], descriptors: bool
 ) -> None:
     given = tensors(2, 4, 2, 500, 600, size, torch.float16)

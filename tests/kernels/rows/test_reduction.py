@@ -99,7 +99,10 @@ def test_norms_of_extreme_numbers_are_as_accurate_as_torch(size: float, exponent
 @pytest.mark.parametrize("cols", [2**31 - 1, 2**31 + 2**20 + 5])
 @pytest.mark.parametrize("reduction", ["sum", "argmax"])
 def test_rows_beyond_31_bits_are_read_whole(reduction: str, cols: int) -> None:
-    """Rounded up to tiles, the number of columns may need one bit more; the last program reads the rest."""
+    """Rounded up to tiles, the number of columns may need one bit more. The last program reads the rest.
+
+    The test traces the first and the last program.
+    """
     x = torch.ones(1, dtype=torch.int8).expand(cols)
     tile = 2**20
     first = launch(x, (0,), reduction=reduction, tile=(1, tile), splits=1024).steps[0]
@@ -116,7 +119,7 @@ def test_rows_beyond_31_bits_are_read_whole(reduction: str, cols: int) -> None:
 
 
 @pytest.mark.parametrize("reduction", ATOMIC)
-def test_atomic_reductions_agree_with_torch_on_every_run(reduction: str) -> None:
+def test_atomic_reductions_agree_with_torch_on_repeated_runs(reduction: str) -> None:
     x = sample()
     one = launch(x, (1,), reduction=reduction, tile=(2, 4), splits=3, atomic=True)
     assert len(one.steps) == 1
