@@ -447,7 +447,7 @@ def test_packed_sequences_match_separate_ones() -> None:
 
 @pytest.mark.parametrize("ends", [[3, 130, 600], [700], [0, 700], [0, 1, 699]], ids=str)
 def test_rows_outside_all_sequences_get_0_and_change_nothing(ends: list[int]) -> None:
-    """Their inputs are NaN and so is the memory of the result; the result there is 0, its lse -inf."""
+    """The inputs of these rows and the memory of the result are NaN; the result there is 0, its lse -inf."""
     starts = torch.tensor(ends, dtype=torch.int32).cuda()
     row = torch.arange(700, device="cuda")
     is_slack = (row < ends[0]) | (row >= ends[-1])

@@ -1,4 +1,4 @@
-"""The bench on a GPU: real times, the kernels of libraries, and the floors on the H200."""
+"""The bench on a GPU: real times, the kernels of libraries, and the rates that an H200 must reach."""
 
 from __future__ import annotations
 

@@ -421,7 +421,7 @@ def test_dropout_drops_the_same_elements_as_the_portable_kernel() -> None:
     [(None, 128, "ping"), (8, 128, "ping"), (4, 128, "pairs"), (None, 192, "wide"), (6, 192, "wide")],
 )
 def test_launches_without_products_do_all_other_work(programs: int | None, cols: int, kernel: str) -> None:
-    """The epilogue of zeros is stored, however the kernel adds the addends."""
+    """The result is the epilogue of zeros, for every way in which the kernels add the addends."""
     a, b = whole(512, 2048), whole(2048, 512, seed=1)
     first, second = whole(512, 512, seed=2), whole(512, 512, seed=3)
     output = poisoned(512, 512, torch.float16)

@@ -56,7 +56,7 @@ def shapes(groups: int, total: int, sizes: Sequence[int]) -> list[tuple[tuple[in
 def test_integers_are_multiplied_exactly(
     dtype: torch.dtype, lengths: Sequence[int], way: dict[str, Any]
 ) -> None:
-    """Any layout, into poisoned memory; 9 rows or columns belong to no group."""
+    """A and B have any layout, the output begins as NaN, and 9 rows or columns belong to no group."""
     offs = ends_of(lengths)
     for sizes in SIZES:
         for of_a, of_b in shapes(len(lengths), sum(lengths) + 9, sizes):

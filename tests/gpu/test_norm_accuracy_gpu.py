@@ -1,4 +1,4 @@
-"""Statistics of norms on a GPU: their error is at most the smaller one of torch's CUDA and CPU kernels."""
+"""Norms on a GPU: the error is at most the lesser of torch's on CUDA and the CPU, or a few roundings."""
 
 from __future__ import annotations
 

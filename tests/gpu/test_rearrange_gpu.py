@@ -70,7 +70,7 @@ def test_rearrangements_of_any_layout_are_exact(shape: tuple[int, ...], dtype: t
 @pytest.mark.parametrize("last", [False, True], ids=["contiguous", "channels_last"])
 @pytest.mark.parametrize("channels", [4, 8])
 def test_channels_that_are_added_are_zeros(channels: int, last: bool) -> None:
-    """A convolution copies images of three channels in this way where their layout is slow."""
+    """A convolution adds channels to images of three channels whose layout is slow."""
     format = torch.channels_last if last else torch.contiguous_format
     source = torch.randn(5, 3, 97, 61, device=DEVICE).half().to(memory_format=format)
     image = convolution.image_of(source, least=channels)

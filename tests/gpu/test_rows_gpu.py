@@ -196,7 +196,7 @@ def test_nan_and_infinities_give_torchs_results(name: str) -> None:
 
 
 def test_the_gradient_of_an_infinite_logsumexp_agrees_with_torch() -> None:
-    """exp(x - result), as in torch 2.13; the values are written out, since other versions may differ."""
+    """It is exp(x - result), as in torch 2.13. The values are written out: other versions may differ."""
     inf, nan = math.inf, math.nan
     rows = [[inf, 1, 2], [-inf] * 3, [inf, -inf, 1], [nan, 1, 2], [-inf, 0, 0]]
     x = torch.tensor(rows, device="cuda", requires_grad=True)

@@ -140,7 +140,7 @@ def test_short_decoding_is_not_split(batch: int, keys: int) -> None:
 
 @given(st.integers(1, 2000), st.integers(1, 1024), st.integers(1, 200))
 def test_even_splits_keep_memory_busy(programs: int, tiles: int, units: int) -> None:
-    """A last round takes its share of units, but at least the share that draws all memory bandwidth."""
+    """A last round takes time by its share of the units, at least DRAWING, the share that memory needs."""
     splits = choosing.even_splits(programs, tiles, units)
 
     def taken(splits: int) -> float:

@@ -1,4 +1,4 @@
-"""Mean, scale and result of every norm are as accurate as torch's, however large the mean is."""
+"""Mean, scale and result of layer, group and batch norm are as accurate as torch's, for means of any size."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def test_many_tiles_are_taken_by_persistent_programs() -> None:
 
 
 def test_the_interpreter_gets_few_persistent_programs() -> None:
-    """So few rows show persistent programs. With a given number of compute units, the plan is a GPU's."""
+    """Tests of few rows then run persistent programs. With given compute units, the plan is that of a GPU."""
     with device.pretend(device.current()):
         assert planned(100, 64, (1, 64), compute_units=None).programs == rowwise.PERSISTENT_IN_INTERPRETER
     assert planned(100, 64, (1, 64), compute_units=1).programs == min(rowwise.MOST_PER_UNIT, 100)
