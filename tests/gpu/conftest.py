@@ -29,7 +29,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def autograd_has_a_context() -> None:
-    """Make cuBLAS's context in the thread that computes gradients: its first call there warns of that."""
+    """Create cuBLAS's context in autograd's thread, where torch's first call warns that there is none."""
     if device.current().is_gpu:
         matrix = torch.ones(16, 16, device=device.current().torch_device, requires_grad=True)
         with warnings.catch_warnings():
@@ -59,5 +59,8 @@ def much_memory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture
 def many(much_memory: None) -> int:
-    """Return 2^31, or less on a GPU without space for three tensors of over 4 GB and their reference."""
+    """Return a number of elements for tests of 64-bit offsets: 2^31; 2^22 with less than 24 GiB free.
+
+    Three tensors of over 4 GB and their reference must fit into the GPU's memory.
+    """
     return 2**31 if device.free_memory_bytes() >= 24 * 2**30 else 2**22

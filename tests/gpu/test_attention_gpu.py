@@ -81,7 +81,7 @@ def assert_call_by_rule(
     """Compare output and gradients with the plain computation of the same dtype, by FlashAttention's rule.
 
     Args:
-        judge_of: the operands of the plain computation, `given` unless given.
+        judge_of: the operands of the plain computation; None for those in `given`.
     """
     inputs = [t.detach().requires_grad_() for t in given]
     output = call(*inputs)
@@ -229,7 +229,7 @@ def test_values_may_be_narrower_than_keys_at_an_odd_pitch(sizes: tuple[int, int]
     ids=str,
 )
 @pytest.mark.parametrize("size", [64, 96, 128])
-def test_every_tiling_of_the_backward_keeps_flash_attentions_error_rule(
+def test_tilings_of_the_backward_keep_flash_attentions_error_rule(
     size: int, tilings: tuple[Tiling, Tiling], one_pass: bool
 ) -> None:
     given = tensors(1, 4, 2, 500, 600, size, torch.float16)
@@ -292,7 +292,7 @@ def by_descriptors(*_: object) -> attention_backward.Configuration:
     "tile", [(128, 128, 8, 2), (128, 64, 8, 3), (64, 64, 4, 3), (64, 128, 4, 2)], ids=str
 )
 @pytest.mark.parametrize("size", [64, 128])
-def test_every_tile_of_the_forward_keeps_flash_attentions_error_rule(
+def test_tiles_of_the_forward_keep_flash_attentions_error_rule(
     size: int, tile: tuple[int, ...], descriptors: bool
 ) -> None:
     given = tensors(2, 4, 2, 500, 600, size, torch.float16)
@@ -447,7 +447,7 @@ def test_packed_sequences_match_separate_ones() -> None:
 
 @pytest.mark.parametrize("ends", [[3, 130, 600], [700], [0, 700], [0, 1, 699]], ids=str)
 def test_rows_outside_all_sequences_get_0_and_change_nothing(ends: list[int]) -> None:
-    """Their inputs are NaN and so is the memory of the result; the result there is 0, its lse -inf."""
+    """The inputs of these rows and the memory of the result are NaN; the result there is 0, its lse -inf."""
     starts = torch.tensor(ends, dtype=torch.int32).cuda()
     row = torch.arange(700, device="cuda")
     is_slack = (row < ends[0]) | (row >= ends[-1])

@@ -1,4 +1,4 @@
-"""The bench on a GPU: real times, the kernels of libraries, and the floors on the H200."""
+"""The bench on a GPU: real times, the kernels of libraries, and the rates that an H200 must reach."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_twice_the_bytes_take_about_twice_the_time() -> None:
     assert 1.7 < results["whole"].median_ms / results["half"].median_ms < 2.3
 
 
-def test_a_graph_has_no_launch_overhead() -> None:
+def test_a_small_call_takes_less_time_in_a_graph() -> None:
     x = data.normal((2**10,), "fp32")
     in_a_row = measure(lambda: torch.add(x, x), mode="cuda_graph")
     assert in_a_row.mode == "cuda_graph"
@@ -64,7 +64,7 @@ def test_a_graph_has_no_launch_overhead() -> None:
 
 
 @pytest.mark.parametrize("mode", timing.IN_GRAPHS)
-def test_our_kernel_is_timed_in_a_graph(mode: timing.Mode) -> None:
+def test_add_is_timed_in_a_graph(mode: timing.Mode) -> None:
     x = data.normal((2**12,), "fp32")
     assert 0 < measure(lambda: ops.add(x, x), mode=mode).median_ms < 1
 
@@ -78,7 +78,7 @@ def test_bursts_of_a_product_take_the_same_time_in_each_measurement() -> None:
 
 @pytest.mark.parametrize("mode", timing.IN_GRAPHS)
 def test_a_forward_pass_is_not_timed_with_its_backward_in_a_graph(mode: timing.Mode) -> None:
-    """The forward pass runs once for each stream, outside the graph, in which it would be timed."""
+    """The forward pass runs before the graph is captured; inside the graph it would be timed."""
     x = data.normal((2**20,), "fp32").requires_grad_()
     captured: list[bool] = []
 
@@ -142,8 +142,8 @@ def test_fp32_and_tf32_are_different_arithmetic_where_there_is_tf32() -> None:
     assert errors["tf32"] > 10 * errors["fp32"] or "tf32" not in multiplied()
 
 
-@pytest.mark.filterwarnings("ignore")  # the compiler's own, which change with its versions
-def test_torch_compile_is_a_right_baseline() -> None:
+@pytest.mark.filterwarnings("ignore")  # torch.compile's own warnings change with its versions
+def test_the_torch_compile_baseline_agrees_with_torch() -> None:
     x, y = data.normal((1000, 33), "fp32"), data.normal((1000, 33), "fp32", seed=1)
     compiled = baseline.get("torch.compile").build("add", x, y, alpha=2)
     torch.testing.assert_close(compiled(), torch.add(x, y, alpha=2))
@@ -161,7 +161,7 @@ def test_a_tuned_product_is_no_slower_than_the_default() -> None:
     lines, cut = suites.run(Suite("one", "", (case,)), progress=False, name_kernels=False)
     assert not cut
     times = {line.provider: line.median_ms for line in lines}
-    # The two write to different memory: of 5 us, one kernel took 4 % more with one output than with another.
+    # The two write to different memory. A kernel of 5 us took 4 % longer with one output than with another.
     assert times["tuned"] <= 1.1 * times["workbench"]
 
 
@@ -180,7 +180,10 @@ def test_a_recording_of_this_gpu_names_device_mode_kernels_and_overhead(tmp_path
     assert {line.op for line in with_overhead} == {"add", "sum"}
     products = recording.select(recorded.lines, op="matmul")
     libraries = {*baseline.product_libraries("fp16"), "torch"}
-    assert {line.provider for line in products} >= {"workbench", *libraries}  # and what else is installed
+    assert {line.provider for line in products} >= {
+        "workbench",
+        *libraries,
+    }  # and other libraries that are installed
     assert recording.points(products)
 
 
@@ -198,7 +201,7 @@ def test_the_roofs_are_measured_live_in_seconds() -> None:
     assert not any(point.recorded for point in points)
 
 
-@pytest.mark.filterwarnings("ignore")  # the compiler's own
+@pytest.mark.filterwarnings("ignore")  # torch.compile's own warnings
 @pytest.mark.gpu(name="H200")
 def test_vector_add_reaches_97_percent_of_torchs_bandwidth() -> None:
     lines = measured("add fp32 2^28")
@@ -239,7 +242,7 @@ def test_add_is_as_fast_as_torch() -> None:
     ids=str,
 )
 def test_copies_are_as_fast_as_in_torch(shape: tuple[int, ...], dims: tuple[int, ...]) -> None:
-    """1.1 leaves room for the noise of one measurement. Ours runs by kept launches, as operators run it."""
+    """1.1 leaves room for the noise of one measurement. `run_transfer` uses kept launches, like operators."""
     for dtype in (torch.float16, torch.float32):
         view = numbers(shape, dtype).permute(dims)
         output = torch.empty(view.shape, dtype=dtype, device="cuda")

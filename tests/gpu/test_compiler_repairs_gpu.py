@@ -45,8 +45,8 @@ def test_permuted_bytes_are_exact() -> None:
 
 @pytest.mark.parametrize("keys", [1, 11, 64, 70])
 @pytest.mark.parametrize("queries", [1, 511, 512])
-def test_attention_of_interleaved_heads_reads_inside_shared_memory(queries: int, keys: int) -> None:
-    """The assembler, unrepaired, makes a product that reads beyond shared memory."""
+def test_attention_of_interleaved_heads_agrees_with_float64(queries: int, keys: int) -> None:
+    """Without the repair, NVIDIA's assembler makes a product that reads beyond shared memory."""
     torch.manual_seed(0)
     query = torch.randn(queries, 24, 4, 2, device=DEVICE, dtype=torch.bfloat16).permute(3, 2, 0, 1)
     key = torch.randn(2 * keys * 24 * 4 + 1, device=DEVICE, dtype=torch.bfloat16)[1:]

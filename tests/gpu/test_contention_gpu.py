@@ -24,7 +24,7 @@ def test_products_without_other_work_reach_95_percent_of_the_peak() -> None:
 
 
 def test_reads_of_shared_memory_are_slow_beside_products_of_64_columns() -> None:
-    """Products of 192 columns need two thirds of its bandwidth and leave much more for reads."""
+    """Products of 192 columns need two thirds of the bandwidth of shared memory and leave more for reads."""
     reads = [contention.rate(1, contention.measure((cols, 0), 1).clocks) for cols in (64, 192, 0)]
     assert reads[0] < 8
     assert 20 < reads[1] < 64 < reads[2] <= 129
@@ -39,7 +39,7 @@ def test_both_groups_of_warps_make_progress(beside: int, columns: tuple[int, int
         assert 0.2 < found.products <= 1.01
 
 
-def test_parts_take_longer_beside_products() -> None:
+def test_parts_of_an_epilogue_take_longer_beside_products() -> None:
     part = [contention.measure(columns, 5).clocks for columns in ((0, 0), (192, 0), (128, 64))]
     assert 1.4 * part[0] < part[1] < part[2] / 1.2
 

@@ -33,8 +33,8 @@ LAYERS = [
     (4, 96, 14, 192, 3, 2, 1, 12),
 ]
 
-# Input, features, taps, stride, padding, dilation, groups. No count is a multiple of a tile: splits share the
-# pixels of a gradient unevenly, there are more splits than tiles, padded channels, a single column.
+# Input, features, taps, stride, padding, dilation, groups. No count is a multiple of a tile. Among the cases
+# are splits that share a gradient's pixels unevenly, more splits than tiles, padded channels, and one column.
 RAGGED: list[tuple[tuple[int, ...], int, tuple[int, ...], int, int, int, int]] = [
     ((2, 16, 33, 33), 16, (3, 3), 1, 1, 1, 1),
     ((2, 3, 33, 129), 16, (3, 3), 1, 1, 1, 1),
@@ -123,7 +123,7 @@ def test_layers_of_networks_are_as_accurate_as_torch_and_deterministic(
 def test_sizes_that_no_tile_divides_are_as_accurate_as_torch(
     layer: Any, last: bool, dtype: torch.dtype
 ) -> None:
-    """The gradient of the weight shows it if programs without work add anything."""
+    """If programs without work added anything, the gradient of the weight would be wrong."""
     shape, k, taps, stride, padding, dilation, groups = layer
     torch.manual_seed(0)
     name = f"conv{len(taps)}d"

@@ -49,7 +49,7 @@ def assert_as_accurate_as_torch(
 
 @pytest.mark.parametrize("case", suites.get("fused").cases, ids=str)
 def test_the_products_of_the_suite_are_as_accurate_as_torch(case: suites.Case) -> None:
-    """Every template and tile that the suite's sizes choose, with addends of fp16 and of fp32."""
+    """The sizes cover every template and tile that the suite uses; addends are fp16 and fp32."""
     m, n, k = (case.case[key] for key in "mnk")
     a, b, v = numbers(m, k), numbers(k, n, seed=1), numbers(n, seed=4)
     rows = slice(0, min(m, 256))
@@ -117,7 +117,10 @@ EXPONENTIALS: dict[str, tuple[Callable[[], Epilogue], Callable[..., torch.Tensor
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("name", EXPONENTIALS)
 def test_activations_are_as_accurate_as_torch_at_every_magnitude(name: str, dtype: torch.dtype) -> None:
-    """Values of one magnitude each: the rounding of the exponent grows with it, and larger values hide it."""
+    """All values of a tensor have one magnitude, because larger values would hide the errors of small ones.
+
+    The rounding error of the exponent grows with the magnitude.
+    """
     make, torchs = EXPONENTIALS[name]
     wide = torch.promote_types(dtype, torch.float32)
     identity = torch.eye(256, device="cuda", dtype=dtype)
@@ -147,7 +150,7 @@ LINKS: list[tuple[Callable[[torch.Tensor], Epilogue], Callable[..., torch.Tensor
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
 @pytest.mark.parametrize("seed", range(8))
-def test_any_chain_is_as_accurate_as_torchs_functions_in_turn(seed: int, dtype: torch.dtype) -> None:
+def test_random_chains_are_as_accurate_as_torchs_functions_in_turn(seed: int, dtype: torch.dtype) -> None:
     drawn = random.Random(seed)
     a, b, d = numbers(200, 40, dtype=dtype), numbers(40, 160, dtype=dtype), numbers(200, 160, dtype=dtype)
     chain, exact, theirs = Epilogue(), a.double() @ b.double(), a.float() @ b.float()

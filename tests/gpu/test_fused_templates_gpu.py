@@ -19,8 +19,8 @@ from workbench.launch import Launch
 pytestmark = pytest.mark.gpu
 
 names = pytest.mark.parametrize("name", SHAPES)
-# m, n, k and l: multiples of every tile; multiples of no access width; rows of no tile's length; one row; K
-# in one tile.
+# m, n, k and l: multiples of every tile; multiples of no access width; rows that no tile divides; one row; a
+# K that fits into one tile; lengths below most tiles.
 SIZES = [
     (1024, 512, 256, 128),
     (777, 131, 99, 57),
@@ -73,17 +73,17 @@ def test_results_are_as_accurate_as_torchs_composition(
 @pytest.mark.parametrize("layout", ["ntn", "nnt"])
 @pytest.mark.parametrize("sizes", [(239, 2, 787, 31), (100, 57, 131, 99)], ids=str)
 @pytest.mark.parametrize("name", ["swiglu", "matmul_matmul"])
-def test_weights_of_two_layouts_share_a_place_in_shared_memory(
+def test_weights_of_two_layouts_are_as_accurate_as_torchs_composition(
     name: str, sizes: tuple[int, int, int, int], layout: str
 ) -> None:
-    """The first weight is contiguous along K and the other along N, or conversely, at odd pitches."""
+    """The weights share a place in shared memory; one is contiguous along K, one along N, at odd pitches."""
     for dtype in (torch.float16, torch.bfloat16):
         tensors = given(name, sizes, dtype, layout)
         assert_as_accurate_as_torch(getattr(ops, name)(*tensors), name, tensors)
 
 
 @names
-def test_tf32_is_used_where_torch_allows_it(name: str) -> None:
+def test_results_are_within_2_percent_where_torch_allows_tf32(name: str) -> None:
     tensors = given(name, (777, 300, 200, 100), torch.float32)
     settings = torch.backends.cuda.matmul
     before = settings.fp32_precision

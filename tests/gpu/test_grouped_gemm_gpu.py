@@ -1,4 +1,4 @@
-"""Grouped products on a GPU: right for any division, as torch's, and never waiting for the CPU."""
+"""Grouped products on a GPU: as accurate as torch's for any division, without waits for the CPU."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def shapes(groups: int, total: int, sizes: Sequence[int]) -> list[tuple[tuple[in
 def test_integers_are_multiplied_exactly(
     dtype: torch.dtype, lengths: Sequence[int], way: dict[str, Any]
 ) -> None:
-    """Any layout, into poisoned memory; 9 rows or columns belong to no group."""
+    """A and B have any layout, the output begins as NaN, and 9 rows or columns belong to no group."""
     offs = ends_of(lengths)
     for sizes in SIZES:
         for of_a, of_b in shapes(len(lengths), sum(lengths) + 9, sizes):
@@ -89,7 +89,7 @@ def test_the_error_is_at_most_twice_that_of_torch(dtype: torch.dtype, lengths: S
 def nothing_waits() -> Iterator[None]:
     """Make every call that waits for the GPU raise."""
     try:
-        with warnings.catch_warnings():  # torch says that it does not find everything yet
+        with warnings.catch_warnings():  # torch warns that it does not find every wait
             warnings.simplefilter("ignore")
             torch.cuda.set_sync_debug_mode("error")
         yield

@@ -1,4 +1,4 @@
-"""Statistics of norms on a GPU: their error is at most the smaller one of torch's CUDA and CPU kernels."""
+"""Norms on a GPU: the error is at most the lesser of torch's on CUDA and the CPU, or a few roundings."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def test_nan_and_infinities_give_torchs_results(value: float, shape: tuple[int, 
 @pytest.mark.parametrize("shape", [(37, 1023), (37, 4096), TILES, SPLIT], ids=str)
 @pytest.mark.parametrize("value", [1e20, -1e30])
 def test_squares_that_overflow_give_a_scale_of_0(value: float, shape: tuple[int, int]) -> None:
-    """The variance is infinite, as torch's."""
+    """The variance is infinite, as in torch."""
     x = value * rows(*shape, 1.0, 0, torch.float32, "cuda")
     mean, scale, result = layer_norm(x)
     assert not scale.any()
@@ -206,7 +206,7 @@ def test_rms_norm_is_within_two_roundings_or_torchs_error(shape: tuple[int, int]
 
 
 def test_running_statistics_of_batch_norm_are_nearly_exact() -> None:
-    """torch's CPU adds up in fp64."""
+    """The mean is within one rounding of float64's, the variance within 1e-6."""
     for dims in ((8, 48, 37, 41), (2, 5, 300, 301)):
         for format in (torch.contiguous_format, torch.channels_last):
             x = (1e4 + torch.randn(dims, device="cuda")).contiguous(memory_format=format)

@@ -1,4 +1,4 @@
-"""All of PyTorch's own samples of each operator on a GPU, and the arguments that it refuses.
+"""PyTorch's own samples of reductions and row operators on a GPU, and the arguments that torch refuses.
 
 Most of the time goes to compiling some 700 kernels: `-n 8` lets 8 processes share the work.
 """

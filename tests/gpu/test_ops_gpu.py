@@ -104,7 +104,7 @@ def test_sums_of_any_layout_agree_with_torch() -> None:
 @pytest.mark.parametrize("length", [1, 15, 1023, 1024, 1025, 2**20 + 3])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.uint8], ids=str)
 def test_sums_write_every_element_and_none_beside(length: int, dtype: torch.dtype) -> None:
-    """The output also begins where vectorized accesses cannot."""
+    """The output begins at a multiple of 16 bytes, and one element later, where accesses are narrow."""
     poison = math.nan if dtype.is_floating_point else 243
     x, y = numbers((length,), dtype), numbers((length,), dtype, 1)
     for offset in (4096, 4097):
@@ -202,7 +202,7 @@ def assert_sum(result: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.float16], ids=str)
 def test_sums_of_more_than_two_to_the_31_elements_are_exact(dtype: torch.dtype, many: int) -> None:
-    """Lengths just below 2^31 and beyond it."""
+    """The lengths are just below 2^31 and beyond it, on a GPU with enough memory."""
     for length in (many - 1, many + 12345):
         x = (torch.arange(2**20, device="cuda") % 251).to(dtype).repeat(-(-length // 2**20))[:length]
         y = torch.full((length,), 3, dtype=dtype, device="cuda")
@@ -339,8 +339,8 @@ def test_copies_of_few_elements_far_apart_are_exact(many: int) -> None:
     assert_nothing_else_is_written(memory, view)
 
 
-def test_calls_on_tensors_that_lie_alike_share_a_launch() -> None:
-    """The kept launch starts with each call's own tensors and alpha."""
+def test_repeated_calls_use_their_own_tensors_and_alpha() -> None:
+    """The tensors have one layout, so their calls may share a kept launch."""
     for seed in range(3):
         generator = torch.Generator("cuda").manual_seed(seed)
         x, y = (torch.randn(1000, 30, generator=generator, device="cuda") for _ in range(2))
@@ -352,7 +352,7 @@ def test_calls_on_tensors_that_lie_alike_share_a_launch() -> None:
         assert torch.equal(ops.permute_copy(x, (1, 0)), x.t())
 
 
-def test_kept_launches_run_on_the_current_stream_and_in_a_graph() -> None:
+def test_a_graph_of_a_kept_copy_follows_new_values() -> None:
     x = torch.randn(300, 200, device="cuda")
     ops.permute_copy(x, (1, 0))
     torch.cuda.synchronize()

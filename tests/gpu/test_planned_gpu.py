@@ -37,8 +37,8 @@ def test_operators_run_for_this_gpu_inside_planning_for() -> None:
     assert torch.equal(ops.softmax(rows, 1), weights)
 
 
-def test_tiles_are_asked_by_a_kernel_not_by_python() -> None:
-    """Lesson 11 once called the jit function; Triton refuses that, and a kernel that asks gets the answer."""
+def test_tiles_of_a_window_are_computed_in_a_kernel_and_refused_in_python() -> None:
+    """Triton refuses a jit function that Python calls; lesson 11 asks a kernel for the tiles instead."""
     with pytest.raises(RuntimeError, match="outside of the scope of a kernel"):
         scores.tiles_of_window.fn(0, 15, 50, 0, 0, 0, 16, False, True)
     query = torch.zeros(1, 1, 50, 16, device="cuda", dtype=torch.float16)

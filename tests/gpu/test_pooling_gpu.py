@@ -145,7 +145,7 @@ def test_batch_norms_of_networks_are_as_accurate_as_torch(
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("format", FORMATS, ids=str)
 def test_pools_of_networks_agree_with_torch(format: torch.memory_format, dtype: torch.dtype) -> None:
-    """Windows of 3 x 3 with stride 2, as in ResNet-50, of 2 x 2, and of a whole plane."""
+    """The windows are 3 x 3 with stride 2, as in ResNet-50, 2 x 2, and a whole plane."""
     torch.manual_seed(0)
     x = images((32, 64, 112, 112), dtype, format)
     got = ops.max_pool2d(x, 3, 2, 1, return_indices=True)

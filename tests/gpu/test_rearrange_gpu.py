@@ -50,7 +50,7 @@ def test_opinfo_samples_are_exact(op: Any, dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_any_order_of_memory_is_exact(shape: tuple[int, ...], dtype: torch.dtype) -> None:
+def test_rearrangements_of_any_layout_are_exact(shape: tuple[int, ...], dtype: torch.dtype) -> None:
     torch.manual_seed(0)
     base = torch.randn(shape, device=DEVICE).mul(9).to(dtype)
     for x in (base, base.transpose(1, 2), base.transpose(0, 2), base[:, ::2, 1:], base[:, :1].expand(shape)):
@@ -70,7 +70,7 @@ def test_any_order_of_memory_is_exact(shape: tuple[int, ...], dtype: torch.dtype
 @pytest.mark.parametrize("last", [False, True], ids=["contiguous", "channels_last"])
 @pytest.mark.parametrize("channels", [4, 8])
 def test_channels_that_are_added_are_zeros(channels: int, last: bool) -> None:
-    """A convolution copies images of three channels in this way where their layout is slow."""
+    """A convolution adds channels to images of three channels whose layout is slow."""
     format = torch.channels_last if last else torch.contiguous_format
     source = torch.randn(5, 3, 97, 61, device=DEVICE).half().to(memory_format=format)
     image = convolution.image_of(source, least=channels)
@@ -106,7 +106,7 @@ def test_another_batch_and_fill_compile_nothing() -> None:
 
 
 def test_rearrangements_of_more_than_two_to_the_31_elements_are_exact(many: int) -> None:
-    """int8, so that the source, the result and torch's result fit into memory."""
+    """Elements are int8, so that the source, the result and torch's result fit into memory."""
     rows = many // 2**14 + 3
     x = torch.empty(rows, 2**14, dtype=torch.int8, device=DEVICE).random_(-128, 128)
     for dims in ((0,), (1,)):

@@ -1,4 +1,4 @@
-"""Reductions on a GPU: right at any size and however programs share the work, the same in every run."""
+"""Reductions on a GPU: right at any size and division of the work, with the same bits in every run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.gpu
 NAMES = OF_SEVERAL + OF_ONE
 HALVES_AND_SINGLES = [torch.float32, torch.float16, torch.bfloat16]
 
-# Compiling a kernel takes up to a second, so the tests share this shape. Its rows have no tile's length.
+# Compiling a kernel takes up to a second, so the tests share this shape. No tile divides its rows.
 RAGGED = (1023, 515)
 
 # Each way to share the work on 132 compute units in fp32: shape, dimension and layout that lead to it.
@@ -50,7 +50,7 @@ def laid(x: torch.Tensor, layout: str) -> torch.Tensor:
 
 
 def sample(name: str, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-    """Return elements for which the result is neither trivial nor out of range."""
+    """Return elements for which the result of the reduction `name` is neither trivial nor out of range."""
     x = numbers(shape, torch.float32)
     if name == "prod":
         x = 1 + x / 300  # the product of 500 normal numbers is 0 in fp32
@@ -213,7 +213,7 @@ def test_gradients_of_sums_are_as_accurate_as_torch(name: str, dtype: torch.dtyp
 
 
 @pytest.mark.parametrize("name", WITH_GRADIENTS)
-def test_gradients_that_follow_elements_agree_with_torch(name: str) -> None:
+def test_gradients_that_depend_on_the_elements_agree_with_torch(name: str) -> None:
     leaf = sample(name, RAGGED, torch.float32).requires_grad_()
     direction = numbers(RAGGED[:1], torch.float32, 1)
     results = (getattr(module, name)(leaf, dim=1) for module in (ops, torch))
@@ -259,7 +259,7 @@ def small_numbers(length: int) -> torch.Tensor:
 
 
 def assert_all_counted(length: int) -> None:
-    """Check the sum of so many elements and the first index of the largest."""
+    """Check the sum of `length` elements and the first index of the largest."""
     x = small_numbers(length)
     x[-5], x[-2] = 100, 100
     assert ops.sum(x).item() == sum(part.sum().item() for part in x.split(2**28))
@@ -293,7 +293,7 @@ def test_column_sums_of_more_than_two_to_the_31_elements_are_exact(many: int) ->
     assert torch.equal(ops.sum(x, 0), torch.stack([part.sum(0) for part in x.split(2**17)]).sum(0))
 
 
-def test_one_element_fewer_than_two_to_the_31_are_all_counted(many: int) -> None:
+def test_sums_and_argmax_of_two_to_the_31_minus_one_elements_are_exact(many: int) -> None:
     """Rounded up to tiles, the number of elements does not fit 32 bits."""
     assert_all_counted(many - 1)
 

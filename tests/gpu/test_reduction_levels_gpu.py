@@ -96,7 +96,7 @@ def test_all_levels_and_the_shipped_kernel_agree() -> None:
         assert torch.equal(reduction_levels.launch(whole, level=level).run()[0], expected), level
 
 
-def test_the_lens_shows_the_shared_memory_of_what_runs() -> None:
+def test_the_lens_shows_the_shared_memory_of_the_kernel_that_runs() -> None:
     x = numbers((64, 1024), torch.float32)
     shared = {}
     for level in LEVELS:

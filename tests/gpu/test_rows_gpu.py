@@ -1,4 +1,4 @@
-"""Row operators on a GPU: right at any size and however programs share rows, the same in every run."""
+"""Row operators on a GPU: right at any size and division of the rows, with the same bits in every run."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TORCHS: dict[str, Callable[..., torch.Tensor]] = {
 ALONG_A_DIMENSION = ["softmax", "log_softmax", "logsumexp"]
 LOGARITHMS = ["log_softmax", "logsumexp", "cross_entropy"]
 
-# Compiling a kernel takes up to a second, so the tests share this shape. Its rows have no tile's length.
+# Compiling a kernel takes up to a second, so the tests share this shape. No tile divides its rows.
 RAGGED = (1023, 515)
 
 # Each way to share the work on 132 compute units: shape, dimension and layout that lead to it.
@@ -196,7 +196,7 @@ def test_nan_and_infinities_give_torchs_results(name: str) -> None:
 
 
 def test_the_gradient_of_an_infinite_logsumexp_agrees_with_torch() -> None:
-    """exp(x - result), as in torch 2.13; the values are written out, since other versions may differ."""
+    """It is exp(x - result), as in torch 2.13. The values are written out: other versions may differ."""
     inf, nan = math.inf, math.nan
     rows = [[inf, 1, 2], [-inf] * 3, [inf, -inf, 1], [nan, 1, 2], [-inf, 0, 0]]
     x = torch.tensor(rows, device="cuda", requires_grad=True)
@@ -320,7 +320,7 @@ def test_rows_beyond_two_to_the_31_elements_are_as_accurate_as_torch(name: str, 
 
 
 def test_softmax_of_rows_of_two_to_the_30_elements_agrees_with_float64(many: int) -> None:
-    """The last of three rows begins at 2^31. A few elements have as much weight as all others together."""
+    """The last of three rows begins at element 2^31. A few elements weigh as much as all others together."""
     cols = many // 2
     period = -20 + (torch.arange(2**20 - 3, device="cuda") % 251).half() / 512
     x = period.repeat(3 * cols // len(period) + 1)[: 3 * cols].view(3, cols)

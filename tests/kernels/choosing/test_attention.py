@@ -1,4 +1,4 @@
-"""The instances of attention: which kernel a problem gets, and how all of them compile."""
+"""The instances of attention: the kernel that a problem gets, and the compilation of every instance."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_the_hopper_kernel_is_chosen_where_it_is_faster(
         (of(4096, 4096, 100), PLAIN, False),  # rows of 200 bytes
     ],
 )
-def test_the_portable_kernel_is_chosen_elsewhere(
+def test_other_problems_get_the_portable_kernel(
     given: tuple[torch.Tensor, ...], scoring: Scoring, has_descriptors: bool
 ) -> None:
     found = choosing.forward(given[0], given[1], given[2], scoring)
@@ -140,7 +140,7 @@ def test_short_decoding_is_not_split(batch: int, keys: int) -> None:
 
 @given(st.integers(1, 2000), st.integers(1, 1024), st.integers(1, 200))
 def test_even_splits_keep_memory_busy(programs: int, tiles: int, units: int) -> None:
-    """A last round takes its share of units, but at least the share that draws all memory bandwidth."""
+    """A last round takes time by its share of the units, at least DRAWING, the share that memory needs."""
     splits = choosing.even_splits(programs, tiles, units)
 
     def taken(splits: int) -> float:
@@ -324,7 +324,7 @@ def test_the_hopper_kernel_compiles_without_spills(size: int, is_causal: bool, w
     ("target", "room"), [("sm_80", 163 << 10), ("sm_86", 99 << 10), ("gfx942", 64 << 10)]
 )
 @pytest.mark.parametrize("size", [128, 256])
-def test_default_tiles_fit_any_gpu(
+def test_default_tiles_fit_the_shared_memory_of_other_gpus(
     size: int, target: str, room: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     query, key, value = of(300, 333, size, key_heads=4, on="cpu")
@@ -352,7 +352,7 @@ def test_decoding_fits_on_hopper(keys: int, size: int, monkeypatch: pytest.Monke
 def test_masks_and_biases_of_wide_heads_fit_on_hopper(
     dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Their tiles are in shared memory too, one for each stage of keys and values."""
+    """Tiles of the mask or bias are in shared memory too, one for each stage of keys and values."""
     query, key, value = of(300, 333, 256, batch=1, heads=1, key_heads=1, on="cpu")
     mask = torch.zeros(1, 1, 300, 333, dtype=dtype)
     shape, strides = (300, 333), mask.stride()

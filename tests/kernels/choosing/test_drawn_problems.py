@@ -51,7 +51,7 @@ def test_chosen_kernels_compile_and_fit(family: str, target: str) -> None:
 
 
 def test_attention_in_float64_compiles_with_a_boolean_mask() -> None:
-    """Triton chose the layout of operands by the mask's type, and fp64 does not have it."""
+    """Triton chose the operands' layout by the type of the mask; no such layout exists for fp64."""
     given = [torch.ones(1, 1, 16, 16, dtype=torch.float64, requires_grad=True) for _ in range(3)]
     query, key, value = given
     mask = torch.ones(16, 16, dtype=torch.bool)

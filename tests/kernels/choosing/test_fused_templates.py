@@ -185,7 +185,7 @@ def test_each_instance_compiles_without_spills_and_fits(
     assert any(each.kind == "matrix" for each in steps[0].instructions)
 
 
-def test_pairs_that_keep_a_load_it_once() -> None:
+def test_pairs_that_keep_operand_a_load_it_once() -> None:
     """A is loaded outside the loop over the first product's columns."""
     for depth, loops in ((64, 1), (1024, 2)):
         (step,) = compile(

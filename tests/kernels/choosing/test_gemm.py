@@ -1,4 +1,4 @@
-"""The instances of the matrix product: which one a product gets, and how all of them compile."""
+"""The instances of the matrix product: the one that a product gets, and the compilation of each."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def chosen(
 def test_the_configuration_measured_fastest_is_chosen(
     shape: tuple[int, int, int], tile: tuple[int, int, int], template: str, splits: int
 ) -> None:
-    """Measured on an H200 in fp16."""
+    """The configurations were the fastest on an H200 in fp16."""
     found = chosen(*shape)
     assert (found.tile, found.template, found.splits) == (tile, template, splits)
     assert found.descriptors
@@ -121,7 +121,7 @@ def test_unaligned_rows_are_predicted_slower() -> None:
 
 
 def test_rows_beyond_whole_waves_get_a_launch_of_their_own() -> None:
-    """264 of 24 x 12 tiles fill two waves of 132 units; the others need no third wave of such tiles."""
+    """264 of 24 x 12 tiles fill two waves of 132 units; a second launch with smaller tiles takes the rest."""
     found = chosen(3000, 3000, 3000)
     assert (found.rows, found.tile) == ((0, 22 * 128), (128, 256, 64))
     assert found.rest is not None

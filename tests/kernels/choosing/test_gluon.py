@@ -1,4 +1,4 @@
-"""Problems for which an H200 gets a Gluon kernel: its grid, its fit, and what is interpreted instead."""
+"""Problems for which an H200 gets a Gluon kernel: grid, shared memory, and the interpreted replacement."""
 
 from __future__ import annotations
 
@@ -77,12 +77,12 @@ def test_an_h200_gets_a_gluon_kernel_and_no_idle_programs(name: str) -> None:
     assert compiled.shared_bytes <= H200.shared_memory_bytes
 
 
-# Products that get tiles of 192 columns are large, and what is interpreted instead runs in many other tests.
+# Products that get tiles of 192 columns are large, and many other tests run their interpreted replacement.
 RUN_HERE = PROBLEMS if all_is_tested() else ("product and sum", "attention")
 
 
 @pytest.mark.parametrize("name", RUN_HERE)
-def test_the_interpreter_computes_what_gluon_kernels_compute_on_an_h200(name: str) -> None:
+def test_interpreted_replacements_of_gluon_kernels_agree_with_float64(name: str) -> None:
     problem = PROBLEMS[name]
     tensors = drawn(problem)
     with device.pretend(H200):

@@ -151,7 +151,7 @@ def test_elements_beyond_32_bit_offsets_are_copied(tmp_path: Path) -> None:
     assert torch.equal(output, source.flip(0, 1))
 
 
-def test_default_tiles_of_common_lengths() -> None:
+def test_common_lengths_keep_their_default_tiles() -> None:
     assert default_tile(8192, 8192, 2, is_transposed=False) == (4, 1024)
     assert default_tile(None, 3136, 2, is_transposed=False) == (16, 256)  # 512 would mask an eighth
     assert default_tile(1, 2**20, 4, is_transposed=False) == (1, 2048)
@@ -179,6 +179,7 @@ def test_invalid_arguments_are_refused() -> None:
         ({"fill": 2**31}, "fill: got"),
         ({"tile": (3, 4)}, r"tile\[0\]"),
         ({"tile": (2048, 2048)}, "at most"),
+        ({"tile": (2, 4, 8)}, "tile: got 3 lengths. Give rows and columns"),
         ({"num_warps": 3}, "num_warps"),
     ]:
         with pytest.raises(InvalidArgumentError, match=words):
@@ -193,6 +194,15 @@ def test_invalid_arguments_are_refused() -> None:
         rearrangement.pad((4,), "mirror", ((1, 1),))
     with pytest.raises(TensorMismatchError, match="output: shape"):
         rearrangement.launch(((), ()), tensor, torch.zeros(4, 7))
+
+
+@pytest.mark.parametrize("rows", [2, 6])
+def test_outputs_with_another_number_of_rows_than_the_source_are_refused(rows: int) -> None:
+    """The first length is a symbol here; each of its values must be the source's."""
+    source = torch.zeros(4, 64)
+    wanted = rf"output: shape \({rows}, 64\), which has {rows * 64} elements. Give a tensor of 256 elements"
+    with pytest.raises(TensorMismatchError, match=wanted):
+        rearrangement.launch(rearrangement.flip((4, 64), (1,)), source, torch.zeros(rows, 64))
 
 
 def test_columns_are_the_contiguous_dimensions_of_the_output() -> None:

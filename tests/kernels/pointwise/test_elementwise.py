@@ -171,7 +171,7 @@ def test_extreme_integer_alphas_wrap_as_in_torch(dtype: torch.dtype, alpha: int,
     assert torch.equal(result, y + x * torch.tensor(same_as).to(dtype))
 
 
-def test_logical_or_of_booleans() -> None:
+def test_logical_or_is_true_where_either_boolean_is() -> None:
     x, y = torch.tensor([True, True, False, False]), torch.tensor([True, False, True, False])
     (result,) = launch(x, y, operation="logical_or").run()
     assert result.tolist() == [True, True, True, False]
@@ -278,9 +278,9 @@ def refused(*args: Any, **options: Any) -> str:
 
 def test_unsupported_tensors_are_refused() -> None:
     x = torch.zeros(4, 6)
-    assert "shapes differ: x (4, 6), y (6, 4)" in refused(x, torch.zeros(6, 4))
+    assert "x (4, 6), y (6, 4). Give x and y of one shape: broadcast" in refused(x, torch.zeros(6, 4))
     assert "shapes differ: x (4, 6), y (6,)" in refused(x, torch.zeros(6))  # the caller broadcasts
-    assert "shapes differ: x (4, 6), output (4, 5)" in refused(x, x, x[:, 1:])
+    assert "x (4, 6), output (4, 5). Give output of shape (4, 6)." in refused(x, x, x[:, 1:])
     assert "y is torch.complex64; supported: float32, float16" in refused(x, x.to(torch.complex64))
     assert "output is torch.float8_e5m2; supported" in refused(x, x, x.to(torch.float8_e5m2))
     assert "x is a int, not a tensor" in refused(3, x)
@@ -364,7 +364,7 @@ def test_alpha_is_compiled_as_a_double(kernel: Any) -> None:
 @pytest.mark.parametrize("around", [-80, -16, -3, 0, 20])
 @pytest.mark.parametrize("name", ["sigmoid_gated", "silu_gated", "gelu_tanh_gated"])
 def test_gated_activations_are_accurate_on_narrow_ranges(name: str, around: float) -> None:
-    """Errors of a rounded exponent show among numbers of similar size."""
+    """An error of a rounded exponent shows where all numbers have a similar size."""
     x = numbers((2048,), torch.float32) / 4 + around
     (got,) = elementwise.launch(x, torch.ones(2048), operation=name).run()
     wide = x.double()

@@ -54,6 +54,10 @@ def test_unfused_chains_refuse_invalid_arguments() -> None:
         epilogues_unfused.launch(x, epilogues.permuted((4, 8), (1, 0)))
     with pytest.raises(InvalidArgumentError, match=r"tile\[0\]"):
         epilogues_unfused.launch(x, epilogues.relu(), tile=(3, 8))
+    with pytest.raises(InvalidArgumentError, match=r"tile: got \(16, 8, 4\)"):
+        epilogues_unfused.launch(x, epilogues.relu(), tile=(16, 8, 4))
+    with pytest.raises(ArgumentTypeError, match="output"):
+        epilogues_unfused.launch(x, epilogues.relu(), output=[1.0])  # type: ignore[arg-type]
     with pytest.raises(ArgumentTypeError, match="epilogue"):
         epilogues_unfused.launch(x, "relu")  # type: ignore[arg-type]
     with pytest.raises(TensorMismatchError, match="32 bits"):
@@ -78,7 +82,7 @@ def test_rungs_with_an_epilogue_agree_with_float64(m: int, n: int, k: int) -> No
     torch.testing.assert_close(got.double(), want, atol=0.01, rtol=0.002)
 
 
-def test_the_measured_rung_is_the_case_of_its_suite() -> None:
+def test_the_measured_chained_rung_agrees_with_float64() -> None:
     a, b, first, second = numbers(16, 16), numbers(16, 32, seed=1), numbers(16, 32), numbers(16, 32, seed=2)
     got = ladder.RUNGS["fused_matmul"]["chained"](a, b, first, second)()
     exact = functional.gelu(a.double() @ b.double() + first + second, approximate="tanh")

@@ -99,7 +99,10 @@ def test_norms_of_extreme_numbers_are_as_accurate_as_torch(size: float, exponent
 @pytest.mark.parametrize("cols", [2**31 - 1, 2**31 + 2**20 + 5])
 @pytest.mark.parametrize("reduction", ["sum", "argmax"])
 def test_rows_beyond_31_bits_are_read_whole(reduction: str, cols: int) -> None:
-    """Rounded up to tiles, the number of columns may need one bit more; the last program reads the rest."""
+    """Rounded up to tiles, the number of columns may need one bit more. The last program reads the rest.
+
+    The test traces the first and the last program.
+    """
     x = torch.ones(1, dtype=torch.int8).expand(cols)
     tile = 2**20
     first = launch(x, (0,), reduction=reduction, tile=(1, tile), splits=1024).steps[0]
@@ -116,7 +119,7 @@ def test_rows_beyond_31_bits_are_read_whole(reduction: str, cols: int) -> None:
 
 
 @pytest.mark.parametrize("reduction", ATOMIC)
-def test_atomic_reductions_agree_with_torch_on_every_run(reduction: str) -> None:
+def test_atomic_reductions_agree_with_torch_on_repeated_runs(reduction: str) -> None:
     x = sample()
     one = launch(x, (1,), reduction=reduction, tile=(2, 4), splits=3, atomic=True)
     assert len(one.steps) == 1
@@ -124,7 +127,7 @@ def test_atomic_reductions_agree_with_torch_on_every_run(reduction: str) -> None
         torch.testing.assert_close(one.run()[0], REFERENCES[reduction](x, 1))
 
 
-def test_splits_are_two_steps_and_none_is_idle() -> None:
+def test_splits_make_two_steps_and_no_idle_program() -> None:
     x = sample()
     assert len(launch(x, (1,), tile=(8, 8), splits=1).steps) == 1
     two = launch(x, (1,), tile=(8, 8), splits=100)
@@ -174,7 +177,7 @@ def test_work_counts_expanded_elements_once() -> None:
         ({"output": torch.zeros(7, dtype=torch.int32)}, TensorMismatchError, r"output: .*int32.*float32"),
         ({"output": torch.zeros(7, dtype=torch.float16)}, TensorMismatchError, "output"),
         ({"reduction": "argmax", "output": torch.zeros(7)}, InvalidArgumentError, "output"),
-        ({"reduction": "norm"}, TensorMismatchError, "float64"),
+        ({"reduction": "norm"}, TensorMismatchError, r"powers are taken in float64. Give x.double\(\)."),
         ({"exponent": "a"}, ArgumentTypeError, "exponent"),
     ],
 )
@@ -200,7 +203,7 @@ def test_integers_have_no_mean_and_no_norm(reduction: str, dtype: torch.dtype) -
         REFERENCES[reduction](x, 1)
 
 
-def test_outputs_have_torchs_dtype_or_that_of_the_arithmetic() -> None:
+def test_outputs_take_torchs_dtype_or_the_dtype_of_the_arithmetic() -> None:
     x = sample(torch.float16)
     halves, singles = torch.empty(7, dtype=torch.float16), torch.empty(7)
     for output in (halves, singles):
@@ -221,7 +224,12 @@ def test_invalid_dims_are_refused(dims: Any, error: type[Exception], says: str) 
         launch(sample(), dims)
 
 
-def test_unsupported_tensors_are_named() -> None:
+def test_dims_of_a_number_must_be_empty() -> None:
+    with pytest.raises(InvalidArgumentError, match=r"dims: got \(0,\). Give \(\): x has no dimensions"):
+        launch(torch.tensor(1.0), (0,))
+
+
+def test_is_supported_names_the_reason() -> None:
     assert "no elements" in is_supported(torch.empty(0))
     assert "complex64" in is_supported(torch.ones(2, dtype=torch.complex64))
     assert is_supported(torch.ones(2)) == ""

@@ -76,7 +76,7 @@ def test_many_tiles_are_taken_by_persistent_programs() -> None:
 
 
 def test_the_interpreter_gets_few_persistent_programs() -> None:
-    """Few rows show persistence then. With a given number of compute units, the plan is that of a GPU."""
+    """Tests of few rows then run persistent programs. With given compute units, the plan is that of a GPU."""
     with device.pretend(device.current()):
         assert planned(100, 64, (1, 64), compute_units=None).programs == rowwise.PERSISTENT_IN_INTERPRETER
     assert planned(100, 64, (1, 64), compute_units=1).programs == min(rowwise.MOST_PER_UNIT, 100)
@@ -151,7 +151,7 @@ def test_warps_follow_the_bytes_of_a_tile() -> None:
     ],
 )
 def test_invalid_plans_are_refused(how: dict[str, Any], error: type[Exception]) -> None:
-    """The argument is named by both invokers."""
+    """The invokers of softmax and of the norms name the argument."""
     (name,) = how
     x = torch.zeros(8, 64)
     with pytest.raises(error, match=name):
@@ -485,7 +485,7 @@ def test_gradients_are_the_same_bits_in_any_order_of_programs(fused: bool) -> No
 
 @pytest.mark.parametrize("way", list(WAYS.values())[:8], ids=list(WAYS)[:8])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
-def test_every_plan_is_within_a_rounding_of_float64(
+def test_plans_agree_with_float64_within_two_epsilons(
     dtype: torch.dtype, way: tuple[dict[str, Any], list[str]]
 ) -> None:
     x = numbers(ROWS, COLS, dtype=dtype)
@@ -540,12 +540,19 @@ BOTH = torch.stack((MEAN, SCALE), 1)
         ({"x": [1.0]}, ArgumentTypeError, "x"),
         ({"x": X.long()}, TensorMismatchError, "int64"),
         ({"rank": 3}, DimensionError, "rank"),  # a negative dimension would count from the end
+        ({"rank": 1, "x": torch.tensor(1.0)}, DimensionError, "rank: got 1 for x of shape .* at least 1 dim"),
         ({"rank": 0}, InvalidArgumentError, "rank"),
         ({"rank": "1"}, ArgumentTypeError, "rank"),
         ({"epsilon": "1"}, ArgumentTypeError, "epsilon"),
         ({"weight": torch.ones(3)}, TensorMismatchError, "weight"),
         ({"weight": torch.ones(8)[::2]}, TensorMismatchError, "weight"),
-        ({"weight": torch.ones(4, device="meta")}, TensorMismatchError, "meta"),
+        (
+            {"weight": torch.ones(4, device="meta")},
+            TensorMismatchError,
+            "weight is on meta, x on cpu. Move it",
+        ),
+        ({"x": X.to_sparse()}, TensorMismatchError, r"layout of x is torch.sparse_coo. Give x.to_dense\(\)."),
+        ({"x": torch._neg_view(X)}, TensorMismatchError, r"negates its memory. Give x.resolve_neg\(\)."),
         ({"bias": torch.ones(4)}, TensorMismatchError, "bias"),  # a bias needs a weight
         ({"output": torch.zeros(4, 3)}, TensorMismatchError, "output"),
         ({"output": torch.zeros(1, 4).expand(3, 4)}, TensorMismatchError, "output"),
@@ -553,7 +560,11 @@ BOTH = torch.stack((MEAN, SCALE), 1)
         ({"output": "x"}, ArgumentTypeError, "output"),
         ({"output": torch.empty(3, 4).long()}, TensorMismatchError, "output"),
         ({"output": torch.empty(3, 4).bool()}, TensorMismatchError, "output"),
-        ({"norm": "rms_norm", "weight": torch.ones(4), "bias": torch.ones(4)}, TensorMismatchError, "bias"),
+        (
+            {"norm": "rms_norm", "weight": torch.ones(4), "bias": torch.ones(4)},
+            TensorMismatchError,
+            "rms_norm has no bias. Leave out the bias",
+        ),
     ],
 )
 def test_norms_refuse_invalid_arguments(change: dict[str, Any], error: type[Exception], says: str) -> None:
@@ -598,6 +609,30 @@ def test_gradients_of_norms_refuse_invalid_arguments(
         normalization.launch_backward(**arguments)
 
 
+IMAGES, VECTOR, SHORT = torch.zeros(2, 4, 3), torch.zeros(4), torch.zeros(3)
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: batch_norm.launch(IMAGES, VECTOR, SHORT, epsilon=1e-5), r"bias has shape \(3,\)"),
+        (lambda: batch_norm.launch_known(IMAGES, SHORT, VECTOR, epsilon=1e-5), r"mean has shape \(3,\)"),
+        (lambda: batch_norm.launch_known(IMAGES, VECTOR, SHORT, epsilon=1e-5), r"variance has shape \(3,\)"),
+        (lambda: batch_norm.launch_backward(IMAGES, IMAGES, VECTOR, SHORT), r"scale has shape \(3,\)"),
+        (lambda: group_norm.launch(IMAGES, 2, VECTOR, SHORT, epsilon=1e-5), r"bias has shape \(3,\)"),
+        (
+            lambda: group_norm.launch(IMAGES, 3, epsilon=1e-5),
+            "do not divide 4 channels. Give a number of groups",
+        ),
+        (lambda: group_norm.launch(VECTOR, 2, epsilon=1e-5), r"x has 1 dimensions.*Give \(n, channels"),
+    ],
+    ids=["batch bias", "mean", "variance", "scale", "group bias", "groups", "dimensions"],
+)
+def test_norms_of_images_name_the_tensor_that_does_not_fit(call: Callable[[], Launch], says: str) -> None:
+    with pytest.raises(TensorMismatchError, match=says):
+        call()
+
+
 @pytest.mark.parametrize("target", ["sm_90", "gfx942"])
 def test_whole_and_split_norms_compile(target: str) -> None:
     x, weight = torch.empty(64, 4096, dtype=torch.float16), torch.empty(4096, dtype=torch.float16)
@@ -609,7 +644,7 @@ def test_whole_and_split_norms_compile(target: str) -> None:
 @pytest.mark.parametrize("target", ["sm_80", "sm_90", "gfx942"])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)
 def test_prefetched_loads_of_gradients_fit(target: str, dtype: torch.dtype) -> None:
-    """Rows are the widest of each plan, and rows whose loads are prefetched."""
+    """The lengths are those whose loads are prefetched, and the widest rows of each plan."""
     for norm, cols in (("rms_norm", 4096), ("layer_norm", 8192), ("rms_norm", 16384), ("rms_norm", 32768)):
         x, weight = torch.empty(4096, cols, dtype=dtype), torch.empty(cols, dtype=dtype)
         saved = [torch.empty(4096)] * (2 if norm == "layer_norm" else 1)

@@ -86,7 +86,7 @@ def test_infinity_and_nan_stay_in_the_state(bad: float) -> None:
     assert [math.isnan(log_sum) for log_sum in log_sums] == [False, True, True]
 
 
-def test_work_counts_the_row_and_what_is_written() -> None:
+def test_work_counts_the_row_and_the_outputs() -> None:
     work = launch(torch.zeros(10, dtype=torch.float16), 4).work
     assert work is not None
     assert work.flops == 40
@@ -100,20 +100,22 @@ def test_the_kernel_compiles_for_hopper(shifted: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("scores", "reason"),
+    ("scores", "reason", "fix"),
     [
-        (torch.zeros(2, 3), "shape (2, 3), not one row"),
-        (torch.tensor(1.0), "shape (), not one row"),
-        (torch.zeros(0), "it has no elements"),
-        (torch.zeros(3, dtype=torch.int32), "dtype torch.int32"),
-        (torch.zeros(3).to_sparse(), "not a plain strided tensor"),
+        (torch.zeros(2, 3), "shape (2, 3), not one row", "Give a tensor of one dimension."),
+        (torch.tensor(1.0), "shape (), not one row", "Give a tensor of one dimension."),
+        (torch.zeros(0), "it has no elements", "Give a row of one score or more."),
+        (torch.zeros(3, dtype=torch.int32), "dtype torch.int32", "Give one of float32, float16"),
+        (torch.zeros(3).to_sparse(), "layout torch.sparse_coo", "Give scores.to_dense()."),
+        (torch._neg_view(torch.zeros(3)), "negates its memory", "Give scores.resolve_neg()."),
     ],
+    ids=["matrix", "number", "empty", "int32", "sparse", "negated"],
 )
-def test_tensors_that_are_no_row_are_refused(scores: torch.Tensor, reason: str) -> None:
+def test_tensors_that_are_no_row_are_refused(scores: torch.Tensor, reason: str, fix: str) -> None:
     assert reason in is_supported(scores)
-    with pytest.raises(TensorMismatchError, match="Give a row of scores") as caught:
+    with pytest.raises(TensorMismatchError) as caught:
         launch(scores, 4)
-    assert reason in str(caught.value)
+    assert f"{reason}. {fix}" in str(caught.value)
 
 
 @pytest.mark.parametrize(

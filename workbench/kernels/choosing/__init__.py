@@ -1,1 +1,1 @@
-"""Choice of template and instance for a problem on a device: among those of layer 3, by family."""
+"""Choice of a template and an instance of layer 3 for a problem on a device, one module a family."""

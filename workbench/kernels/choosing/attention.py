@@ -1,4 +1,4 @@
-"""Choice among `instances.attention` for a problem and a device; problems not measured get defaults."""
+"""Choice among `instances.attention` for a problem and a device; unmeasured problems get defaults."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ HALVES = (torch.float16, torch.bfloat16)
 def forward(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scoring: Scoring = PLAIN
 ) -> Configuration:
-    """Choose the configuration of `attention.launch` for these on the planned device."""
+    """Choose the configuration of `attention.launch` for these tensors on the planned device."""
     way = _on_hopper(query, key, value, scoring)
     return portable(query, key, value, scoring) if way is None else Configuration(hopper=way)
 
@@ -40,7 +40,10 @@ def forward(
 def portable(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scoring: Scoring = PLAIN
 ) -> Configuration:
-    """Choose the configuration of the portable kernel."""
+    """Choose the configuration of `attention.launch` with the portable kernel, not the one for Hopper.
+
+    fp16 and bf16 on sm_90 were measured; other problems get the default configuration.
+    """
     if not _is_measured(query):
         return Configuration()
     if _is_packed(query, key, scoring):
@@ -51,7 +54,7 @@ def portable(
 
 
 def _packed(query: torch.Tensor, key: torch.Tensor, tiling: Tiling) -> Configuration:
-    """Return the tiling with splits and stages for this number of keys."""
+    """Return the configuration of a tiling, with splits and stages for this number of keys."""
     programs, tiles = query.shape[0] * key.shape[1], triton.cdiv(key.shape[2], tiling.tile[1])
     splits = even_splits(programs, tiles, device.planned().compute_units)
     is_deep = triton.cdiv(tiles, splits) >= DEEPER_FROM
@@ -66,12 +69,13 @@ def even_splits(programs: int, tiles: int, units: int) -> int:
 
     In the model, units run programs in rounds, one each, and have equal shares of the memory bandwidth. In a
     last round that is not full each unit has a larger share, so that the round takes less time, until the
-    units are too few to use the whole bandwidth. The result is the number of splits with the least time; of
+    units are too few to use the whole bandwidth. Starting a program and merging the splits take time too.
+    The result is the number of splits with the least time, at most half the tiles and MOST_SPLITS; of
     several, the smallest.
 
     Args:
         programs: the number of programs without splits. tiles: the tiles of keys that each of them visits.
-        units: the units of the device.
+        units: the compute units of the device.
     """
 
     def time_of(splits: int) -> float:
@@ -86,7 +90,10 @@ def even_splits(programs: int, tiles: int, units: int) -> int:
 def backward(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scoring: Scoring = PLAIN
 ) -> attention_backward.Configuration:
-    """Choose the configuration of `backward.launch`: two kernels, which are faster than the one pass."""
+    """Choose the configuration of `backward.launch`: two kernels, which are faster than one pass.
+
+    fp16 and bf16 on sm_90 were measured; other problems get the default configuration.
+    """
     if not _is_measured(query):
         return attention_backward.Configuration()
     can_describe = _can_describe(query, key, value, scoring)
@@ -104,7 +111,10 @@ def backward(
 
 
 def _with_room(tiling: Tiling, query: torch.Tensor, value: torch.Tensor, scoring: Scoring) -> Tiling:
-    """Return the tiling with a stage less if tiles of a mask or bias share shared memory with wide heads."""
+    """Return the tiling, with at most two stages if a mask or bias is loaded and heads are wider than 128.
+
+    Tiles of the mask or bias take shared memory from the stages.
+    """
     is_loading = any(isinstance(each, torch.Tensor) for hook in scoring.hooks for each in hook.extra)
     is_full = is_loading and _width(query, value) > 128
     return tiling._replace(num_stages=min(tiling.num_stages, 2)) if is_full else tiling
@@ -115,14 +125,17 @@ def _is_measured(query: torch.Tensor) -> bool:
 
 
 def _can_describe(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scoring: Scoring) -> bool:
-    """Return whether all three tensors can have tensor descriptors."""
+    """Return whether query, key and value can have tensor descriptors; concatenated sequences cannot."""
     parts = attention.parts_of(max(query.shape[3], value.shape[3]))
     found = [attention.described(tensor, ROWS.value, parts) for tensor in (query, key, value)]
     return None not in found and scoring.starts is None
 
 
 def _is_packed(query: torch.Tensor, key: torch.Tensor, scoring: Scoring) -> bool:
-    """Return whether the queries of all heads that share keys fit in one small tile."""
+    """Return whether the queries of all heads that share keys fit in one tile of PACKED_ROWS rows.
+
+    False with a mask, and for concatenated sequences.
+    """
     group = query.shape[1] // max(key.shape[1], 1)
     return scoring.mask is None and scoring.starts is None and query.shape[2] * group <= PACKED_ROWS
 

@@ -83,10 +83,13 @@ def is_few(images: int) -> bool:
 def chosen(kind: str, geometry: Geometry, images: int, dtype: torch.dtype) -> Configuration:
     """Choose the configuration of `convolution.launch` on the planned device.
 
+    It is the :func:`fastest` for elements of 2 bytes on sm_90, which was measured; elsewhere, that of the
+    largest tile that keeps the compute units busy.
+
     Args:
         kind: a name in `convolution.KINDS`.
         geometry: of the convolution.
-        images: their number, of which only :func:`is_few` matters.
+        images: number of images; the choice depends only on whether they are few, see :func:`is_few`.
         dtype: of the image.
     """
     here = device.planned()
@@ -98,7 +101,10 @@ def chosen(kind: str, geometry: Geometry, images: int, dtype: torch.dtype) -> Co
 
 
 def fastest(problem: Problem, units: int) -> Configuration:
-    """Return the configuration, of instance and splits, whose predicted time is the shortest."""
+    """Return the configuration of the instance and splits with the shortest predicted time.
+
+    A product of at most MOST_NARROW columns, or rows for a weight's gradient, gets an instance by rule.
+    """
     if problem.kind != "backward_weight" and problem.n <= MOST_NARROW:
         return NARROW if problem.k <= MOST_SHORT else NARROW_DEEP
     if problem.kind == "backward_weight" and problem.m <= MOST_NARROW:
@@ -157,7 +163,11 @@ def _programs_of_a_unit(instance: Instance) -> int:
 
 
 def splits_of(instance: Instance, problem: Problem, units: int) -> list[int]:
-    """Return numbers of splits to try: 1, those that about fill the units, and half or twice as many."""
+    """Return numbers of splits to try: 1, and if tiles are few, about as many as fill the compute units.
+
+    For a weight's gradient, twice that number is tried as well; for other products, half of it. Only the
+    simple template takes splits.
+    """
     count = _tiles(instance, problem)
     most = max(problem.k // instance.tile[2] // FEWEST_STEPS, 1)
     if instance.template != SIMPLE or count >= units:
@@ -168,9 +178,9 @@ def splits_of(instance: Instance, problem: Problem, units: int) -> list[int]:
 
 
 def _by_rule(problem: Problem, dtype: torch.dtype, units: int) -> Configuration:
-    """Return the configuration of the largest tile that makes one for each compute unit.
+    """Return the configuration of the largest tile that gives each compute unit work, or of the smallest.
 
-    No tile is longer than the product.
+    Splits count as work. No tile is longer than the product's sides, rounded up to powers of two.
     """
     itemsize = dtype.itemsize
     block_k = min(max(ROW_BYTES // itemsize, tiles.SHORTEST), tiles.rounded(problem.k))

@@ -1,6 +1,7 @@
 """Choice of tile, warps and stages for the fused templates.
 
-The tile is no larger than the product, and fits registers and shared memory.
+A tile is no larger than the product, rounded up to powers of two, and is chosen to fit registers and shared
+memory.
 """
 
 from __future__ import annotations
@@ -46,11 +47,13 @@ def rows(
     precision: str = "ieee",
     here: Device | None = None,
 ) -> Configuration:
-    """Return the configuration of `gemm_rows.launch`: whole rows if an instance has them, else tiles.
+    """Return the configuration of `gemm_rows.launch`: a tile of whole rows if an instance has one.
+
+    Otherwise a row has several tiles, whose states are joined.
 
     Args:
         a, b, output, precision: as the template takes them.
-        here: the device to choose for; None for this one.
+        here: the device to choose for; None for the planned one.
     """
     here = device.planned() if here is None else here
     n, height = b.shape[-1], max(output.numel() // max(output.shape[-1], 1), 1)
@@ -96,7 +99,11 @@ def gated(
 
 
 def is_pair_fused(a: torch.Tensor, b0: torch.Tensor, b1: torch.Tensor, here: Device | None = None) -> bool:
-    """Return whether `gemm_pair.launch` should compute these products; otherwise compute them one by one."""
+    """Return whether `gemm_pair.launch` is to compute both products, rather than one launch for each.
+
+    Args:
+        a, b0, b1: as `gemm_pair.launch` takes them. here: the device; None for the planned one.
+    """
     here = device.planned() if here is None else here
     widest = instances_of(PAIRS, here)[-1].cols
     return b1.shape[-1] <= widest and min(b0.shape[-2], b0.shape[-1]) <= SHORT
@@ -110,7 +117,7 @@ def pair(
     precision: str = "ieee",
     here: Device | None = None,
 ) -> Configuration:
-    """Return the configuration of `gemm_pair.launch` for products for which :func:`is_pair_fused`."""
+    """Return the configuration of `gemm_pair.launch` for tensors for which :func:`is_pair_fused` is True."""
     here = device.planned() if here is None else here
     n = b1.shape[-1]
     are_described = all(
@@ -135,7 +142,10 @@ def pair_configured(
     precision: str,
     here: Device,
 ) -> Configuration:
-    """Return an instance's configuration; its tile is no larger than the products and fits shared memory."""
+    """Return the configuration of an instance of `gemm_pair`; its tile is no larger than the products.
+
+    The tile between the products is halved, down to 16 columns, until the program fits shared memory.
+    """
     way = configured(instance, sizes, a, here, uses_units=uses_units_of(a, precision))
     block_m, block_n, block_k = way.tile
     block_m = tiles.enough_of(block_m, sizes[0], here.compute_units)
@@ -177,12 +187,12 @@ def _bytes_of_pair(
 
 
 def instances_of(table: Mapping[str, Sequence[Instance]], here: Device) -> Sequence[Instance]:
-    """Return the instances of an architecture, or of a similar one if it has none."""
+    """Return the instances of an architecture; if it has none, those of gfx942 or sm_80."""
     return table.get(here.architecture, table["gfx942" if here.kind == "hip" else "sm_80"])
 
 
 def uses_units_of(a: torch.Tensor, precision: str) -> bool:
-    """Return whether matrix units multiply."""
+    """Return whether matrix units multiply: 16-bit elements, or fp32 rounded to tf32."""
     return a.element_size() == 2 or (a.dtype == torch.float32 and precision == "tf32")
 
 
@@ -200,7 +210,10 @@ def configured(
     uses_units: bool,
     parts: int = 1,
 ) -> Configuration:
-    """Return an instance's configuration; its tile is no larger than the product and fits registers."""
+    """Return an instance's configuration; its tile is no larger than the product.
+
+    Where no matrix units multiply, the tile's rows are halved, down to 16, until accumulators fit registers.
+    """
     block_m, block_n = tiles.cut((instance.rows, instance.cols), sizes)
     while block_m > tiles.SHORTEST and not _fits(block_m * parts, block_n, a, uses_units=uses_units):
         block_m //= 2
@@ -221,7 +234,7 @@ def _largest(
     uses_units: bool,
     parts: int = 1,
 ) -> Configuration:
-    """Return the configuration of the largest tile that makes one for each compute unit, or the smallest."""
+    """Return the configuration of the largest tile that gives each compute unit one, or of the smallest."""
     many = instances_of(table, here)
     counts = [triton.cdiv(sizes[0], each.rows) * triton.cdiv(sizes[1], each.cols) for each in many]
     enough = (each for each, count in zip(many, counts, strict=True) if count >= here.compute_units)

@@ -1,7 +1,7 @@
 """Choice of tile, template and splits for a matrix product without tuning.
 
 On a device whose instances were measured, the time of the product is predicted for each instance, and the
-fastest is taken. On other devices it is the largest tile that keeps every compute unit busy.
+fastest is taken. On other devices the largest tile that keeps every compute unit busy is taken.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ class Laid:
     Attributes:
         is_line_aligned: whether its rows, or columns if those are contiguous, begin at multiples of 128
             bytes.
-        is_one_by_one: whether they do not all begin at multiples of 16 bytes, so that elements are moved one
-            by one.
+        is_one_by_one: whether some of these rows or columns begin between multiples of 16 bytes, so that
+            elements are moved one by one.
         suits_units: whether matrix units take this layout: always for 16 bits, for other widths if neighbors
             lie along K.
         can_describe: whether a tensor descriptor can move it.
@@ -88,8 +88,8 @@ class Asked:
         itemsize, output_itemsize: bytes of an element of the operands and of the output.
         a, b: layouts of the operands.
         uses_units: whether matrix units multiply: not in fp64, and in fp32 only if it is rounded to tf32.
-        compute_units, l2_bytes, shared_memory_bytes: compute units; bytes of the L2 cache; shared memory of a
-            unit.
+        compute_units, l2_bytes, shared_memory_bytes: compute units; bytes of the L2 cache; bytes of shared
+            memory of a unit.
         architecture: such as "sm_90".
         runs_gluon: whether the device runs kernels in Gluon, such as those of PING_PONG.
     """
@@ -117,12 +117,16 @@ class Asked:
 
     @property
     def suits_units(self) -> bool:
-        """True if matrix units, if any multiply, take A and B as they lie."""
+        """True if matrix units take the layouts of A and B, or if no matrix units multiply."""
         return not self.uses_units or (self.a.suits_units and self.b.suits_units)
 
     @property
     def can_take_turns(self) -> bool:
-        """True if the times of PING_PONG hold: results wider than the operands were not measured."""
+        """True if the measured times of PING_PONG apply.
+
+        They are those of 16-bit matrices with results of 16 bits, in rows or columns that begin at multiples
+        of 128 bytes.
+        """
         are_alike = self.runs_gluon and self.are_matrices and self.itemsize == self.output_itemsize == 2
         return are_alike and self.can_describe and self.a.is_line_aligned and self.b.is_line_aligned
 
@@ -256,7 +260,7 @@ def chosen_for_followed(
     loads: bool = True,
     may_be_wide: bool = False,
 ) -> Configuration:
-    """Return the configuration where an epilogue loads tensors of the output's shape, or computes for long.
+    """Return the configuration for an epilogue that loads tensors of the output's shape or computes for long.
 
     Args:
         a, b, output, precision: as `gemm.launch` takes them.
@@ -333,10 +337,11 @@ def _packing_ns(bytes_moved: int, asked: Asked) -> float:
 
 
 def _fastest(asked: Asked, turns: Sequence[Instance], is_followed: bool) -> tuple[float, Configuration]:
-    """Return the predicted time on Hopper, in nanoseconds, and the configuration with the least.
+    """Return the shortest predicted time on Hopper, in nanoseconds, and its configuration.
 
     Args:
-        turns: instances of PING_PONG to consider too.
+        asked: the product. turns: instances of PING_PONG to consider too.
+        is_followed: whether there is an epilogue whose cost is CHAIN_NS.
     """
     fitting = [
         each for each in for_units(HOPPER, asked) if _shared_bytes(each, asked) <= asked.shared_memory_bytes
@@ -390,7 +395,7 @@ def predicted_ns(instance: Instance, splits: int, asked: Asked) -> float:
     """
     if instance.step_ns is None:
         given = f"{instance.name} was not measured"
-        raise InvalidArgumentError("instance", given, "Give an instance that was measured.")
+        raise InvalidArgumentError("instance", given, "Give an instance whose step_ns is not None.")
     tiles, steps = _tiles(instance, asked), _steps(instance, asked)
     rounds = -(-tiles * splits // asked.compute_units)
     if rounds > instance.together:
@@ -432,7 +437,10 @@ def for_units(instances: Sequence[Instance], asked: Asked) -> list[Instance]:
 
 
 def splits_worth_a_try(instance: Instance, asked: Asked) -> set[int]:
-    """Return numbers of splits to try: 1, and those that fill the units once and twice; 1 if persistent."""
+    """Return numbers of splits to try: 1, and those that fill the compute units once and twice.
+
+    Only the simple template takes splits.
+    """
     if instance.template != "simple":
         return {1}
     full, steps = asked.compute_units / max(_tiles(instance, asked), 1), _steps(instance, asked)
@@ -486,9 +494,9 @@ def _of_few_rows(asked: Asked) -> Configuration:
 
 
 def _by_size(instances: Sequence[Instance], asked: Asked) -> Configuration:
-    """Return the configuration of the largest tile that makes one for each compute unit.
+    """Return the configuration of the largest tile that gives each compute unit one.
 
-    If no tile does, it is a small one, with splits along K.
+    If there is none, it is that of a small tile, with splits along K.
     """
     for instance in for_units(instances, asked):
         if _tiles(instance, asked) >= asked.compute_units:

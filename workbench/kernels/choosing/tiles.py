@@ -21,7 +21,7 @@ def cut(lengths: Sequence[int], sizes: Sequence[int]) -> tuple[int, ...]:
 
 
 def enough_of(rows: int, height: int, compute_units: int) -> int:
-    """Return a tile's `rows`, halved as long as `height` has fewer tiles than there are compute units."""
+    """Return a tile's `rows`, halved down to :data:`SHORTEST` while `height` has fewer tiles than units."""
     while rows > SHORTEST and triton.cdiv(height, rows) < compute_units:
         rows //= 2
     return rows

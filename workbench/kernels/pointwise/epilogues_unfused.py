@@ -1,4 +1,4 @@
-"""A functor, or a chain of them, in a kernel of its own: the baseline that fusion is compared with."""
+"""A chain of epilogue functors in a kernel of its own: the baseline that fusion is compared with."""
 
 from collections.abc import Sequence
 
@@ -6,9 +6,10 @@ import torch
 import triton
 import triton.language as tl
 
-from workbench.errors import TensorMismatchError, check_power_of_two, check_type
+from workbench.errors import TensorMismatchError, check_type
 from workbench.kernels.epilogues import Epilogue, Frame, bind, reach_of
 from workbench.kernels.layout import MOST_OFFSETS_IN_32_BITS, distinct_elements
+from workbench.kernels.rows.rowwise import checked_tile
 from workbench.kernels.tile import epilogue as functors
 from workbench.kernels.tile import transfer
 from workbench.launch import Launch, Work
@@ -23,7 +24,7 @@ def functor_kernel(
     # meta-parameters: the tile; the functors that are applied to it
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, EPILOGUE: tl.constexpr,
 ):  # fmt: skip
-    """output = EPILOGUE(x), of contiguous matrices [m, n]."""
+    """output = EPILOGUE(x), for contiguous matrices [m, n]; one tile a program."""
     cols = tl.cdiv(n, BLOCK_N)
     row = tl.program_id(axis=0) // cols * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     col = tl.program_id(axis=0) % cols * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
@@ -41,7 +42,7 @@ def launch(
     tile: Sequence[int] = (32, 64),
     num_warps: int = 4,
 ) -> Launch:
-    """output = epilogue(x), of a matrix in memory.
+    """output = epilogue(x), for a matrix in memory.
 
     FLOPs: those of the epilogue. Least bytes: x and the epilogue's tensors read once, the output written
     once.
@@ -49,9 +50,9 @@ def launch(
     Args:
         x: [m, n] in fp16, bf16 or fp32, contiguous.
         epilogue: a chain of functors whose tensors broadcast to [m, n]; none that permutes.
-        output: as x; None for a new tensor of its dtype.
+        output: a contiguous tensor of x's shape in fp16, bf16 or fp32; None for a new tensor of x's dtype.
         tile: rows and columns of a tile, powers of two.
-        num_warps: warps of a program.
+        num_warps: warps of a program, a power of two.
 
     Raises:
         TensorMismatchError: tensors do not fit, or an offset does not fit 32 bits. ArgumentTypeError,
@@ -60,6 +61,7 @@ def launch(
     check_type("x", x, torch.Tensor, "Give a torch.Tensor.")
     check_type("epilogue", epilogue, Epilogue, "Give a chain of functors, such as add(d) | relu().")
     output = torch.empty_like(x) if output is None else output
+    check_type("output", output, torch.Tensor, "Give a torch.Tensor, or None for a new one.")
     for name, tensor in (("x", x), ("output", output)):
         fits = tensor.dim() == 2 and tensor.is_contiguous() and tensor.shape == x.shape
         if not fits or tensor.dtype not in (torch.float16, torch.bfloat16, torch.float32):
@@ -69,13 +71,18 @@ def launch(
             raise TensorMismatchError(name, given, fix)
     if epilogue.permuted is not None:
         raise TensorMismatchError(
-            "epilogue", "it permutes a matrix", "Permute the result, which stays a view."
+            "epilogue",
+            f"it permutes the result by {epilogue.permuted}",
+            "Leave out the permutation, and permute the output of the launch instead: that is a view.",
         )
-    rows, cols = (check_power_of_two(f"tile[{i}]", length) for i, length in enumerate(tile))
+    rows, cols = checked_tile(tile)
     bound = bind(epilogue, Frame(tuple(x.shape)), torch.float32, output.dtype, x.device)
-    if max(reach_of(x), bound.reach) + (rows + 1) * (x.shape[1] + cols) > MOST_OFFSETS_IN_32_BITS:
+    reach = max(reach_of(x), bound.reach) + (rows + 1) * (x.shape[1] + cols)
+    if reach > MOST_OFFSETS_IN_32_BITS:
         raise TensorMismatchError(
-            "x", f"shape {tuple(x.shape)}", "Give fewer elements: offsets have 32 bits."
+            "x, epilogue",
+            f"offsets span up to {reach:,} elements, with x of shape {tuple(x.shape)}",
+            f"Give fewer elements or a smaller tile: offsets have 32 bits, for {MOST_OFFSETS_IN_32_BITS:,}.",
         )
     own = epilogue.work(x.numel())
     size = (distinct_elements(x) + distinct_elements(output)) * x.element_size()

@@ -24,9 +24,9 @@ def unshifted_update(state, scores):
 
 @triton.jit
 def softmax_states_kernel(
-    # pointers: the row of scores; with one value a block: the state (maximum, total), the factor that
-    # rescales the total before it, and the log-sum-exp so far; with one value a score: its weight when it was
-    # seen
+    # pointers: the row of scores; tensors with one value a block: the state (maximum, total), the factor that
+    # rescales the total of earlier blocks, and the log-sum-exp so far; a tensor with one value a score: its
+    # weight exp(score - maximum) when its block was seen
     scores, maxima, totals, rescales, log_sums, weights,
     # sizes
     length,
@@ -35,7 +35,7 @@ def softmax_states_kernel(
     # meta-parameters: SHIFTED, whether the maximum is subtracted before exp; WIDE, offsets of 64 bits
     TYPE: tl.constexpr, BLOCK_SIZE: tl.constexpr, SHIFTED: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """Store the state after each block of BLOCK_SIZE scores; one program."""
+    """Store the state after each block of BLOCK_SIZE scores, in one program."""
     state = reduce.online_softmax_init(1, TYPE)
     for number in range(tl.cdiv(length, BLOCK_SIZE)):
         offsets, valid = transfer.tile_1d(number, length, BLOCK_SIZE, WIDE)
@@ -54,13 +54,21 @@ def softmax_states_kernel(
 
 def is_supported(scores: torch.Tensor) -> str:
     """Return why the kernel cannot take this row; empty if it can."""
+    found = _misfit(scores)
+    return "" if found is None else found[0]
+
+
+def _misfit(scores: torch.Tensor) -> tuple[str, str] | None:
+    """Return why the kernel cannot take this row, and what to give instead; None if it can."""
     if scores.dtype not in SUPPORTED:
-        return f"dtype {scores.dtype}; supported: {', '.join(str(d)[6:] for d in SUPPORTED)}"
+        return f"dtype {scores.dtype}", f"Give one of {', '.join(str(d)[6:] for d in SUPPORTED)}."
     if scores.dim() != 1:
-        return f"shape {tuple(scores.shape)}, not one row"
-    if scores.layout != torch.strided or scores.is_neg():
-        return "not a plain strided tensor"
-    return "" if scores.numel() else "it has no elements"
+        return f"shape {tuple(scores.shape)}, not one row", "Give a tensor of one dimension."
+    if scores.layout != torch.strided:
+        return f"layout {scores.layout}", "Give scores.to_dense()."
+    if scores.is_neg():
+        return "it is a view that negates its memory", "Give scores.resolve_neg()."
+    return None if scores.numel() else ("it has no elements", "Give a row of one score or more.")
 
 
 def launch(scores: torch.Tensor, block: int, shifted: bool = True) -> Launch:
@@ -81,13 +89,12 @@ def launch(scores: torch.Tensor, block: int, shifted: bool = True) -> Launch:
         log-sum-exps, each [blocks]; and weights [length], each score's exp(x - m') when its block was seen.
 
     Raises:
-        TensorMismatchError: `scores` is not a row of a supported dtype, or empty.
-        InvalidArgumentError: `block`. ArgumentTypeError: an argument is something else.
+        TensorMismatchError: `scores` is not a strided row of a supported dtype, or has no elements.
+        InvalidArgumentError: `block` is not a power of two. ArgumentTypeError: an argument has another type.
     """
-    fix = f"Give a row of scores of one of {', '.join(str(d)[6:] for d in SUPPORTED)}."
-    check_type("scores", scores, torch.Tensor, fix)
-    if reason := is_supported(scores):
-        raise TensorMismatchError("scores", reason, fix)
+    check_type("scores", scores, torch.Tensor, "Give a torch.Tensor of one dimension.")
+    if found := _misfit(scores):
+        raise TensorMismatchError("scores", *found)
     check_power_of_two("block", block)
     check_type("shifted", shifted, bool, "Give True or False.")
     length, (stride,) = scores.numel(), scores.stride()

@@ -63,8 +63,12 @@ def pad(shape: Lengths, mode: str, pairs: tuple[tuple[int, int], ...]) -> tuple[
 
     Args:
         shape: of the source.
-        mode: "constant" for the fill; "reflect", "replicate" or "circular" for elements of the source.
+        mode: "constant" for the fill; "reflect", "replicate" or "circular" for elements of the source, as in
+            `torch.nn.functional.pad`.
         pairs: for each dimension, elements to add on the left and the right; below 0, elements to drop.
+
+    Raises:
+        UnknownNameError: `mode`.
     """
     check_name("mode", mode, MODES)
     return tuple(_padded(n, mode, *pair) if any(pair) else () for n, pair in zip(shape, pairs, strict=True))
@@ -95,13 +99,13 @@ def _around(length: int, first: int, count: int) -> Chain:
 
 @dataclass(frozen=True)
 class Windows:
-    """torch's unfold: from (n, c, sizes...) to the element of each tap of each window.
+    """The windows of torch's unfold, which gives the element of each tap of each window of (n, c, sizes...).
 
     The result is (n, c, taps..., windows...). Source index = window * stride + tap * dilation - padding, for
     each of the sizes; elements beyond them are 0.
 
     Attributes:
-        taps, windows: their numbers, along each of the sizes.
+        taps, windows: numbers of taps of a window, and of windows, along each of the sizes.
         stride, dilation, padding: along each of the sizes.
     """
 
@@ -112,7 +116,7 @@ class Windows:
     padding: Lengths
 
     def of(self, source: Descriptor) -> Descriptor:
-        """Return (n, c, taps..., windows..., others...), from a descriptor of (n, c, sizes..., others...)."""
+        """Return the descriptor (n, c, taps..., windows..., others...) of (n, c, sizes..., others...)."""
         count = len(self.taps)
         first, sizes, rest = source.lengths[:2], source.lengths[2 : 2 + count], source.lengths[2 + count :]
         around = [pad_of(n, p, p) for n, p in zip(sizes, self.padding, strict=True)]
@@ -133,18 +137,23 @@ class Windows:
 
 @dataclass(frozen=True)
 class Flattened:
-    """A chain on the elements of (sizes...) in their order; the result has the same sizes."""
+    """A chain of transforms on all elements of (sizes...) as one dimension; the result has the same sizes.
+
+    Attributes:
+        chain: from an element's number in the result to its number in the source.
+        rank: the number of sizes.
+    """
 
     chain: Chain
     rank: int
 
     def of(self, source: Descriptor) -> Descriptor:
-        """Return (elements, others...) through the chain, from a descriptor of (sizes..., others...)."""
+        """Return the descriptor (elements, others...) of a source (sizes..., others...) under the chain."""
         flat = self.flat(source)
         return through(flat, [self.chain, *((),) * (len(flat.top) - 1)])
 
     def flat(self, base: Descriptor) -> Descriptor:
-        """Return (elements, others...), from a descriptor of (sizes..., others...)."""
+        """Return the descriptor (elements, others...) of `base`, (sizes..., others...), without the chain."""
         sizes, rest = base.lengths[: self.rank], base.lengths[self.rank :]
         return then(base, [merge(sizes), *map(pass_through, rest)])
 
@@ -153,12 +162,12 @@ How = tuple[Chain, ...] | Windows | Flattened
 
 
 def steps_of(lengths: Lengths) -> Lengths:
-    """Return the strides of dimensions without gaps."""
+    """Return the strides, in elements, of a contiguous tensor with these lengths."""
     return tuple(math.prod(lengths[i + 1 :]) for i in range(len(lengths)))
 
 
 def through(base: Descriptor, chains: Sequence[Chain]) -> Descriptor:
-    """Return the descriptor with each dimension's chain on top."""
+    """Return `base` with a chain of transforms applied to each of its dimensions."""
     for step in range(max(map(len, chains), default=0)):
         chosen = [
             chain[step] if step < len(chain) else pass_through(length)
@@ -169,7 +178,7 @@ def through(base: Descriptor, chains: Sequence[Chain]) -> Descriptor:
 
 
 def then(base: Descriptor, chosen: Sequence[Transform]) -> Descriptor:
-    """Apply transforms to the dimensions of `base` in order, each to as many as it takes."""
+    """Return `base` with transforms applied to its dimensions in order, each to as many as it takes."""
     lower, upper = (
         [tuple(range(end - count, end)) for count, end in zip(counts, accumulate(counts), strict=True)]
         for counts in ([len(t.lower_lengths) for t in chosen], [len(t.upper_lengths) for t in chosen])

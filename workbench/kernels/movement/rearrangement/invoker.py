@@ -25,14 +25,15 @@ MOST_TAPS, FOLD_ROWS = 64, 512
 def fold(how: Windows, windows: torch.Tensor, output: torch.Tensor, **options: Unpack[Options]) -> Launch:
     """output = for each element of the image, the sum of its copies in the windows.
 
-    This is the gradient of unfold, given that of the windows. Sums are in fp32, for fp64 in fp64.
+    This is the gradient of unfold, given the gradient of the windows. Sums are in fp64 for fp64, else
+    in fp32.
 
     Args:
-        how: the windows.
-        windows: (n, c and taps, windows), of any strides.
+        how: the geometry of the windows.
+        windows: (n, c * taps, windows), of any strides.
         output: (n, c, sizes...), contiguous.
-        options: see :class:`rowwise.Options`; without any, up to :data:`MOST_TAPS` taps are summed one by
-            one.
+        options: see :class:`rowwise.Options`; without any, windows of at most :data:`MOST_TAPS` taps are
+            summed tap by tap.
 
     Raises:
         The errors of `reduction.launch_view`.
@@ -51,11 +52,12 @@ def launch(how: How, source: torch.Tensor, output: torch.Tensor, *, fill: int = 
     FLOPs: 0. Least bytes: see `view_transfer.launch`.
 
     Args:
-        how: the result of :func:`flip`, :func:`roll` or :func:`pad` for the source's shape; such a chain for
-            a flattened tensor; or windows.
+        how: the result of :func:`flip`, :func:`roll` or :func:`pad` for the source's shape;
+            :class:`Flattened`, for a chain on the flattened source; or :class:`Windows`.
         source: a tensor of any strides, with elements of 1, 2, 4 or 8 bytes. It may have more dimensions than
             `how` describes; they come last and stay as they are.
-        output: of the same dtype and the resulting shape, in memory apart from the source.
+        output: of the source's dtype and the resulting shape, in memory apart from the source; for windows,
+            (n, c * taps, windows, others...).
         fill: the bits of elements that the source does not have, as a signed integer.
         chosen: tile and num_warps, as `view_transfer.launch` takes them.
 

@@ -43,9 +43,9 @@ def spread(how: Windows, shape: Lengths, strides: Lengths) -> Descriptor:
     a window exists. Tap and window are the digits of one number, tap * span + window * stride.
 
     Args:
-        how: the windows.
+        how: the geometry of the windows.
         shape: (n, c, sizes...) of the image.
-        strides: of the windows' (n, c and taps, windows).
+        strides: of the windows, (n, c * taps, windows).
     """
     channels, *sizes = shape[1:]
     n, c_and_taps, window = strides
@@ -54,7 +54,7 @@ def spread(how: Windows, shape: Lengths, strides: Lengths) -> Descriptor:
     for taps, tap_step, windows, window_step in zip(
         how.taps, steps_of(how.taps), how.windows, steps_of(how.windows), strict=True
     ):
-        lengths += [taps, windows, 1]  # of every `stride` positions one exists, and the others are padding
+        lengths += [taps, windows, 1]  # in each `stride` positions one exists, and the others are padding
         steps += [c_and_taps * tap_step, window * window_step, 0]
     stages: list[list[Transform]] = [[], [], [], [], [], []]
     for size, taps, windows, stride, dilation, padding in zip(
@@ -83,8 +83,8 @@ class _Axis(NamedTuple):
     """A dimension of source and output.
 
     Attributes:
-        length: of the source.
-        source, output: strides.
+        length: the source's length along it.
+        source, output: strides of source and output, in elements.
         chain: transforms from an index of the output to one of the source.
     """
 
@@ -103,7 +103,11 @@ def as_matrices(
     output_strides: Lengths,
     itemsize: int,
 ) -> tuple[Descriptor, Descriptor, bool]:
-    """Return source and output as matrices, and whether the first length is a symbol."""
+    """Return source and output as matrices, and whether their first length is a symbol.
+
+    Raises:
+        TensorMismatchError: the output does not have as many elements as the rearranged source.
+    """
     if isinstance(how, Windows):
         source, output = _of_windows(how, shape, source_strides, output_strides)
         is_batched = True
@@ -119,10 +123,11 @@ def as_matrices(
         )
         source = through(naive([a.length for a in axes], [a.source for a in axes]), [a.chain for a in axes])
         output = naive(source.lengths, [a.output for a in axes])
-    count = math.prod(n if isinstance(n, int) else output_shape[0] for n in source.lengths)
+    count = math.prod(n if isinstance(n, int) else shape[0] for n in source.lengths)
     if count != math.prod(output_shape):
-        given = f"shape {output_shape}"
-        raise TensorMismatchError("output", given, f"Give a tensor with lengths {source.lengths}.")
+        given = f"shape {output_shape}, which has {math.prod(output_shape)} elements"
+        fix = f"Give a tensor of {count} elements, in the shape of the rearranged source."
+        raise TensorMismatchError("output", given, fix)
     return *matrices(source, output, itemsize), is_batched
 
 
@@ -132,8 +137,8 @@ def _of_windows(
     """Return source and output of unfold as (n, c, taps..., windows..., other dimensions...).
 
     Args:
-        how, shape, source_strides: the windows, and the source.
-        output_strides: of (n, c and taps, windows, other dimensions...).
+        how: the geometry of the windows. shape, source_strides: of the source.
+        output_strides: of (n, c * taps, windows, other dimensions...).
     """
     source = how.of(naive((IMAGES, *shape[1:]), source_strides))
     n, c_and_taps, windows, *rest = output_strides
@@ -152,8 +157,8 @@ def _is_batched(
 ) -> bool:
     """Return whether the first dimension can have a symbol as its length.
 
-    It must stay as it is, be outermost in memory, and have at least a cache line in each element. Shorter
-    rows are merged with it, and for that its length has to be known.
+    The dimension must stay as it is, be outermost in the output's memory, and have a cache line or more in
+    each of its elements. Shorter rows are merged with it, and for that its length has to be known.
     """
     is_outermost = output_strides[:1] == (max(output_strides, default=0),)
     return is_outermost and not chains[0] and math.prod(output_shape[1:]) * itemsize >= LINE_BYTES

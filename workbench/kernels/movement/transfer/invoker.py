@@ -33,30 +33,40 @@ _WORDS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64, 16: tor
 
 def is_supported(source: torch.Tensor, destination: torch.Tensor) -> str:
     """Return why the templates cannot take these tensors; empty if they can."""
+    found = _misfit(source, destination)
+    return "" if found is None else found[0]
+
+
+def _misfit(source: torch.Tensor, destination: torch.Tensor) -> tuple[str, str] | None:
+    """Return why the templates cannot take these tensors, and what to give instead; None if they can."""
     for name, tensor in (("source", source), ("destination", destination)):
         if not isinstance(tensor, torch.Tensor):
-            return f"{name} is a {type(tensor).__name__}, not a tensor"
+            return f"{name} is a {type(tensor).__name__}, not a tensor", "Give a torch.Tensor."
         if tensor.is_nested:
-            return f"{name} is nested"
+            return f"{name} is nested", "Copy its tensors one by one: see unbind()."
         if tensor.layout != torch.strided:
-            return f"the layout of {name} is {tensor.layout}"
+            return f"the layout of {name} is {tensor.layout}", f"Give {name}.to_dense()."
         if tensor.is_quantized:
-            return f"{name} is quantized: {tensor.dtype}"
+            return f"{name} is quantized: {tensor.dtype}", f"Give its integers, {name}.int_repr()."
         if tensor.is_conj() or tensor.is_neg():
-            return f"{name} is a view that negates or conjugates its memory"
+            fix = f"Give {name}.resolve_conj().resolve_neg()."
+            return f"{name} is a view that negates or conjugates its memory", fix
     if source.dtype != destination.dtype:
-        return f"dtypes differ: source {source.dtype}, destination {destination.dtype}"
+        reason = f"dtypes differ: source {source.dtype}, destination {destination.dtype}"
+        return reason, f"Convert the source: source.to({destination.dtype})."
     if source.shape != destination.shape:
-        return f"shapes differ: source {tuple(source.shape)}, destination {tuple(destination.shape)}"
+        reason = f"shapes differ: source {tuple(source.shape)}, destination {tuple(destination.shape)}"
+        return reason, "Give tensors of one shape; to broadcast, give a source that is expanded."
     if source.numel() == 0:
-        return ""
+        return None
     if may_share(destination.shape, destination.stride()):
-        return (
+        reason = (
             f"several elements of destination may share one address: its strides are {destination.stride()}"
         )
+        return reason, "Give a destination in which each stride exceeds the reach of all shorter ones."
     if _overlap(source, destination):
-        return "source and destination overlap in memory"
-    return ""
+        return "source and destination overlap in memory", "Give a copy of the source: source.clone()."
+    return None
 
 
 def launch(
@@ -132,7 +142,11 @@ def merged(source: torch.Tensor, destination: torch.Tensor) -> tuple[int, ...]:
 
 
 def chosen_tile(source: torch.Tensor, destination: torch.Tensor) -> tuple[int, ...]:
-    """Return the :func:`default_tile` of these tensors."""
+    """Return the :func:`default_tile` of a transfer, with one length for each merged dimension.
+
+    Raises:
+        TensorMismatchError: as :func:`launch`.
+    """
     check(source, destination)
     words = [in_words(tensor) for tensor in (source, destination)]
     layout = layout_of(words[0].shape, *[each.stride() for each in words])
@@ -142,7 +156,7 @@ def chosen_tile(source: torch.Tensor, destination: torch.Tensor) -> tuple[int, .
 
 
 def in_words(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the same memory as integers of the elements' width; complex128 as pairs of int64."""
+    """Return the tensor's memory as integers of its elements' width; complex128 as pairs of int64."""
     if tensor.element_size() == 16:
         tensor = torch.view_as_real(tensor)
     word = _WORDS[tensor.element_size()]
@@ -150,13 +164,9 @@ def in_words(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def check(source: torch.Tensor, destination: torch.Tensor) -> None:
-    """Raise if the templates cannot take these tensors."""
-    if reason := is_supported(source, destination):
-        fix = (
-            "Give two plain strided tensors of one shape and dtype that share no memory; no two elements of "
-            "destination may share an address."
-        )
-        raise TensorMismatchError("source, destination", reason, fix)
+    """Raise TensorMismatchError if the templates cannot take these tensors."""
+    if found := _misfit(source, destination):
+        raise TensorMismatchError("source, destination", *found)
 
 
 def _overlap(source: torch.Tensor, destination: torch.Tensor) -> bool:

@@ -45,11 +45,12 @@ def default_tile(
 ) -> tuple[int, ...]:
     """Return a tile's elements along each dimension.
 
-    A flat run: :data:`COPY_BYTES`. Otherwise :data:`RUN` elements (:data:`TRANSPOSED_RUN` where the innermost
-    dimensions differ and are that long) that follow one another in the destination, from several dimensions
-    if they are short, and as many that follow one another in the source. If that is less than
-    :data:`TILE_BYTES`, more of the destination's innermost dimensions are added. When a tile has only one
-    axis left, that axis is a dimension that is long enough to fill the tile, or else the longest.
+    For a flat run: :data:`COPY_BYTES`. Otherwise :data:`RUN` elements (:data:`TRANSPOSED_RUN` where the
+    innermost dimensions differ and are that long) that follow one another in the destination, from several
+    dimensions if they are short, and as many that follow one another in the source. If that is less than
+    :data:`TILE_BYTES`, more of the destination's innermost dimensions are added. A tile has at most
+    :data:`MOST_AXES` axes: if only one more can be added, it is a dimension that is long enough to fill the
+    tile, or else the longest.
 
     Args:
         sizes: of the merged dimensions, outermost in the destination's memory first.
@@ -89,13 +90,17 @@ def _lengthen(tile: list[int], sizes: Sequence[int], dimensions: Iterable[int], 
 
 
 def checked_tile(tile: Sequence[int], sizes: tuple[int, ...]) -> tuple[int, ...]:
-    """Return `tile` with one length for each dimension; raise if it does not fit."""
+    """Return `tile` with one length for each dimension: missing ones, the outermost, are 1.
+
+    Raises:
+        InvalidArgumentError, ArgumentTypeError: it is not powers of two, or has too many lengths or elements.
+    """
     lengths = check_each("tile", tile, int, "Give a length for each dimension: (64, 64).")
     if not 1 <= len(lengths) <= len(sizes):
         raise InvalidArgumentError(
             "tile",
             f"got {len(lengths)} lengths",
-            f"These tensors have {len(sizes)} merged dimensions, {sizes}: give at most as many.",
+            f"Give 1 to {len(sizes)}: these tensors have the merged dimensions {sizes}.",
         )
     for d, length in enumerate(lengths):
         check_power_of_two(f"tile[{d}]", length)
@@ -107,7 +112,7 @@ def checked_tile(tile: Sequence[int], sizes: tuple[int, ...]) -> tuple[int, ...]
         raise InvalidArgumentError(
             "tile",
             f"got {tuple(lengths)}, {math.prod(lengths)} elements",
-            f"Give at most {tl.TRITON_MAX_TENSOR_NUMEL}, Triton's limit.",
+            f"Give at most {tl.TRITON_MAX_TENSOR_NUMEL} elements, Triton's limit.",
         )
     return (1,) * (len(sizes) - len(lengths)) + tuple(lengths)
 
@@ -115,7 +120,7 @@ def checked_tile(tile: Sequence[int], sizes: tuple[int, ...]) -> tuple[int, ...]
 def arranged(
     layout: Layout, tile: tuple[int, ...], itemsize: int
 ) -> tuple[list[tuple[int, ...]], dict[str, Any]]:
-    """Return permute_kernel's sizes and strides, and its meta-parameters; axes of the tile come last."""
+    """Return permute_kernel's sizes, strides and meta-parameters; axes of the tile come last in each."""
     dimensions = range(len(tile))
     axes = _in_lanes([d for d in dimensions if tile[d] > 1]) or [dimensions[-1]]
     order = [d for d in dimensions if d not in axes] + axes
@@ -171,7 +176,7 @@ class Layout(NamedTuple):
         sizes: of the merged dimensions, outermost in the destination's memory first.
         source_strides, destination_strides: of these dimensions, in elements.
         distinct: number of the source's elements in memory, where an expanded dimension (stride 0) has one.
-        reach: the largest distance, in elements, of an element from its tensor's first.
+        reach: the largest distance, in elements, between a tensor's first element and another one.
     """
 
     sizes: tuple[int, ...]

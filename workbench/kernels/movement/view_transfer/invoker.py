@@ -1,8 +1,8 @@
-"""Invoker of the transfer of views: operators that only move data, by one kernel.
+"""Invoker of the transfer of views: one kernel for all operators that only move data.
 
-An access function gives the source's element for each element of the output, or none, which is filled. Flips,
-shifts, padding, windows and added channels differ only in their descriptors. Elements are moved as integers
-of their width, so all dtypes are treated alike, and a fill is a bit pattern.
+An access function gives the source's element for each element of the output; if there is none, the output's
+element gets the fill. Flips, shifts, padding, windows and added channels differ only in their descriptors.
+Elements are moved as integers of their width, so all dtypes are treated alike, and a fill is a bit pattern.
 """
 
 from __future__ import annotations
@@ -40,28 +40,42 @@ _WORDS = {1: tl.int8, 2: tl.int16, 4: tl.int32, 8: tl.int64}
 
 def is_supported(source: View, output: View) -> str:
     """Return why the template cannot take these views; empty if it can."""
+    found = _misfit(source, output)
+    return "" if found is None else found[0]
+
+
+def _misfit(source: View, output: View) -> tuple[str, str] | None:
+    """Return why the template cannot take these views, and what to give instead; None if it can."""
     for name, view in (("source", source), ("output", output)):
         tensor = view.tensor
         if tensor.layout != torch.strided or tensor.is_quantized:
-            return f"{name} is not a plain strided tensor"
+            reason = f"the tensor of {name} has the layout {tensor.layout} and the dtype {tensor.dtype}"
+            return reason, "Give a view of a strided tensor that is not quantized."
         if tensor.is_conj() or tensor.is_neg():
-            return f"{name} is a view that negates or conjugates its memory"
+            reason = f"{name} is a view that negates or conjugates its memory"
+            return reason, "Give a view of the tensor after resolve_conj().resolve_neg()."
         if tensor.element_size() not in _WORDS:
-            return f"elements of {name} have {tensor.element_size()} bytes; give torch.view_as_real of it"
+            reason = f"elements of {name} have {tensor.element_size()} bytes; at most 8 are supported"
+            return reason, "Give a view of the tensor's torch.view_as_real."
         if len(view.descriptor.top) != 2:
-            return f"{name} has the dimensions {', '.join(view.descriptor.names)}, not rows and columns"
+            reason = f"{name} has the dimensions {', '.join(view.descriptor.names)}, not rows and columns"
+            return reason, "Merge them: see view_transfer.matrices."
     if source.tensor.dtype != output.tensor.dtype:
-        return f"dtypes differ: source {source.tensor.dtype}, output {output.tensor.dtype}"
+        reason = f"dtypes differ: source {source.tensor.dtype}, output {output.tensor.dtype}"
+        return reason, f"Convert the source's tensor to {output.tensor.dtype}."
     if source.tensor.device != output.tensor.device:
-        return f"source is on {source.tensor.device}, output on {output.tensor.device}"
+        reason = f"source is on {source.tensor.device}, output on {output.tensor.device}"
+        return reason, f"Move the source's tensor to {output.tensor.device}."
     if source.lengths != output.lengths:
-        return f"lengths are {source.lengths} of the source and {output.lengths} of the output"
+        reason = f"lengths are {source.lengths} of the source and {output.lengths} of the output"
+        return reason, "Give two views of the same lengths."
     strides = output.strides
     if strides is not None and may_share(output.lengths, strides):
-        return f"several elements of output may share one address: its strides are {strides}"
+        reason = f"several elements of output may share one address: its strides are {strides}"
+        return reason, "Give an output in which each stride exceeds the reach of all shorter ones."
     if _overlap(source, output):
-        return "source and output overlap in memory"
-    return ""
+        return "source and output overlap in memory", "Give a view of a copy of the source's tensor."
+    return None
 
 
 def launch(
@@ -75,7 +89,8 @@ def launch(
 ) -> Launch:
     """output[row, col] = source[row, col], or `fill` where the source's descriptor has no such element.
 
-    FLOPs: 0. Least bytes: the output written once, and as much of the source read, but no element twice.
+    FLOPs: 0. Least bytes: the output written once, and as many elements of the source read, but at most each
+    element of its memory once.
 
     Args:
         source: a view of [rows, cols] of a tensor of any dtype whose elements have 1, 2, 4 or 8 bytes.
@@ -92,14 +107,16 @@ def launch(
         ArgumentTypeError: another argument.
     """
     for name, view in (("source", source), ("output", output)):
-        check_type(name, view, View, "Give a View.")
-    if reason := is_supported(source, output):
-        raise TensorMismatchError("source, output", reason, "Give two views of one shape that lie apart.")
+        check_type(name, view, View, "Give a workbench.kernels.views.View.")
+    if found := _misfit(source, output):
+        raise TensorMismatchError("source, output", *found)
     itemsize = output.tensor.element_size()
     check_type("fill", fill, int, "Give the bits of an element as a whole number.")
     if not -(1 << 8 * itemsize - 1) <= fill < 1 << 8 * itemsize - 1:
         raise InvalidArgumentError(
-            "fill", f"got {fill}", f"Give a signed integer of {8 * itemsize} bits: see bits_of."
+            "fill",
+            f"got {fill} for elements of {8 * itemsize} bits",
+            "Give the bits of an element as a signed integer: see view_transfer.bits_of.",
         )
     rows, cols = output.lengths
     if work is None:
@@ -159,6 +176,6 @@ def _overlap(source: View, output: View) -> bool:
 
 
 def _known(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the same memory in a dtype that Triton has for every GPU: complex and fp8 as integers."""
+    """Return the tensor's memory in a dtype that Triton has on every GPU: complex and fp8 as integers."""
     is_fp8 = tensor.is_floating_point() and tensor.element_size() == 1
     return in_words(tensor) if tensor.is_complex() or is_fp8 else tensor

@@ -1,4 +1,4 @@
-"""Transfer of views: the kernel."""
+"""Kernel of the transfer of views: it moves elements between two access functions."""
 
 from __future__ import annotations
 

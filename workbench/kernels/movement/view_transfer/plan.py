@@ -38,8 +38,8 @@ ROW_BYTES = 2048
 # by 3 x 3: 10.1 us; with 16 bytes 11.8, with 4 bytes 12.9.
 BESIDE_ELEMENTS = 8
 
-# If more than one lane of SPARE would hang over the end of a row, narrower tiles are taken, of LINE_BYTES or
-# more.
+# If more than one lane in SPARE lanes would hang over the end of a row, narrower tiles are taken, of
+# LINE_BYTES or more.
 SPARE = 8
 LINE_BYTES = 128
 IMAGES_NAME = "images"
@@ -50,12 +50,13 @@ _NAMES = ("row", "col")
 def default_tile(rows: int | None, cols: int, itemsize: int, *, is_transposed: bool) -> tuple[int, int]:
     """Return a tile's rows and columns: :data:`transfer.TILE_BYTES` in all, or less for a small matrix.
 
-    Where the source is contiguous along rows, both are long runs of memory: :data:`transfer.RUN` columns, and
-    as many rows or more. Otherwise :data:`ROW_BYTES` of a row; more if rows are too few; less, but at least
-    :data:`LINE_BYTES`, if more than one lane of :data:`SPARE` would be beyond the end of a row.
+    Where the source is contiguous along rows, a tile's rows and its columns are long runs of memory:
+    :data:`transfer.RUN` columns, and as many rows or more. Otherwise :data:`ROW_BYTES` of a row;
+    more if rows are too few; less, but at least :data:`LINE_BYTES`, if more than one lane in :data:`SPARE`
+    lanes would be beyond the end of a row.
 
     Args:
-        rows: number of rows; None if another number must not compile anew.
+        rows: number of rows; None if the tile must not depend on it, so that another number compiles nothing.
         cols, itemsize: columns, and bytes of an element.
         is_transposed: whether the source is contiguous along rows.
     """
@@ -74,7 +75,7 @@ def default_tile(rows: int | None, cols: int, itemsize: int, *, is_transposed: b
 
 @lru_cache(maxsize=1024)
 def matrices(source: Descriptor, output: Descriptor, itemsize: int) -> tuple[Descriptor, Descriptor]:
-    """Return descriptors of the same dimensions as [rows, cols], merged so that both move in long runs.
+    """Return source and output as [rows, cols], with dimensions merged for long runs of memory in both.
 
     Columns are the innermost dimensions in the output's memory, as few as make :data:`LEAST_ROW_BYTES`. If
     the innermost dimension in the source's memory is another one, it is the last of the rows, so that rows of
@@ -93,7 +94,7 @@ def matrices(source: Descriptor, output: Descriptor, itemsize: int) -> tuple[Des
         raise InvalidArgumentError(
             "source",
             f"its lengths are {source.lengths}",
-            f"Give a view of lengths {lengths}, like the output.",
+            f"Give a descriptor of lengths {lengths}, like the output's.",
         )
     dims = [d for d, length in enumerate(lengths) if length != 1]
     outermost_first = sorted(dims, key=lambda d: -pace(output, d))
@@ -129,9 +130,10 @@ def _matrix(base: Descriptor, rows: Sequence[int], cols: Sequence[int]) -> Descr
 
 @lru_cache(maxsize=1024)
 def pace(descriptor: Descriptor, dim: int) -> int:
-    """Return the distance in memory of neighbors along a dimension: the least of three sampled positions.
+    """Return the distance in memory, in elements, of neighbors along a dimension.
 
-    0 stands for a dimension of fewer than two elements, or neighbors at one address.
+    It is the least distance other than 0 at three sampled positions. 0 stands for a dimension of fewer than
+    two elements, or neighbors at one address.
     """
     least = {
         s.name: s.multiple_of * -(-max(s.interval.low or 0, 8) // s.multiple_of) for s in descriptor.symbols
@@ -151,7 +153,7 @@ def pace(descriptor: Descriptor, dim: int) -> int:
 
 
 def turned(source: Descriptor, output: Descriptor, most: int) -> tuple[Descriptor, int]:
-    """Return a source whose neighbors lie in reverse, with runs of them in the order of memory.
+    """Return the source with runs of columns reordered to the order of memory, if they lie in reverse.
 
     Args:
         source, output: views of [rows, cols].
@@ -206,10 +208,17 @@ def divisor_of_rows(length: Number, block: int) -> int:
 
 
 def checked_tile(tile: tuple[int, int]) -> tuple[int, int]:
-    """Return `tile`, rows and columns; raise unless both are powers of two and not too many together."""
-    rows, cols = check_each("tile", tile, int, "Give rows and columns: (16, 256).")
-    for d, length in enumerate((rows, cols)):
-        check_power_of_two(f"tile[{d}]", length)
+    """Return `tile` as (rows, cols).
+
+    Raises:
+        InvalidArgumentError, ArgumentTypeError: it is not two powers of two, or has more elements than Triton
+        takes.
+    """
+    fix = "Give rows and columns, two powers of two: (16, 256)."
+    lengths = check_each("tile", tile, int, fix)
+    if len(lengths) != 2:
+        raise InvalidArgumentError("tile", f"got {len(lengths)} lengths", fix)
+    rows, cols = (check_power_of_two(f"tile[{d}]", length) for d, length in enumerate(lengths))
     if rows * cols > tl.TRITON_MAX_TENSOR_NUMEL:
         raise InvalidArgumentError(
             "tile", f"got {tile}", f"Give at most {tl.TRITON_MAX_TENSOR_NUMEL} elements, Triton's limit."

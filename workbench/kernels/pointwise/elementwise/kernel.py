@@ -1,4 +1,4 @@
-"""Elementwise operators of two tensors: one templated kernel, which is given the operator."""
+"""Elementwise operators of two tensors: kernels for flat and for strided tensors, given the operator."""
 
 # No `from __future__ import annotations`: Triton reads "fp64" below as the annotation's value, not its text.
 
@@ -22,19 +22,19 @@ def axpy(x, y, alpha):
 
 @triton.jit
 def logical_or(x, y, alpha):
-    """x | y, torch's sum of booleans"""
+    """x | y, which is torch's x + y for booleans"""
     return x | y
 
 
 @triton.jit
 def maximum(x, y, alpha):
-    """Return the larger one; NaN if either is NaN."""
+    """Return the larger of x and y; NaN if either is NaN."""
     return tl.maximum(x, y, propagate_nan=tl.PropagateNan.ALL)
 
 
 @triton.jit
 def minimum(x, y, alpha):
-    """Return the smaller one; NaN if either is NaN."""
+    """Return the smaller of x and y; NaN if either is NaN."""
     return tl.minimum(x, y, propagate_nan=tl.PropagateNan.ALL)
 
 
@@ -86,9 +86,9 @@ def exact_gelu_tanh_gated(x, y, alpha):
     return activation.exact_gelu_tanh(x) * y
 
 
-# Activations of x times y, of floats: (for results of fewer than `activation.EXACT_FROM` bytes, for others).
-# The exact ones take 48 instructions an element instead of 18 (silu, sm_90, compiled). For narrow results
-# that would take about as long as moving their bytes (reasoned).
+# Activations of x times y, in pairs: for results of fewer than `activation.EXACT_FROM` bytes an element, and
+# for wider results. The exact functions take 48 instructions an element instead of 18 (silu, sm_90,
+# compiled). For narrow results that would take about as long as moving their bytes (reasoned).
 _GATES = (
     (relu_gated, relu_gated), (sigmoid_gated, exact_sigmoid_gated), (silu_gated, exact_silu_gated),
     (gelu_gated, gelu_gated), (gelu_tanh_gated, exact_gelu_tanh_gated),
@@ -132,7 +132,10 @@ def binary_strided_kernel(
     # meta-parameters
     OPERATION: tl.constexpr, COMPUTE_TYPE: tl.constexpr, BLOCK_SIZE: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """binary_kernel for other layouts: element number -> index along each dimension -> offset."""
+    """output[i] = OPERATION(x[i], y[i], alpha), as in binary_kernel, for tensors with strides.
+
+    The number of an element gives its index along each dimension, and the indices give its offsets.
+    """
     element, valid = transfer.tile_1d(tl.program_id(0), length, BLOCK_SIZE, WIDE)
     rest, x_offsets, y_offsets, output_offsets = element, element * 0, element * 0, element * 0
     for dimension in tl.static_range(len(sizes) - 1, -1, -1):
@@ -148,13 +151,13 @@ def binary_strided_kernel(
 
 @triton.jit
 def convert(tile, output_pointer, COMPUTE_TYPE: tl.constexpr):
-    """Return an operand as torch promotes it: rounded to the result's dtype, widened to the arithmetic's."""
+    """Return an operand rounded to the result's dtype, as torch promotes it, then widened to COMPUTE_TYPE."""
     return tile.to(output_pointer.dtype.element_ty).to(COMPUTE_TYPE)
 
 
 @triton.jit
 def scalar(alpha, COMPUTE_TYPE: tl.constexpr):
-    """Return alpha in the dtype of the arithmetic."""
+    """Return alpha, an fp64 number, in COMPUTE_TYPE."""
     if COMPUTE_TYPE.is_fp64():
         return alpha
     else:

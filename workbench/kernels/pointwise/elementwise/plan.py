@@ -24,7 +24,7 @@ COMPUTE_TYPES = {
     torch.bool: tl.int1,
 }
 
-# Elements of a program, by dtype.
+# Default elements of a program, by the output's dtype.
 TILES = {dtype: TILE_BYTES // dtype.itemsize for dtype in COMPUTE_TYPES}
 
 
@@ -32,8 +32,9 @@ class Layout(NamedTuple):
     """Layout of tensors of one shape in memory.
 
     Attributes:
-        sizes, strides: as :func:`collapse` returns them.
-        reach: the largest distance, in elements, of an element from its tensor's first.
+        sizes, strides: lengths of the merged dimensions, and each tensor's strides along them, as
+            :func:`collapse` returns them.
+        reach: the largest distance, in elements, between a tensor's first element and another one.
         distinct: for each tensor, the number of elements in memory: an expanded dimension (stride 0) has one.
     """
 

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import torch
 
-from workbench.errors import TensorMismatchError, check_each, check_type
+from workbench.errors import TensorMismatchError, check_type
 from workbench.kernels.channels import Channels
 from workbench.kernels.layout import format_of_batch_norm
 from workbench.kernels.rows import normalization, rowwise
-from workbench.kernels.rows.batch_norm.invoker import FLOPS_BACKWARD, is_supported, statistics
+from workbench.kernels.rows.batch_norm.invoker import FLOPS_BACKWARD, statistics
 from workbench.kernels.rows.batch_norm.kernel import BACKWARD, gradient_of_rows, known_gradient_of_rows
 from workbench.kernels.rows.batch_norm.plan import by_channel, described_each, planned
 from workbench.kernels.rows.rowwise import Fixed
@@ -27,17 +27,17 @@ def launch_backward(
     are_known: bool = False,
     compute_units: int | None = None,
 ) -> Launch:
-    """Compute the gradients of x, weight and bias, the last two in the dtype of the arithmetic.
+    """Compute the gradients of x, weight and bias; the last two in fp64 if x is fp64, else in fp32.
 
     FLOPs: 14 an element. Least bytes: gradient, x and vectors read once, the gradients written once.
 
     Args:
         gradient: of the output, of the shape of x, any strides.
         x: the tensor that was normalized, any strides.
-        mean, scale: of each channel, contiguous, in the dtype of the arithmetic.
+        mean, scale: mean and 1 / sqrt(variance + epsilon) of each channel, contiguous.
         weight: as in the forward pass; None for none.
         are_known: whether mean and scale were given, and so do not depend on x.
-        compute_units: of the device to plan for; None for this one.
+        compute_units: number of compute units to plan for; None for those of the planned device.
 
     Returns:
         A launch with the outputs (gradient of x, of the weight, of the bias).
@@ -46,9 +46,10 @@ def launch_backward(
         TensorMismatchError: tensors do not fit. ArgumentTypeError: another argument.
     """
     check_type("are_known", are_known, bool, "Give True or False.")
-    check_each("mean, scale", (mean, scale), torch.Tensor, "Give tensors.")
-    if reason := is_supported(x, weight, mean, scale):
-        raise TensorMismatchError("x, weight, mean, scale", reason, "Give the tensors of the forward pass.")
+    for name, tensor in (("mean", mean), ("scale", scale)):
+        check_type(name, tensor, torch.Tensor, "Give a tensor with one value a channel.")
+    if found := normalization.misfit_by_channel(x, {"weight": weight, "mean": mean, "scale": scale}):
+        raise TensorMismatchError("x, weight, mean, scale", *found)
     normalization.check_gradient(gradient, x)
     outputs = gradients(x)
     if x.numel() == 0:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Unpack
 
 import torch
@@ -29,14 +29,11 @@ def is_supported(x: torch.Tensor, *others: torch.Tensor | None) -> str:
 
     Args:
         x: the tensor to normalize.
-        others: vectors with one value a channel, or None.
+        others: weight, bias, mean and variance, each with one value a channel, or None.
     """
-    if not isinstance(x, torch.Tensor):
-        return f"x is a {type(x).__name__}, not a tensor"
-    if x.dim() < 2:
-        return f"x has {x.dim()} dimensions, not images and channels"
-    found = (normalization.is_supported("layer_norm", x, x.shape[1], each) for each in (None, *others))
-    return next((reason for reason in found if reason), "")
+    vectors = dict(zip(("weight", "bias", "mean", "variance"), others, strict=False))
+    found = normalization.misfit_by_channel(x, vectors)
+    return "" if found is None else found[0]
 
 
 def launch(
@@ -50,7 +47,7 @@ def launch(
 ) -> Launch:
     """(x - mean) / sqrt(variance + epsilon) * weight + bias, for each channel over all images and pixels.
 
-    Mean and variance are computed by Welford's method, in fp32, for fp64 in fp64.
+    Mean and variance are computed by Welford's method, in fp64 if x is fp64, else in fp32.
 
     FLOPs: 8 an element. Least bytes: x, weight and bias read once, the outputs written once.
 
@@ -70,7 +67,7 @@ def launch(
     """
     fixed = from_options(Fixed, options)
     check_type("epsilon", epsilon, float | int, "Give a number.")
-    output = _checked(x, output, weight, bias)
+    output = _checked(x, output, {"weight": weight, "bias": bias})
     columns = normalization.vectors_of(weight, bias)
     return launch_checked(x, columns, output, statistics(x), epsilon, fixed)
 
@@ -91,7 +88,7 @@ def launch_known(
 ) -> Launch:
     """(x - mean) / sqrt(variance + epsilon) * weight + bias, with given mean and variance of each channel.
 
-    FLOPs: 4 an element. Least bytes: all read once, the output written once.
+    FLOPs: 4 an element. Least bytes: x and the vectors read once, the output written once.
 
     Args:
         mean, variance: contiguous, with one value a channel.
@@ -102,7 +99,8 @@ def launch_known(
         The errors of :func:`launch`.
     """
     check_type("epsilon", epsilon, float | int, "Give a number.")
-    output = _checked(x, output, weight, bias, mean, variance)
+    vectors = {"weight": weight, "bias": bias, "mean": mean, "variance": variance}
+    output = _checked(x, output, vectors)
     columns = [mean, variance, *normalization.vectors_of(weight, bias)]
     fixed = Fixed(tile, 1, programs, num_warps, compute_units)
     return launch_known_checked(x, columns, output, epsilon, fixed)
@@ -111,16 +109,18 @@ def launch_known(
 def statistics(x: torch.Tensor) -> list[torch.Tensor]:
     """Return new tensors for mean, scale and unbiased variance of each channel.
 
-    Their dtype is that of the arithmetic.
+    Their dtype is that of the arithmetic: fp64 if `x` is fp64, else fp32.
     """
     dtype = normalization.statistics_dtype(x)
     return [torch.empty(x.shape[1], dtype=dtype, device=x.device) for _ in range(3)]
 
 
-def _checked(x: torch.Tensor, output: torch.Tensor | None, *others: torch.Tensor | None) -> torch.Tensor:
+def _checked(
+    x: torch.Tensor, output: torch.Tensor | None, vectors: Mapping[str, torch.Tensor | None]
+) -> torch.Tensor:
     """Return `output`, or a new tensor for None; raise if a tensor does not fit."""
-    if reason := is_supported(x, *others):
-        raise TensorMismatchError("x, weight, bias", reason, "Give (n, channels, sizes...) and vectors.")
+    if found := normalization.misfit_by_channel(x, vectors):
+        raise TensorMismatchError(", ".join(("x", *vectors)), *found)
     return normalization.checked_output(x, output)
 
 
@@ -137,8 +137,8 @@ def launch_checked(
     Args:
         x, output, epsilon: as for :func:`launch`.
         columns: the weight and the bias, or the weight, or neither.
-        results: tensors for mean, scale and unbiased variance, or for the first of them.
-        fixed: the part of the plan that is not chosen.
+        results: tensors for mean, scale and unbiased variance; or for mean and scale, or for the mean alone.
+        fixed: the options that the caller fixes.
     """
     if x.numel() == 0:
         return Launch((), (output, *results), work=Work(0, 0))
@@ -163,7 +163,7 @@ def launch_known_checked(
     Args:
         x, output, epsilon: as for :func:`launch_known`.
         columns: mean and variance, then the weight and the bias, or the weight, or neither.
-        fixed: the part of the plan that is not chosen; rows are not split.
+        fixed: the options that the caller fixes, with 1 split.
     """
     if x.numel() == 0:
         return Launch((), (output,), work=Work(0, 0))

@@ -1,6 +1,6 @@
 """Batch norm and its gradients: row operators of matrices that descriptors describe.
 
-In training a row is a channel, its columns are the pixels of all images, and weight and bias are values by
+In training a row is a channel, its columns are the pixels of all images, and weight and bias have one value a
 row. With known statistics nothing is reduced: rows and columns are chosen to suit memory, and statistics,
 weight and bias are matrices in which all pixels of a channel share one element.
 """
@@ -15,19 +15,19 @@ from workbench.kernels.rows.normalization.kernel import NORMS, centered, centere
 from workbench.kernels.rows.rowwise.kernel import Operator
 from workbench.kernels.tile import reduce
 
-# Weight and bias are values by row, after the other values by row.
+# Weight and bias have one value a row. In of_rows they follow the statistics, where there are any.
 
 
 @triton.jit
 def mean_scale_and_variance(state, cols, epsilon):
-    """mean, 1 / sqrt(variance + epsilon), and the unbiased variance: m2 / (count - 1)"""
+    """Return mean, 1 / sqrt(variance + epsilon), and the unbiased variance, m2 / (count - 1)."""
     mean, scale = mean_and_scale(state, cols, epsilon)
     return mean, scale, reduce.quotient(state[2], state[0] - 1)
 
 
 @triton.jit
 def affine_of_rows(tiles, of_columns, of_rows, result):
-    """(x - mean) * scale * weight + bias, with weight and bias, or the weight, or neither, by row"""
+    """(x - mean) * scale * weight + bias; of_rows is (weight, bias), (weight,) or empty"""
     result = centered(tiles, of_columns, of_rows, result)
     if len(of_rows) > 0:
         result = result * of_rows[0][:, None]
@@ -38,7 +38,7 @@ def affine_of_rows(tiles, of_columns, of_rows, result):
 
 @triton.jit
 def both_and_means(state, cols, parameter):
-    """Return both sums, and both means."""
+    """Return the sums of g * n and g, the gradients of weight and bias, and the means of g * n and g."""
     return state[0], state[1], state[0] / cols, state[1] / cols
 
 
@@ -64,7 +64,7 @@ def no_state(tiles, of_columns, of_rows, valid, cols):
 
 @triton.jit
 def no_init(ROWS: tl.constexpr, COLS: tl.constexpr, TYPE: tl.constexpr):
-    """Return the state (0,) of no elements."""
+    """Return the initial state (0,)."""
     return (tl.zeros([ROWS], TYPE),)
 
 
@@ -88,7 +88,7 @@ def no_merge(a, b):
 
 @triton.jit
 def no_finish(state, cols, epsilon):
-    """Return epsilon, as a value by row."""
+    """Return epsilon for each row."""
     return (state[0] + reduce.scalar(epsilon, state[0].dtype),)
 
 

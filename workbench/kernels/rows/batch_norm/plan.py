@@ -27,7 +27,7 @@ def by_channel(channels: Channels) -> tuple[Lengths, Lengths]:
 def described_each(
     channels: Channels, tensors: Sequence[torch.Tensor], rows: Lengths, cols: Lengths
 ) -> list[Described]:
-    """Return tensors as matrices, with the last one's neighbors in memory taken for those of all."""
+    """Return tensors as matrices; all are taken to have their neighbors in memory where the last one has."""
     alike = channels._replace(strides=channels.strides[-1:])
     views = [
         channels.view(t, strides, rows, cols) for t, strides in zip(tensors, channels.strides, strict=True)
@@ -36,5 +36,5 @@ def described_each(
 
 
 def planned(matrix: Described, fixed: Fixed = FREE) -> Plan:
-    """Return how programs share `matrix`, as layer norm's do."""
+    """Return how programs share `matrix`: the plan of layer norm."""
     return normalization.planned("layer_norm", matrix, matrix.view.tensor.element_size(), fixed)

@@ -31,7 +31,7 @@ from workbench.kernels.rows.rowwise import Fixed, Options
 from workbench.kernels.tile import transfer
 from workbench.launch import Launch, Step, Work
 
-# Number of a kernel's results that are needed for the loss alone, for a mean too, and for a gradient too.
+# Number of the kernel's results that a caller needs: for the losses; for their weighted mean; for a gradient.
 LOSS, LOSS_AND_WEIGHT, ALL = 1, 2, 5
 TARGETS = (torch.int64, torch.uint8)
 FLOPS, FLOPS_BACKWARD = 5, 5
@@ -48,10 +48,10 @@ def launch(
     smoothing: float = 0.0,
     **options: Unpack[Options],
 ) -> Launch:
-    """Compute the loss of each row of `scores`, and what its gradient needs.
+    """Compute the loss of each row of `scores`, and the values of each row that its gradient needs.
 
-    If rows are few, they are split over programs, as in :func:`softmax.launch`; a second step joins their
-    states.
+    If rows are few, several programs share a row, as in :func:`softmax.launch`; a second step joins their
+    states. The arithmetic is in fp64 if the scores are fp64, else in fp32.
 
     FLOPs: 5 an element. Least bytes: scores, targets and weights read once, results written once.
 
@@ -61,8 +61,9 @@ def launch(
             `dim`. A target that is neither a class nor `ignored` makes its row's loss NaN.
         class_weights: contiguous, one a class; None for weights of 1.
         dim: the dimension of the classes, from 0.
-        results: :data:`LOSS`, :data:`LOSS_AND_WEIGHT` or :data:`ALL` contiguous tensors with one value a row.
-        ignored: the target that is ignored.
+        results: contiguous tensors with one value a row: :data:`LOSS` (the loss), :data:`LOSS_AND_WEIGHT`
+            (loss and weight of the target) or :data:`ALL` of the results of `cross_entropy_kernel`.
+        ignored: the target class that is ignored: its rows have loss 0 and weight 0.
         smoothing: label smoothing, from 0 to 1.
         options: see :class:`rowwise.Options`.
 
@@ -71,13 +72,17 @@ def launch(
         ArgumentTypeError: another argument.
     """
     fixed = from_options(Fixed, options)
-    if reason := softmax.is_supported("softmax", scores):
-        raise TensorMismatchError("scores", reason, "Give a tensor of a supported dtype.")
+    if found := softmax.misfit("softmax", {"scores": scores}):
+        raise TensorMismatchError("scores", *found)
     if not scores.numel():
-        raise TensorMismatchError("scores", "it has no elements", "There is nothing to launch.")
+        given = f"shape {tuple(scores.shape)} has no elements"
+        raise TensorMismatchError("scores", given, "Give at least one row and one class.")
     check_type("dim", dim, int, "Give the number of a dimension.")
     if not 0 <= dim < scores.dim():
-        raise DimensionError("dim", f"got {dim}", f"Count from 0: scores has {scores.dim()} dimensions.")
+        fix = f"Give a number from 0 to {scores.dim() - 1}: scores has {scores.dim()} dimensions."
+        raise DimensionError(
+            "dim", f"got {dim}", fix if scores.dim() else "Give scores of one dimension or more."
+        )
     weights = () if class_weights is None else (class_weights,)
     results = _checked_results(results)
     _check_vectors(scores, scores.shape[dim], targets, weights, results)
@@ -113,7 +118,7 @@ def launch(
 
 
 def _checked_results(results: object) -> tuple[torch.Tensor, ...]:
-    fix = f"Give a sequence of {LOSS}, {LOSS_AND_WEIGHT} or {ALL} tensors."
+    fix = f"Give {LOSS}, {LOSS_AND_WEIGHT} or {ALL} tensors, in a sequence."
     checked = tuple(check_each("results", results, torch.Tensor, fix))
     if len(checked) not in (LOSS, LOSS_AND_WEIGHT, ALL):
         raise InvalidArgumentError("results", f"got {len(checked)} tensors", fix)
@@ -140,7 +145,7 @@ def _check_vectors(
             raise TensorMismatchError(
                 name,
                 f"shape {tuple(tensor.shape)}, strides {tensor.stride()}",
-                f"Give {count} elements, contiguous.",
+                f"Give a contiguous tensor of {count} elements.",
             )
 
 
@@ -166,15 +171,15 @@ def launch_backward(
     ignored: int,
     smoothing: float,
 ) -> Launch:
-    """output = gradient of the scores, on tensors that are known to fit.
+    """output = the gradient of the scores, on tensors that are known to fit.
 
-    FLOPs: 5 an element. Least bytes: all read once, the output written once.
+    FLOPs: 5 an element. Least bytes: all other tensors read once, the output written once.
 
     Args:
         scores, targets, dim, ignored, smoothing: the arguments of :func:`launch`.
-        weights: the class weights, if there are any.
-        known: the results of :func:`launch` without the loss.
-        gradient: of the loss: contiguous, one value a row, or one for all.
+        weights: the class weights, in a sequence; empty for weights of 1.
+        known: the :data:`ALL` results of :func:`launch` without the first, the loss.
+        gradient: the gradient of the loss, contiguous: one value a row, or one for all rows.
         output: of the shape of the scores, of any strides in which no two elements share memory.
     """
     views = rows_of(scores.shape, (scores.stride(), output.stride()), frozenset((dim,)))

@@ -18,7 +18,7 @@ from workbench.kernels.tile import reduce, transfer
 
 @triton.jit
 def init_smoothed(ROWS: tl.constexpr, COLS: tl.constexpr, TYPE: tl.constexpr):
-    """Return the state of no classes, by row."""
+    """Return the state of no classes, with one value a row."""
     maximum, total = reduce.online_softmax_init(ROWS, TYPE)
     return maximum, total, tl.zeros([ROWS], TYPE), tl.zeros([ROWS], TYPE)
 
@@ -116,7 +116,7 @@ def store_losses(
     state, scores, targets, class_weights, results, row, rows, cols, layout, ignored, smoothing,
     ACCESS: tl.constexpr, TYPE: tl.constexpr, SMOOTH: tl.constexpr,
 ):  # fmt: skip
-    """Store the results of these rows.
+    """Store the results of cross_entropy_kernel for these rows, from their states.
 
     loss = -(1 - smoothing) * w[target] * log p[target] - smoothing / cols * sum of w[c] * log p[c]
 
@@ -142,8 +142,8 @@ def store_losses(
 
 @triton.jit
 def cross_entropy_backward_kernel(
-    # pointers: as in cross_entropy_kernel, `known` are its results without the loss; the loss's gradient, one
-    # value a row or one for all; the gradient of the scores
+    # pointers: as in cross_entropy_kernel; `known`, its results without the loss; the loss's gradient, one
+    # value a row or one for all rows; the gradient of the scores
     scores, targets, class_weights, known, gradients, destination,
     # sizes, and the stride from one row's gradient to the next
     rows, cols, gradient_step,
@@ -154,9 +154,10 @@ def cross_entropy_backward_kernel(
     ACCESS: tl.constexpr, DIVISORS: tl.constexpr, TYPE: tl.constexpr,
     ROWS: tl.constexpr, COLS: tl.constexpr, EXACT: tl.constexpr, WIDE: tl.constexpr, SMOOTH: tl.constexpr,
 ):  # fmt: skip
-    """gradient * (share * p[c] - (1 - smoothing) * w[target] at the target - smoothing / cols * w[c])
+    """gradient * (share * p[c] - (1 - smoothing) * w[target] * (c is the target) - smoothing / cols * w[c])
 
-    One tile a program; share = (1 - smoothing) * w[target] + smoothing / cols * sum of w.
+    One tile a program. share = (1 - smoothing) * w[target] + smoothing / cols * sum of w. Rows whose target
+    is ignored get 0.
     """
     layouts = transfer.known(layouts, DIVISORS)
     smoothing = reduce.scalar(smoothing, TYPE)
@@ -187,10 +188,11 @@ def weights_of(class_weights, classes, cols, TYPE: tl.constexpr):
 
 
 class State(NamedTuple):
-    """A row's state, for the kernels.
+    """The state that the kernels keep for each row.
 
     Attributes:
-        meta: INIT, UPDATE and SETTLE. merge: joins two states. parts: number of tiles in a state.
+        meta: the meta-parameters INIT, UPDATE and SETTLE. merge: a jit function that joins two states.
+        parts: number of tiles in a state.
     """
 
     meta: dict[str, object]

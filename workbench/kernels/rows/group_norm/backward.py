@@ -11,7 +11,7 @@ from workbench.errors import InvalidArgumentError, TensorMismatchError, check_ea
 from workbench.kernels.channels import CHANNEL, GROUP, IMAGE, Channels, described
 from workbench.kernels.layout import suggested_format
 from workbench.kernels.rows import normalization, reduction, rowwise
-from workbench.kernels.rows.group_norm.invoker import FLOPS_BACKWARD, is_supported, statistics
+from workbench.kernels.rows.group_norm.invoker import FLOPS_BACKWARD, misfit, statistics
 from workbench.kernels.rows.group_norm.kernel import BACKWARD, OF_CHANNEL
 from workbench.kernels.rows.group_norm.plan import VECTOR_COLS, VECTOR_PER_WARP, grouped, planned
 from workbench.kernels.rows.rowwise import Fixed
@@ -28,10 +28,10 @@ def launch_backward(
     vectors: int = 0,
     compute_units: int | None = None,
 ) -> Launch:
-    """Compute the gradients of x, weight and bias, the last two in the dtype of the arithmetic.
+    """Compute the gradients of x, weight and bias; the last two in fp64 if x is fp64, else in fp32.
 
-    The gradient of x is one row operator. Those of weight and bias are another, followed by reductions; the
-    order in which they add depends on shapes alone.
+    One row operator computes the gradient of x. Another one, followed by reductions, computes the gradients
+    of weight and bias, in an order of additions that does not depend on timing.
 
     FLOPs: 14 an element. Least bytes: gradient, x, statistics and weight read once, the gradients written
     once.
@@ -41,9 +41,9 @@ def launch_backward(
         x: the tensor that was normalized, any strides.
         groups: number of groups of its channels.
         weight: as in the forward pass; None for none.
-        results: the statistics from :func:`launch`.
+        results: the statistics from :func:`launch`: mean and scale.
         vectors: 0 for no gradient of weight and bias, 1 for that of the weight, 2 for both.
-        compute_units: of the device to plan for; None for this one.
+        compute_units: number of compute units to plan for; None for those of the planned device.
 
     Returns:
         A launch with the outputs gradient of x and, by `vectors`, gradient of the weight and of the bias.
@@ -51,15 +51,15 @@ def launch_backward(
     Raises:
         TensorMismatchError: tensors do not fit. InvalidArgumentError, ArgumentTypeError: another argument.
     """
-    if reason := is_supported(x, check_positive("groups", groups), weight):
-        raise TensorMismatchError("x, weight", reason, "Give the tensors of the forward pass.")
-    results = check_each("results", results, torch.Tensor, "Give the statistics that launch gave.")
+    if found := misfit(x, check_positive("groups", groups), {"weight": weight}):
+        raise TensorMismatchError("x, groups, weight", *found)
     like = statistics(x, groups)
+    wanted = f"{like[0].dtype}, shape {(*like[0].shape,)}, on {x.device}"
+    fix = f"Give the two tensors that launch(..., with_statistics=True) gave: {wanted}."
+    results = check_each("results", results, torch.Tensor, fix)
     if [(t.shape, t.dtype, t.device) for t in results] != [(t.shape, t.dtype, t.device) for t in like]:
-        given = ", ".join(f"{t.dtype} {tuple(t.shape)}" for t in results)
-        raise TensorMismatchError(
-            "results", f"got {given}", f"Give two tensors of {like[0].dtype} {(*like[0].shape,)}."
-        )
+        given = "; ".join(f"{t.dtype}, shape {tuple(t.shape)}, on {t.device}" for t in results)
+        raise TensorMismatchError("results", f"got {len(results)} tensors: {given}", fix)
     normalization.check_gradient(gradient, x)
     if vectors not in (0, 1, 2):
         raise InvalidArgumentError("vectors", f"got {vectors!r}", "Give 0, 1 or 2.")
@@ -71,7 +71,7 @@ def launch_backward(
 
 
 def gradients(x: torch.Tensor, vectors: int) -> tuple[torch.Tensor, ...]:
-    """Return new tensors for the gradients of x, and of weight and bias."""
+    """Return new tensors for the gradient of x, and for the first `vectors` gradients of weight and bias."""
     dtype = normalization.statistics_dtype(x)
     sums = [torch.empty(x.shape[1], dtype=dtype, device=x.device) for _ in range(vectors)]
     return torch.empty_like(x, memory_format=suggested_format(x)), *sums

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Unpack
 
 import torch
@@ -27,13 +27,23 @@ def is_supported(x: torch.Tensor, groups: int, *others: torch.Tensor | None) -> 
         groups: number of groups of its channels.
         others: weight and bias, each with one value a channel, or None.
     """
-    if not isinstance(x, torch.Tensor):
-        return f"x is a {type(x).__name__}, not a tensor"
-    if x.dim() < 2:
-        return f"x has {x.dim()} dimensions, not images and channels"
-    if x.shape[1] % groups:
-        return f"{groups} groups do not divide {x.shape[1]} channels"
-    return normalization.is_supported("layer_norm", x, x.shape[1], *others)
+    found = misfit(x, groups, dict(zip(("weight", "bias"), others, strict=False)))
+    return "" if found is None else found[0]
+
+
+def misfit(
+    x: torch.Tensor, groups: int, vectors: Mapping[str, torch.Tensor | None]
+) -> tuple[str, str] | None:
+    """Return why the templates cannot take these tensors, and what to give instead; None if they can.
+
+    Args:
+        x, groups: as for :func:`is_supported`.
+        vectors: by the names of arguments, tensors with one value a channel, or None.
+    """
+    if isinstance(x, torch.Tensor) and x.dim() >= 2 and x.shape[1] % groups:
+        reason = f"{groups} groups do not divide {x.shape[1]} channels"
+        return reason, f"Give a number of groups that divides {x.shape[1]}."
+    return normalization.misfit_by_channel(x, vectors)
 
 
 def launch(
@@ -49,7 +59,7 @@ def launch(
 ) -> Launch:
     """(x - mean) / sqrt(variance + epsilon) * weight + bias, for each group of channels of each image.
 
-    Mean and variance are computed by Welford's method, in fp32, for fp64 in fp64.
+    Mean and variance are computed by Welford's method, in fp64 if x is fp64, else in fp32.
 
     FLOPs: 8 an element. Least bytes: x, weight and bias read once, the outputs written once.
 
@@ -60,7 +70,8 @@ def launch(
         epsilon: added to the variance.
         output: tensor for the result, of the shape of x and any strides in which no two elements share
             memory; None for a new tensor like x.
-        with_statistics: whether to return mean and scale of each group, [n * groups], for the gradients.
+        with_statistics: whether to return mean and scale, 1 / sqrt(variance + epsilon), of each group of
+            each image, [n * groups], for the gradients.
         options: see :class:`rowwise.Options`.
 
     Returns:
@@ -71,8 +82,8 @@ def launch(
     """
     fixed = from_options(Fixed, options)
     check_type("epsilon", epsilon, float | int, "Give a number.")
-    if reason := is_supported(x, check_positive("groups", groups), weight, bias):
-        raise TensorMismatchError("x, weight, bias", reason, "Give (n, channels, sizes...) and vectors.")
+    if found := misfit(x, check_positive("groups", groups), {"weight": weight, "bias": bias}):
+        raise TensorMismatchError("x, groups, weight, bias", *found)
     columns = normalization.vectors_of(weight, bias)
     output = normalization.checked_output(x, output)
     results = statistics(x, groups) if with_statistics else []
@@ -93,13 +104,13 @@ def launch_checked(
     epsilon: float,
     fixed: Fixed = FREE,
 ) -> Launch:
-    """Return the launch on tensors that are known to fit.
+    """Return the launch of :func:`launch` on tensors that are known to fit.
 
     Args:
         x, groups, output, epsilon: as for :func:`launch`.
         columns: the weight and the bias, or the weight, or neither.
         results: tensors for mean and scale of each group; empty for no statistics.
-        fixed: the part of the plan that is not chosen.
+        fixed: the options that the caller fixes.
     """
     if x.numel() == 0:
         return Launch((), (output, *results), work=Work(0, 0))

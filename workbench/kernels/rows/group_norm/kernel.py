@@ -26,7 +26,7 @@ def both_across(states):
     return tl.sum(states[0], 1), tl.sum(states[1], 1)
 
 
-# Weights are not values by column here: they are tiles of their own, after those of the sources.
+# Here a weight does not have one value a column: it is a tile of its own, after the tiles of the sources.
 
 
 @triton.jit
@@ -49,7 +49,7 @@ def sums_beside(tiles, of_columns, of_rows, valid, cols):
 
 @triton.jit
 def add_beside(kept, tiles, of_columns, of_rows, valid, tally):
-    """g * n and g, added by lane"""
+    """Add g * n and g to the running sums, which are tiles [rows, cols]."""
     return add_centered(kept, tiles, tiles[2:], of_rows, valid, tally)
 
 
@@ -64,7 +64,7 @@ def gradient_beside(tiles, of_columns, of_rows, result):
 
 @triton.jit
 def add_of_channel(kept, tiles, of_columns, of_rows, valid, tally):
-    """gradient * n and gradient, added by lane"""
+    """Add gradient * n and gradient to the running sums, which are tiles [rows, cols]."""
     return kept[0] + tiles[1] * (tiles[0] - tiles[2]) * tiles[3], kept[1] + tiles[1]
 
 

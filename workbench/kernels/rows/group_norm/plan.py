@@ -22,17 +22,21 @@ VECTOR_COLS, VECTOR_PER_WARP = 2048, 512
 
 
 def grouped(channels: Channels, tensor: int) -> tuple[Lengths, Lengths]:
-    """Return the dimensions that are rows and columns of group norm, in the order of a tensor's memory."""
+    """Return the dimensions that are rows and columns of group norm, in the order of a tensor's memory.
+
+    Args:
+        channels: the tensors, seen by their channels. tensor: index of the tensor in `channels`.
+    """
     return (IMAGE, GROUP), channels.in_order((CHANNEL, *channels.sizes), tensor)
 
 
 def planned(view: View, channels: Channels, cols: Lengths, tensor: int, fixed: Fixed = FREE) -> Plan:
-    """Return how programs share `view`: as layer norm's do, with the tile of :func:`default_tile`.
+    """Return how programs share `view`: the plan of layer norm, with the tile of :func:`default_tile`.
 
     Args:
         view: rows and columns. channels: the tensors, seen by their channels.
         cols: dimensions that are the columns. tensor: index of the tensor that is read.
-        fixed: the part of the plan that is not chosen.
+        fixed: the options that the caller fixes.
     """
     matrix, itemsize = Described(view), view.tensor.element_size()
     if fixed.tile is None:

@@ -24,7 +24,7 @@ from workbench.kernels.rows.normalization.invoker import (
     STATISTICS,
     check_floating,
     check_place,
-    is_supported,
+    misfit,
     rows_and_cols,
     statistics_dtype,
 )
@@ -76,14 +76,13 @@ def launch_backward(
         x: the tensor that was normalized, any strides.
         rank: number of dimensions that were normalized together.
         weight: as in the forward pass; None for none.
-        results: the statistics from :func:`launch`, contiguous.
+        results: the statistics from :func:`launch`, contiguous, one value a row.
         vectors: 0 for no gradient of weight and bias, 1 for that of the weight, 2 for both; None for 1 if
             there is a weight, else 0.
         fused: True for one pass over the rows; False for two, of which the first finds the sums of each row.
-            None: one pass for rows of at most :data:`MOST_FUSED` columns and :data:`MOST_FUSED_BYTES` that
-                are
-            neighbors in memory. Ignored for the gradient of x alone.
-        compute_units: of the device to plan for; None for this one.
+            None: one pass if a row's elements are neighbors in memory, at most :data:`plan.MOST_FUSED`
+            columns and :data:`plan.MOST_FUSED_BYTES`. Ignored for the gradient of x alone.
+        compute_units: number of compute units to plan for; None for those of the planned device.
 
     Returns:
         A launch with the outputs gradient of x and, by `vectors`, gradient of the weight [cols] and of the
@@ -95,24 +94,24 @@ def launch_backward(
     """
     check_name("norm", norm, NORMS)
     rows, cols = rows_and_cols(x, rank)
-    if reason := is_supported(norm, x, cols, weight):
-        raise TensorMismatchError("x, weight", reason, "Give the tensors of the forward pass.")
+    if found := misfit(norm, x, cols, {"weight": weight}):
+        raise TensorMismatchError("x, weight", *found)
     check_floating("gradient", gradient)
-    check_each("results", results, torch.Tensor, "Give the statistics that launch gave.")
+    fix = f"Give the statistics that launch(..., with_statistics=True) gave: {STATISTICS[norm]} of them."
+    check_each("results", results, torch.Tensor, fix)
     if len(results) != STATISTICS[norm]:
-        fix = f"Give the {STATISTICS[norm]} that launch(..., with_statistics=True) gave."
-        raise TensorMismatchError("results", f"{len(results)} tensors", fix)
+        raise TensorMismatchError("results", f"got {len(results)} tensors", fix)
     check_place("gradient", gradient, x.shape, x.device)
     for i, each in enumerate(results):
         check_place(f"results[{i}]", each, (rows,), x.device)
         if not each.is_contiguous() or each.dtype != statistics_dtype(x):
-            given = f"{each.dtype}, strides {each.stride()}"
+            given = f"got {each.dtype}, strides {each.stride()}"
             raise TensorMismatchError(
                 f"results[{i}]", given, f"Give a contiguous tensor of {statistics_dtype(x)}."
             )
     check_type("vectors", vectors, int | None, "Give 0, 1 or 2, or None.")
     if vectors not in (None, 0, 1, 2):
-        raise InvalidArgumentError("vectors", f"got {vectors!r}", "Give 0, 1 or 2.")
+        raise InvalidArgumentError("vectors", f"got {vectors!r}", "Give 0, 1 or 2, or None.")
     check_type("fused", fused, bool | None, "Give True, False or None.")
     vectors = int(weight is not None) if vectors is None else vectors
     outputs = gradients(norm, x, gradient, cols, vectors)
@@ -130,8 +129,8 @@ def gradients(
 ) -> tuple[torch.Tensor, ...]:
     """Return new tensors for the gradients of x, and of weight and bias.
 
-    The gradient of x is contiguous, as torch's is. Exception: the RMS norm on the CPU, which torch composes
-    of elementwise operators; there it has the strides of the output's gradient.
+    The gradient of x is contiguous, like torch's. Exception: on the CPU, torch composes the RMS norm of
+    elementwise operators, so there the gradient of x has the strides of the output's gradient.
     """
     if norm == "rms_norm" and not x.is_cuda:
         of_x = torch.empty_like(gradient, dtype=x.dtype)
@@ -142,10 +141,10 @@ def gradients(
 
 @dataclass(frozen=True)
 class _Call:
-    """A call of the gradients of weight and bias, with that of x.
+    """A call that computes the gradient of x and those of weight and bias.
 
     Attributes:
-        norm: the normalization. operator: of the gradient of x.
+        norm: the normalization. operator: the row operator of the gradient of x.
         x, gradient: the tensor that was normalized, and the gradient of the output.
         given: the statistics of each row from the forward pass. columns: the weight, if there is one.
         outputs: tensors for the gradients of x, and of weight and bias.
@@ -170,14 +169,19 @@ class _Call:
         return len(self.outputs) - 1
 
     def prepared(self, plan: Plan) -> Prepared:
-        """Return the common arguments of all kernels."""
+        """Return the arguments that all kernels of this call have in common."""
         sources = (self.x, self.gradient)
         return rowwise.prepared(
             self.operator, sources, self.outputs[0], self.dims, plan, self.columns, self.given
         )
 
     def meta(self, given: Prepared, plan: Plan, ahead: int, most_bytes: int) -> dict[str, Any]:
-        """Return the meta-parameters of both kernels that add up over rows; see :func:`stages`."""
+        """Return the meta-parameters that the kernels of one pass and of two passes have in common.
+
+        Args:
+            given: the result of :meth:`prepared` for `plan`.
+            plan: how programs share the rows. ahead, most_bytes: as for :func:`stages`.
+        """
         return {
             "FINISH": self.operator.finish,
             "APPLY": self.operator.apply,
@@ -238,7 +242,7 @@ def _in_one_pass(call: _Call) -> tuple[list[Step], list[torch.Tensor]]:
 
 
 def _in_two_passes(call: _Call) -> tuple[list[Step], list[torch.Tensor]]:
-    """Return the steps for longer rows, of which the first finds their sums, and their workspaces."""
+    """Return the steps for longer rows, and their workspaces; the first step finds the sums of each row."""
     sums = plan_sums(call.view, call.x.element_size(), call.units)
     states, first = rowwise.states_step(call.operator, call.prepared(sums), call.x, sums)
     plan, shares = plan_columns(call.view, sums, call.units)

@@ -1,4 +1,4 @@
-"""Layer norm and RMS norm with their gradients: row operators, and kernels that add up over rows too."""
+"""Layer norm, RMS norm and their gradients: row operators, and kernels that also add up over rows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def state_of_row(tiles, of_columns, of_rows, valid, cols):
 
 @triton.jit
 def seen(kept, tiles, of_columns, of_rows, valid, tally):
-    """Return Welford's mean and squares, by lane, updated with a tile of x."""
+    """Return Welford's running means and squares, tiles [rows, cols], updated with a tile of x."""
     return reduce.welford_update(kept, tiles[0], valid, tally)
 
 
@@ -39,7 +39,7 @@ def sum_of_squares(tiles, of_columns, of_rows, valid, cols):
 
 @triton.jit
 def add_squares(kept, tiles, of_columns, of_rows, valid, tally):
-    """x^2, added by lane"""
+    """Add x^2 to the running sums, a tile [rows, cols]."""
     return (kept[0] + tiles[0] * tiles[0],)
 
 
@@ -87,33 +87,33 @@ def scaled_weighted(tiles, of_columns, of_rows, result):
 
 @triton.jit
 def two_zeros(ROWS: tl.constexpr, COLS: tl.constexpr, TYPE: tl.constexpr):
-    """Return two sums of no elements, by lane."""
+    """Return running sums of no elements: two tiles [rows, cols] of zeros."""
     return tl.zeros([ROWS, COLS], TYPE), tl.zeros([ROWS, COLS], TYPE)
 
 
 @triton.jit
 def settle_both(kept, tallies, count):
-    """Return the two sums of each row from those of its lanes."""
+    """Return both sums of each row from the running sums, which are tiles [rows, cols]."""
     return tl.sum(kept[0], 1), tl.sum(kept[1], 1)
 
 
 @triton.jit
 def both_means(state, cols, parameter):
-    """Return both means from the sums."""
+    """Return the means of g * n and of g from their sums."""
     return state[0] / cols, state[1] / cols
 
 
 @triton.jit
 def one_mean(state, cols, parameter):
-    """Return the mean from the sum."""
+    """Return the mean of g * n from its sum."""
     return (state[0] / cols,)
 
 
 @triton.jit
 def weighted(gradient, of_columns):
-    """Return gradient * weight if there is a weight.
+    """Return gradient * weight; the gradient alone if there is no weight.
 
-    The product is rounded before it is used, so that in a row of one element it minus its mean is exactly 0.
+    The product is rounded before it is used, so that a row of one element minus its mean is exactly 0.
     """
     if len(of_columns) == 0:
         return gradient
@@ -123,13 +123,13 @@ def weighted(gradient, of_columns):
 
 @triton.jit
 def centered_again(tiles, of_rows):
-    """(x - mean) * scale, from the statistics of the rows"""
+    """(x - mean) * scale, with the statistics that the forward pass kept for each row"""
     return (tiles[0] - of_rows[0][:, None]) * of_rows[1][:, None]
 
 
 @triton.jit
 def scaled_again(tiles, of_rows):
-    """x * scale, from the statistics of the rows"""
+    """x * scale, with the scale that the forward pass kept for each row"""
     return tiles[0] * of_rows[0][:, None]
 
 
@@ -142,7 +142,7 @@ def centered_sums(tiles, of_columns, of_rows, valid, cols):
 
 @triton.jit
 def add_centered(kept, tiles, of_columns, of_rows, valid, tally):
-    """g * n and g, added by lane"""
+    """Add g * n and g to the running sums, which are tiles [rows, cols]."""
     g = weighted(tiles[1], of_columns)
     return kept[0] + g * centered_again(tiles, of_rows), kept[1] + g
 
@@ -162,7 +162,7 @@ def scaled_sum(tiles, of_columns, of_rows, valid, cols):
 
 @triton.jit
 def add_scaled(kept, tiles, of_columns, of_rows, valid, tally):
-    """g * n, added by lane"""
+    """Add g * n to the running sums, a tile [rows, cols]."""
     return (kept[0] + weighted(tiles[1], of_columns) * scaled_again(tiles, of_rows),)
 
 
@@ -175,12 +175,12 @@ def scaled_gradient(tiles, of_columns, of_rows, result):
 
 @triton.jit
 def norm_backward_kernel(
-    # pointers: x and the output's gradient, the weight, what is known of the rows; the gradient of x, and
-    # what each program adds to those of weight and bias, [programs, VECTORS, cols]
+    # pointers: x and the output's gradient; the weight; the statistics of the rows; the gradient of x; each
+    # program's partial sums of the gradients of weight and bias, [programs, VECTORS, cols]
     sources, columns, given, destination, parts,
     # sizes
     rows, cols,
-    # what the access function is given, for x, the output's gradient and x's gradient
+    # parameters of the access function, for x, the output's gradient and x's gradient
     layouts,
     # meta-parameters
     WHOLE: tl.constexpr, FINISH: tl.constexpr, APPLY: tl.constexpr,
@@ -188,10 +188,10 @@ def norm_backward_kernel(
     TYPE: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, VECTORS: tl.constexpr, EXACT: tl.constexpr,
     WIDE: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """rowwise_kernel for the gradient of x, which adds up those of weight and bias on the way.
+    """Compute the gradient of x as rowwise_kernel does, and partial sums of those of weight and bias.
 
-    weight: sum over rows of gradient * n; bias: sum over rows of the gradient. Each program leaves the sums
-    of its rows, which a second step adds up.
+    Gradient of the weight: sum over rows of gradient * n; of the bias: sum over rows of the gradient. Each
+    program stores the sums of its rows; a second step adds up the programs' sums.
     """
     layouts = transfer.known(layouts, DIVISORS)
     col = rowwise.columns_from(0, COLS, WIDE)
@@ -222,10 +222,10 @@ def norm_columns_backward_kernel(
     ROWS: tl.constexpr, COLS: tl.constexpr, SPLITS: tl.constexpr, SHARES: tl.constexpr,
     VECTORS: tl.constexpr, EXACT: tl.constexpr, WIDE: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """All gradients, given the sums of each row: COLS columns and one of SHARES shares of the rows a program.
+    """Compute the gradient of x from the sums of each row, and partial sums of those of weight and bias.
 
-    A program stays in its columns, so that it can add up the gradients of weight and bias. It takes the last
-    rows first: the cache still holds some of them.
+    A program takes COLS columns and one of SHARES shares of the rows. It stays in its columns, so that it can
+    add up the gradients of weight and bias. It takes the last rows first: the cache still holds some of them.
     """
     layouts = transfer.known(layouts, DIVISORS)
     rows, cols = rowwise.widened(rows, WIDE), rowwise.widened(cols, WIDE)
@@ -284,7 +284,7 @@ class Norm(NamedTuple):
     Attributes:
         forward: row operators without a weight, with a weight, and with weight and bias (layer norm only).
         backward: row operator of the gradient of x.
-        normalized: jit function from tiles and statistics to normalized x.
+        normalized: jit function (tiles, of_rows) -> normalized x, a tile [rows, cols].
     """
 
     forward: tuple[Operator, ...]

@@ -11,7 +11,7 @@ from workbench.kernels.rows import rowwise
 from workbench.kernels.rows.rowwise import FREE, Fixed, Plan, Tile
 from workbench.kernels.views import Described
 
-# Rows of at most so many columns are one tile; longer rows are taken in smaller tiles, by more warps.
+# Rows of at most MOST_WHOLE columns are one tile; longer rows are taken in smaller tiles, by more warps.
 MOST_WHOLE = 16384
 TILE_COLS = {"layer_norm": 4096, "rms_norm": 8192}
 TILE_PER_WARP, TILE_WARPS = 512, 16
@@ -47,13 +47,13 @@ SUMS_COLS, SUMS_PER_WARP = 2048, 512
 COLUMNS_TILE, COLUMNS_WARPS, COLUMNS_PER_UNIT = Tile(4, 512), 4, 8
 COLUMNS_AHEAD, COLUMNS_AHEAD_BYTES = 3, 32768
 
-# Last step: a tile (programs, columns) of the partial sums to add up. A row of it is two sectors of memory;
-# where programs are fewer, it has more columns.
+# Last step: a tile (programs, columns) of the partial sums to add up. A row of the tile is two sectors of
+# memory in fp32; where programs are fewer, the tile has more columns.
 PARTS_TILE, PARTS_WARPS = Tile(128, 16), 8
 
 
 def planned(norm: str, view: Rows | Described, itemsize: int, fixed: Fixed = FREE) -> Plan:
-    """Return how programs share `view`: `fixed` where it says so, chosen otherwise.
+    """Return how programs share `view`: options in `fixed` are kept, the others are chosen.
 
     The choice is that of :func:`rowwise.plan`, with one difference: where columns are neighbors in memory and
     a row has at most :data:`rowwise.MOST_SPLITS` tiles, rows that are split have one tile in each split,
@@ -103,7 +103,11 @@ def default_tile(norm: str, view: Rows | Described, compute_units: int) -> tuple
 
 
 def is_fused(norm: str, view: Rows, itemsize: int) -> bool:
-    """Return whether one pass computes all gradients: for rows of at most :data:`MOST_FUSED` neighbors."""
+    """Return whether one pass computes all gradients.
+
+    It does if a row's elements are neighbors in memory, and its columns, rounded up to a power of two, are at
+    most :data:`MOST_FUSED` and :data:`MOST_FUSED_BYTES`.
+    """
     cols = triton.next_power_of_2(view.cols)
     return cols <= MOST_FUSED[norm] and cols * itemsize <= MOST_FUSED_BYTES and view.are_cols_neighbors
 

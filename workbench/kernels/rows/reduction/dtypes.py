@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 import triton.language as tl
 
-# torch does not define these for integers.
+# Reductions that torch does not define for integers.
 OF_FLOATS = ("mean", "norm1", "norm2", "norm", "largest_magnitude", "smallest_magnitude")
 
 # Reductions whose result is a sum of states: programs that share a row can add to it in memory.
@@ -15,7 +15,7 @@ SUPPORTED = (torch.float32, torch.float16, torch.bfloat16, torch.float64, *INTEG
 
 
 def result_dtype(reduction: str, dtype: torch.dtype) -> torch.dtype:
-    """Return the dtype that torch gives the value of a reduction."""
+    """Return the dtype that torch gives the value of a reduction of elements of `dtype`."""
     is_whole = not dtype.is_floating_point
     if reduction in ("any", "all"):
         return torch.uint8 if dtype == torch.uint8 else torch.bool
@@ -25,7 +25,7 @@ def result_dtype(reduction: str, dtype: torch.dtype) -> torch.dtype:
 
 
 def element_dtype(reduction: str, dtype: torch.dtype) -> torch.dtype:
-    """Return the dtype to which elements are converted before they are lifted."""
+    """Return the dtype to which elements are converted before LIFT makes states of them."""
     if dtype.is_floating_point:
         return torch.float64 if dtype == torch.float64 else torch.float32
     return torch.int64 if dtype == torch.int64 or reduction in ("sum", "prod") else torch.int32
@@ -48,7 +48,10 @@ def triton_type(dtype: torch.dtype) -> tl.dtype:
 
 
 def neutral_of(name: str, dtype: torch.dtype) -> float | int:
-    """Return the number "zero", "one", "lowest" or "highest" in `dtype`."""
+    """Return the number that is called "zero", "one", "lowest" or "highest" in `dtype`.
+
+    The lowest and the highest floats are -infinity and infinity.
+    """
     if name in ("zero", "one"):
         return int(name == "one")
     if dtype.is_floating_point:
@@ -60,5 +63,5 @@ def neutral_of(name: str, dtype: torch.dtype) -> float | int:
 
 
 def lowest(dtype: torch.dtype) -> float | int:
-    """Return the least number of a dtype."""
+    """Return the least number of a dtype: -infinity for floats, 0 for booleans."""
     return neutral_of("lowest", dtype)

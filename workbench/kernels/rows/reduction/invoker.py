@@ -38,19 +38,31 @@ from workbench.launch import Launch, Step, Work
 
 def is_supported(x: torch.Tensor, reduction: str = "sum") -> str:
     """Return why the template cannot reduce `x`; empty if it can."""
+    found = _misfit(x, reduction)
+    return "" if found is None else found[0]
+
+
+def _misfit(x: torch.Tensor, reduction: str = "sum", name: str = "x") -> tuple[str, str] | None:
+    """Return why the template cannot reduce the tensor `name`, and what to give; None if it can."""
     if not isinstance(x, torch.Tensor):
-        return f"x is a {type(x).__name__}, not a tensor"
+        return f"{name} is a {type(x).__name__}, not a tensor", "Give a torch.Tensor."
     if x.dtype not in SUPPORTED:
-        return f"x is {x.dtype}; supported: {', '.join(str(d)[6:] for d in SUPPORTED)}"
-    if x.layout != torch.strided or x.is_neg():
-        return "x is not a plain strided tensor"
+        names = ", ".join(str(d)[6:] for d in SUPPORTED)
+        return f"{name} is {x.dtype}; supported: {names}", "Convert it to a supported dtype."
+    if x.layout != torch.strided:
+        return f"the layout of {name} is {x.layout}", f"Give {name}.to_dense()."
+    if x.is_neg():
+        return f"{name} is a view that negates its memory", f"Give {name}.resolve_neg()."
     if reduction == "norm" and x.dtype != torch.float64:
-        return f"x is {x.dtype}; powers are taken in float64"
+        return f"{name} is {x.dtype}; powers are taken in float64", f"Give {name}.double()."
     if reduction in OF_FLOATS and not x.dtype.is_floating_point:
-        return f"x is {x.dtype}; {reduction} takes floating-point tensors"
+        return (
+            f"{name} is {x.dtype}; {reduction} takes floating-point tensors",
+            f"Give {name}.float() or {name}.double().",
+        )
     if not x.numel():
-        return "x has no elements, so there is nothing to reduce"
-    return ""
+        return f"{name} has no elements, so there is nothing to reduce", "Give a tensor with elements."
+    return None
 
 
 def launch(
@@ -66,20 +78,21 @@ def launch(
     """Reduce `x` over `dims`; the outputs are contiguous, of the shape of the other dimensions.
 
     FLOPs: one an element. Least bytes: x read once (expanded elements count once), the outputs written once.
-    Sums are in fp32 for fp16, bf16 and fp32, in fp64 for fp64, in int64 for integers. A plan adds in one
-    order, so every run gives the same bits, unless `atomic`.
+    Sums are in fp32 for fp16, bf16 and fp32, in fp64 for fp64, in int64 for integers. Unless `atomic`, the
+    order of additions follows from the plan alone, so every run gives the same bits.
 
     Args:
         x: a tensor of any strides, with elements.
         dims: the dimensions to reduce, from 0, each once.
         output: the tensor for the value, contiguous, of the dtype that torch gives it or of the dtype in
-            which it is computed; None for a new tensor. Indices always go to a new tensor, int64, counted in
-            the order of `dims`.
+            which it is computed; None for a new tensor, and always for "argmax" and "argmin". Indices go to a
+            new tensor, int64; elements are counted in the order of the reduced dimensions in x.
         reduction: a name in `REDUCTIONS`.
         exponent: of "norm", which is (sum of |x| ** exponent) ** (1 / exponent); finite and not 0.
+        atomic: whether programs that share a row add to the result in memory, in any order, instead of
+            leaving states for a second step. Only for the reductions in `ATOMIC`, with an output whose
+            elements have 4 bytes or more.
         options: see :class:`rowwise.Options`.
-        atomic: programs that share a row add to the result in memory, in any order, instead of leaving states
-            for a second step; for the reductions in `ATOMIC`, to an output of 4 bytes or more.
 
     Returns:
         A launch of one step or two, with one output, or two for "max" and "min": value and index.
@@ -90,8 +103,8 @@ def launch(
     """
     fixed = from_options(Fixed, options)
     check_name("reduction", reduction, REDUCTIONS)
-    if reason := is_supported(x, reduction):
-        raise TensorMismatchError("x", reason, "Give a tensor with elements, of a supported dtype.")
+    if found := _misfit(x, reduction):
+        raise TensorMismatchError("x", *found)
     _check_exponent(reduction, exponent)
     reduced = _checked_dims(dims, x.dim())
     view = rows_of(x.shape, (x.stride(),), reduced, REDUCTIONS[reduction].has_index)[0]
@@ -104,8 +117,8 @@ def launch(
     if atomic and (reduction not in ATOMIC or output.element_size() < 4):
         raise InvalidArgumentError(
             "atomic",
-            f"{reduction} to {output.dtype}",
-            f"Use atomic=True only for {', '.join(ATOMIC)}, with an output of 4 bytes or more.",
+            f"got True for the reduction {reduction!r} with an output of {output.dtype}",
+            f"Use it only for {', '.join(ATOMIC)}, with an output whose elements have 4 bytes or more.",
         )
     places = {"value": output}
     if "index" in REDUCTIONS[reduction].gives:
@@ -169,31 +182,33 @@ def launch_view(
 ) -> Launch:
     """Reduce the rows of a matrix that a descriptor describes, to one value a row.
 
-    Elements that the descriptor finds invalid, such as padding, change no result. Sums are in fp32, for fp64
-    in fp64, for integers in int64.
+    Elements that the descriptor finds invalid, such as padding, change no result. Sums are in fp32 for fp16,
+    bf16 and fp32, in fp64 for fp64, in int64 for integers.
 
     Args:
         view: [rows, cols], with elements.
         outputs: tensors for the results of `chosen`, in the order of the rows, without gaps.
         chosen: the reduction. An index is the number of a column.
-        of_row: a jit function from row numbers to the scalar that FINISH takes with the state; None for 0.
+        of_row: a jit function from row numbers to the scalars that `chosen.finish` takes with the states;
+            None for 0.
         are_cols_neighbors: whether columns, rather than rows, lie closest together in memory.
         options: see :class:`rowwise.Options`.
-        work: FLOPs and least bytes; None for one FLOP an element, and the tensors once.
+        work: FLOPs and least bytes; None for one FLOP an element, the tensor read once and the outputs
+            written once.
 
     Raises:
-        TensorMismatchError: the tensor's dtype, or outputs of another number of elements.
+        TensorMismatchError: the view's tensor does not fit, or an output has another number of elements.
         InvalidArgumentError, ArgumentTypeError: another argument.
     """
     fixed = from_options(Fixed, options)
-    check_type("view", view, View, "Give a View.")
+    check_type("view", view, View, "Give a workbench.kernels.views.View.")
     x, outputs = view.tensor, tuple(check_each("outputs", outputs, torch.Tensor, "Give tensors."))
-    if reason := is_supported(x):
-        raise TensorMismatchError("view", reason, "Give a tensor with elements, of a supported dtype.")
+    if found := _misfit(x, name="view.tensor"):
+        raise TensorMismatchError("view", *found)
     matrix = Described(view, are_cols_neighbors)
     for i, output in enumerate(outputs):
         if output.numel() != matrix.rows:
-            given = f"{output.numel()} elements for {matrix.rows} rows"
+            given = f"got {output.numel()} elements for {matrix.rows} rows"
             raise TensorMismatchError(f"outputs[{i}]", given, "Give one element for each row.")
     plan = planned(matrix, x.element_size(), chosen.has_index, fixed)
     if work is None:
@@ -221,9 +236,9 @@ def _steps(
     """Return a launch of one step, or of two where programs share rows.
 
     Args:
-        element: dtype to which elements are converted before they are lifted. state: dtype of a state's
-            value.
-        group: number of neighboring columns that one lane holds, for a reduction that keeps indices.
+        element: dtype to which elements are converted before LIFT makes states of them. state: dtype of a
+            state's value.
+        group: number of neighboring columns that one lane holds, for a reduction that keeps indices; else 1.
     """
     original = (x,) if group > 1 else ()
     in_one_step = plan.splits == 1 or atomic
@@ -321,7 +336,7 @@ def _check_output(output: torch.Tensor, kept: torch.Size, x: torch.Tensor, reduc
     if "value" not in REDUCTIONS[reduction].gives:
         raise InvalidArgumentError(
             "output",
-            f"given for {reduction}, which gives no value",
+            f"a tensor was given for {reduction}, which returns indices alone",
             "Leave it out: indices go to a new tensor.",
         )
     check_type("output", output, torch.Tensor, "Give a tensor, or None for a new one.")
@@ -335,7 +350,9 @@ def _check_output(output: torch.Tensor, kept: torch.Size, x: torch.Tensor, reduc
     dtypes = dict.fromkeys((result_dtype(reduction, x.dtype), state_dtype(reduction, x.dtype)))
     if output.dtype not in dtypes:
         raise TensorMismatchError(
-            "output", f"it is {output.dtype}", f"Give one of {' or '.join(map(str, dtypes))} for {x.dtype}."
+            "output",
+            f"got {output.dtype} for {reduction} of {x.dtype}",
+            f"Give a tensor of {' or '.join(map(str, dtypes))}.",
         )
 
 
@@ -344,5 +361,8 @@ def _checked_dims(dims: Sequence[int], rank: int) -> frozenset[int]:
     check_type("dims", dims, Sequence, fix)  # a 0-d tensor passes for an iterable, but iterating it fails
     whole = check_each("dims", dims, int, fix)
     if len(set(whole)) < len(whole) or not all(0 <= d < rank for d in whole):
-        raise InvalidArgumentError("dims", f"got {dims}", f"Give dimensions from 0 to {rank - 1}, each once.")
+        only = (
+            f"Give dimensions from 0 to {rank - 1}, each once." if rank else "Give (): x has no dimensions."
+        )
+        raise InvalidArgumentError("dims", f"got {dims}", only)
     return frozenset(whole)

@@ -19,12 +19,12 @@ from workbench.kernels.tile import reduce, transfer
 
 @triton.jit
 def reduction_kernel(
-    # pointers to what is reduced and to the results, one of each for every part of a state; to the tensor in
-    # which the group that a state names is looked up, none where that is left to a later step
+    # pointers, in tuples: what is reduced, one tensor for each part of a state; the results; the tensor in
+    # which an index is searched within the group of columns that a state names, empty if a later step does so
     sources, destinations, original,
     # sizes
     rows, cols,
-    # what the access function is given, for the sources and for the original
+    # parameters of the access function, for the sources and for the original
     layout, original_layout,
     # the reduction's scalar: the number of elements for a mean, the exponent for a norm
     parameter: "fp64",
@@ -35,12 +35,13 @@ def reduction_kernel(
     FILLS: tl.constexpr, TYPES: tl.constexpr, GROUP: tl.constexpr,
     ROWS: tl.constexpr, COLS: tl.constexpr, SPLITS: tl.constexpr, ATOMIC: tl.constexpr, EXACT: tl.constexpr,
     WIDE: tl.constexpr,
-    # what makes the scalar of a row's number, where each row has its own; else None
+    # jit function from a row's number to its scalar, where each row has its own; else None
     OF_ROW: tl.constexpr = None,
 ):  # fmt: skip
     """destinations[row * SPLITS + split] = FINISH(COMBINE of LIFT(x) over that split's columns of the row).
 
-    A tile of ROWS rows at a time, COLS columns at a time; a program takes as many as there are for each.
+    A program takes ROWS rows at a time, and walks along them COLS columns at a time. If ATOMIC, it adds the
+    result to destinations[row] instead of storing it.
     """
     (layout,) = transfer.known((layout,), DIVISORS)
     rows, cols = rowwise.widened(rows, WIDE), rowwise.widened(cols, WIDE)
@@ -80,7 +81,10 @@ def lifted(
     ACCESS: tl.constexpr, LIFT: tl.constexpr, FILLS: tl.constexpr, TYPES: tl.constexpr,
     COLS: tl.constexpr, GROUP: tl.constexpr, EXACT: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """Return the states of a tile's elements; elements beyond the end give the neutral state."""
+    """Return the states of a tile's elements; elements beyond the end give the neutral state.
+
+    LIFT None: the sources are the parts of states already.
+    """
     start = rowwise.widened(start, WIDE)
     offsets, valid = rowwise.access(row, start + tl.arange(0, COLS), layout, ACCESS, EXACT)
     parts = sources[:0]

@@ -28,7 +28,7 @@ SPLIT_PER_UNIT = 64
 
 
 def planned(view: Rows | Described, itemsize: int, has_index: bool = False, fixed: Fixed = FREE) -> Plan:
-    """Return how programs share `view`: `fixed` where it says so, chosen otherwise."""
+    """Return how programs share `view`: options in `fixed` are kept, the others are chosen."""
     units = rowwise.units_of(fixed.compute_units)
     tile = fixed.tile
     tile = default_tile(view, itemsize, has_index, units) if tile is None else rowwise.checked_tile(tile)

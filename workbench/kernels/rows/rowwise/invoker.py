@@ -50,7 +50,7 @@ def launch(
     parameter: float = 0.0,
     work: Work | None = None,
 ) -> Launch:
-    """output = operator(sources), row by row.
+    """output = operator(sources), for each row.
 
     Args:
         operator: the row operator.
@@ -116,7 +116,7 @@ def prepared(
     columns: Sequence[torch.Tensor],
     given: Sequence[torch.Tensor],
 ) -> Prepared:
-    """Return the common arguments of all kernels; arguments as for :func:`launch`."""
+    """Return the arguments that all kernels of an operator share; arguments as for :func:`launch`."""
     tensors = (*sources, output)
     views = rows_of(output.shape, tuple(t.stride() for t in tensors), dims)
     divisors = sum((v.divisors(t.element_size()) for v, t in zip(views, tensors, strict=True)), ())
@@ -133,7 +133,7 @@ def prepared_views(
     vectors: Sequence[View] = (),
     given: Sequence[torch.Tensor] = (),
 ) -> Prepared:
-    """Return the common arguments of all kernels; arguments as for :func:`launch_views`."""
+    """Return the arguments that all kernels of an operator share; arguments as for :func:`launch_views`."""
     whole = [Described(view) for view in (*sources, output)]
     tile = (plan.rows, plan.cols)
     *read, written = [each.access(*tile) for each in whole]
@@ -147,7 +147,7 @@ def prepared_views(
 def _meta(
     operator: Operator, like: torch.Tensor, views: Sequence[Rows | Described], plan: Plan
 ) -> dict[str, Any]:
-    """Return the meta-parameters that follow from the plan."""
+    """Return the meta-parameters that follow from the operator, the views and the plan."""
     view = views[0]
     padded = max(view.rows + plan.rows, view.cols + plan.splits * plan.cols, view.rows * plan.splits)
     meta = {
@@ -223,7 +223,7 @@ def _loop_of(operator: Operator) -> dict[str, Any]:
 
 
 def workspaces(parts: int, like: torch.Tensor, rows: int, plan: Plan) -> tuple[torch.Tensor, ...]:
-    """Return workspaces [rows, splits] for the parts of a state, which the second of two steps reads."""
+    """Return a workspace [rows, splits] for each part of a state; the second of two steps reads them."""
     dtype = torch.float64 if like.dtype == torch.float64 else torch.float32
     return tuple(torch.empty((rows, plan.splits), dtype=dtype, device=like.device) for _ in range(parts))
 

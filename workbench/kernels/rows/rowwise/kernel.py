@@ -2,9 +2,9 @@
 
 Softmax and the normalizations are such operators, and so are their gradients. One template serves all:
 `UPDATE` merges a tile into the row's state, `FINISH` turns the state into the row's results, and `APPLY`
-computes an element of the output. The template has three kernels: rows that fit into a tile are read once;
-longer rows are read twice by one program; rows too few to fill the device are each split over several
-programs, which leave their states for a second step.
+computes an element of the output. The template has a kernel for rows that fit into a tile, which are read
+once; one for longer rows, which one program reads twice; and two for rows too few to fill the device: each
+row is split over several programs, which leave their states for a second step.
 """
 
 # No `from __future__ import annotations`: Triton reads "fp64" below as the annotation's value, not its text.
@@ -19,8 +19,8 @@ from workbench.kernels.tile import reduce, transfer
 
 @triton.jit
 def rowwise_kernel(
-    # pointers: tensors of rows and columns, with a value a column, with a value a row; the output; results by
-    # row
+    # pointers: tensors of rows and columns, tensors with one value a column, tensors with one value a row;
+    # the output; results with one value a row
     sources, columns, given, destination, results,
     # sizes
     rows, cols,
@@ -34,7 +34,10 @@ def rowwise_kernel(
     ACCESS: tl.constexpr, DIVISORS: tl.constexpr, FILLS: tl.constexpr, TYPE: tl.constexpr,
     ROWS: tl.constexpr, COLS: tl.constexpr, EXACT: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """Apply an operator to rows that fit into a tile, reading each once; ONCE: one tile a program."""
+    """Apply an operator to rows that fit into a tile, reading each once.
+
+    ONCE: each program has one tile. LATE: values by column are loaded where they are used.
+    """
     if len(DIVISORS) > 0:
         layouts = transfer.known(layouts, DIVISORS)
     if EXACT:
@@ -66,7 +69,7 @@ def whole_rows(
     ACCESS: tl.constexpr, FILLS: tl.constexpr, TYPE: tl.constexpr,
     ROWS: tl.constexpr, COLS: tl.constexpr, EXACT: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """One tile of rowwise_kernel."""
+    """Apply an operator to the rows of tile `number`, each of which fits into the tile whole."""
     row, col = rows_of_tile(number, ROWS, WIDE), columns_from(0, COLS, WIDE)
     of_rows = load_each(given, row, row < rows)
     tiles, valid = load_tiles(sources, row, col, layouts, ACCESS, FILLS, TYPE, EXACT)
@@ -89,7 +92,10 @@ def rowwise_tiles_kernel(
     ACCESS: tl.constexpr, DIVISORS: tl.constexpr, FILLS: tl.constexpr, TYPE: tl.constexpr,
     ROWS: tl.constexpr, COLS: tl.constexpr, EXACT: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """Apply an operator to rows of several tiles: forward for the state, then backward, last tile first."""
+    """Apply an operator to rows of several tiles.
+
+    A first pass over a row's tiles finds its state; a second pass, last tile first, computes the output.
+    """
     if len(DIVISORS) > 0:
         layouts = transfer.known(layouts, DIVISORS)
     rows, cols = widened(rows, WIDE), widened(cols, WIDE)
@@ -118,7 +124,7 @@ def row_states_kernel(
     # where a split is one tile: the operator's function for whole rows
     WHOLE: tl.constexpr = None,
 ):  # fmt: skip
-    """First step of rows split over SPLITS programs: store the state of each split of each row."""
+    """Store the state of each split of each row: the first step where SPLITS programs share a row."""
     if len(DIVISORS) > 0:
         layouts = transfer.known(layouts, DIVISORS)
     rows, cols = widened(rows, WIDE), widened(cols, WIDE)
@@ -151,7 +157,7 @@ def apply_states_kernel(
     # a function that joins all states of a row at once, if there is one; SPLITS rounded up to a power of two
     ACROSS: tl.constexpr = None, JOINED: tl.constexpr = 1,
 ):  # fmt: skip
-    """Second step of rows split over SPLITS programs: join the row's states, then compute the output.
+    """Join each row's states, then compute the output: the second step where SPLITS programs share a row.
 
     Programs go backward: the cache still holds some of what the first step read last.
     """
@@ -180,7 +186,7 @@ def apply_states_kernel(
 
 @triton.jit
 def joined_states(states, row, rows, SPLITS: tl.constexpr, MERGE: tl.constexpr):
-    """Return the states of rows, joined from those of their splits one after another."""
+    """Return the states of rows; MERGE joins the states of a row's splits one after another."""
     state = load_each(states, row * SPLITS, row < rows)
     for part in tl.static_range(1, SPLITS):
         state = reduce.combine(state, load_each(states, row * SPLITS + part, row < rows), MERGE)
@@ -189,9 +195,9 @@ def joined_states(states, row, rows, SPLITS: tl.constexpr, MERGE: tl.constexpr):
 
 @triton.jit
 def states_beside(states, row, rows, SPLITS: tl.constexpr, JOINED: tl.constexpr):
-    """Return the states of rows' splits as tiles [rows, JOINED], 0 beyond SPLITS.
+    """Return the states of rows' splits as tiles [rows, JOINED], with 0 beyond column SPLITS.
 
-    Lanes share the loads. In joined_states, each lane loads all states of every row that it has a part of.
+    The lanes of a warp share the loads. In joined_states, each lane loads all states of its rows.
     """
     part = tl.arange(0, JOINED)[None, :]
     return load_each(states, row[:, None] * SPLITS + part, (row[:, None] < rows) & (part < SPLITS))
@@ -289,7 +295,7 @@ def access(row, col, layout, ACCESS: tl.constexpr, EXACT: tl.constexpr):
 
 @triton.jit
 def load_each(pointers, index, valid):
-    """Load the elements at `index` of each of several vectors."""
+    """Return the elements at `index` of each vector, in a tuple."""
     values = pointers[:0]
     for i in tl.static_range(len(pointers)):
         values += (transfer.load(pointers[i], index, valid),)
@@ -298,7 +304,7 @@ def load_each(pointers, index, valid):
 
 @triton.jit
 def store_each(pointers, index, values, valid):
-    """Store values at `index` of several vectors, of which there may be fewer than values."""
+    """Store values[i] at `index` of pointers[i]; values beyond the last pointer are not stored."""
     for i in tl.static_range(len(pointers)):
         transfer.store(pointers[i], index, values[i], valid)
 
@@ -311,12 +317,12 @@ class Operator(NamedTuple):
     Attributes:
         whole: (tiles, of_columns, of_rows, valid, cols) -> state, a tuple of tiles [rows]: the state of rows,
             or of splits of rows, that are one tile. None: `update` takes such splits too.
-        init: (ROWS, COLS, TYPE) -> running state of no elements: by row, or by lane of the tile, which saves
-            an exchange between lanes in every tile.
+        init: (ROWS, COLS, TYPE) -> running state of no elements: tiles [rows], or tiles [rows, cols], which
+            save an exchange between lanes in every tile.
         update: (kept, tiles, of_columns, of_rows, valid, tally) -> running state after these tiles, which are
             number `tally` of the row, counted from 1.
         settle: (kept, tallies, count) -> state; `tallies` [cols] says how many of a row's `count` elements
-            each lane has seen.
+            each column of the tile has seen.
         merge: (*state, *state) -> state of two parts of rows. None: `across` joins them.
         finish: (state, cols, parameter) -> result, a tuple of tiles [rows].
         apply: (tiles, of_columns, of_rows, result) -> output [rows, cols].

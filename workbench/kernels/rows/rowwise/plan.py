@@ -31,7 +31,7 @@ class Options(TypedDict, total=False):
         splits: programs that share a row.
         programs: programs in all; never more than there are tiles.
         num_warps: warps of each program, a power of two.
-        compute_units: those of the device to plan for; None for the planned device's.
+        compute_units: number of compute units to plan for; None for those of the planned device.
     """
 
     tile: Sequence[int] | None
@@ -86,23 +86,31 @@ class Plan(NamedTuple):
 
 
 def checked_tile(tile: Sequence[int]) -> tuple[int, int]:
-    """Return `tile` as (rows, cols); raise unless it has two powers of two."""
+    """Return `tile` as (rows, cols).
+
+    Raises:
+        InvalidArgumentError, ArgumentTypeError: it is not two powers of two.
+    """
     if not isinstance(tile, Sequence) or len(tile) != 2:
         raise InvalidArgumentError(
-            "tile", f"got {tile!r}", "Give a tile's rows and columns, such as (4, 256)."
+            "tile", f"got {tile!r}", "Give a tile's rows and columns, two powers of two, such as (4, 256)."
         )
     return check_power_of_two("tile[0]", tile[0]), check_power_of_two("tile[1]", tile[1])
 
 
 def enough_tiles(view: Rows | Described, rows: int, fewest: int) -> int:
-    """Return a tile's `rows`, halved as long as there are fewer than `fewest` tiles."""
+    """Return a tile's `rows`, halved until there are `fewest` tiles or the tile has one row."""
     while rows > 1 and triton.cdiv(view.rows, rows) < fewest:
         rows //= 2
     return rows
 
 
 def units_of(compute_units: int | None) -> int:
-    """Return the number of compute units to plan for: the planned device's for None."""
+    """Return `compute_units`; for None, the number that the planned device has.
+
+    Raises:
+        InvalidArgumentError, ArgumentTypeError: it is not a positive int.
+    """
     return (
         device.planned().compute_units
         if compute_units is None
@@ -125,9 +133,10 @@ def plan(
     """Return how programs share `view`. Arguments that are not None are kept; the others are chosen.
 
     With fewer than :data:`FEWEST_PER_UNIT` tiles of rows for each compute unit, rows are split: into
-    `split_per_unit` programs for each unit, but no more than there are tiles. With more than
-    :data:`MOST_PER_UNIT` tiles for each unit, only that many programs are started, and each takes several
-    tiles in turn.
+    `split_per_unit` programs for each unit, but a row into no more than its tiles or `most_splits`. With more
+    than :data:`MOST_PER_UNIT` tiles for each unit, only that many programs are started, and each takes
+    several tiles in turn. In the interpreter, unless `compute_units` is given, at most
+    :data:`PERSISTENT_IN_INTERPRETER` programs are started, or `splits` if that is more.
 
     Args:
         view: rows and columns.
@@ -135,7 +144,7 @@ def plan(
         tile: rows and columns of a tile.
         splits: programs that share a row. programs: programs in all, cut to the number of tiles, so that
             none is idle. num_warps: of each program.
-        compute_units: of the device to plan for; None for this one.
+        compute_units: number of compute units to plan for; None for those of the planned device.
         split_per_unit: programs for each compute unit, where rows are split.
         most_splits: limit on the splits that are chosen: every program of a row operator reads all states of
             its rows.

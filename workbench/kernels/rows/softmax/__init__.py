@@ -1,6 +1,13 @@
 """Softmax, its logarithm, log-sum-exp, and their gradients."""
 
-from workbench.kernels.rows.softmax.invoker import FLOPS, SUPPORTED, check_tensor, is_supported, launch
+from workbench.kernels.rows.softmax.invoker import (
+    FLOPS,
+    SUPPORTED,
+    check_tensor,
+    is_supported,
+    launch,
+    misfit,
+)
 from workbench.kernels.rows.softmax.kernel import (
     OPERATORS,
     init,
@@ -40,6 +47,7 @@ __all__ = [
     "launch",
     "launch_log_sum_exp",
     "launch_log_sum_exp_backward",
+    "misfit",
     "planned",
     "seen",
     "settled",

@@ -17,53 +17,53 @@ def state_of_row(tiles, of_columns, of_rows, valid, cols):
     return reduce.online_softmax_update(reduce.online_softmax_init(x.shape[0], x.dtype), x)[0]
 
 
-# For rows of several tiles, the state is kept by row, which costs one exchange between lanes for each tile.
-# Where rows are neighbors in memory, a tile has few columns, and the exchange would cost more than the tile:
-# there the state is kept by lane.
+# For rows of several tiles, the running state has one value a row, which costs one exchange between lanes for
+# each tile. Where rows are neighbors in memory, a tile has few columns, and the exchange would cost more than
+# the tile: there the state is kept by lane, that is, in tiles [rows, cols].
 
 
 @triton.jit
 def init(ROWS: tl.constexpr, COLS: tl.constexpr, TYPE: tl.constexpr):
-    """Return the online softmax state of no elements, by row."""
+    """Return the online softmax state of no elements, with one value a row."""
     return reduce.online_softmax_init(ROWS, TYPE)
 
 
 @triton.jit
 def seen(state, tiles, of_columns, of_rows, valid, tally):
-    """Return the online softmax state, by row, updated with a tile of x."""
+    """Return the online softmax state of each row, updated with a tile of x."""
     return reduce.online_softmax_update(state, tiles[0])[0]
 
 
 @triton.jit
 def settled(state, tallies, count):
-    """Return the state, which is by row already."""
+    """Return the state, which has one value a row already."""
     return state
 
 
 @triton.jit
 def init_by_lane(ROWS: tl.constexpr, COLS: tl.constexpr, TYPE: tl.constexpr):
-    """Return the online softmax state of no elements, by lane."""
+    """Return online softmax states of no elements, as tiles [rows, cols]."""
     maximum, total = reduce.online_softmax_init(ROWS, TYPE)
     return tl.broadcast_to(maximum[:, None], [ROWS, COLS]), tl.broadcast_to(total[:, None], [ROWS, COLS])
 
 
 @triton.jit
 def seen_by_lane(kept, tiles, of_columns, of_rows, valid, tally):
-    """Return the online softmax states, by lane, updated with a tile of x."""
+    """Return the online softmax states, tiles [rows, cols], updated with a tile of x."""
     return reduce.online_softmax_by_lane(kept, tiles[0])
 
 
 @triton.jit
 def settled_by_lane(kept, tallies, count):
-    """Return the online softmax state of each row from those of its lanes."""
+    """Return the online softmax state of each row from the states in tiles [rows, cols]."""
     return reduce.online_softmax_settle(kept)
 
 
 @triton.jit
 def state_of_splits(states, row, valid, MERGE: tl.constexpr, SPLITS: tl.constexpr):
-    """Return the state of rows, joined in order from those of their SPLITS parts.
+    """Return the state of each row, joined in order from the states of its SPLITS parts.
 
-    states: as `rowwise.row_states_kernel` leaves them.
+    states: the workspaces that `rowwise.row_states_kernel` fills.
     """
     state = rowwise.load_each(states, row * SPLITS, valid)
     for part in tl.static_range(1, SPLITS):
@@ -73,7 +73,7 @@ def state_of_splits(states, row, valid, MERGE: tl.constexpr, SPLITS: tl.constexp
 
 @triton.jit
 def shift_and_share(state, cols, parameter):
-    """Return (shift, 1 / total): subtracted before exp, and multiplied with its result."""
+    """Return (shift, 1 / total): `weight` subtracts the shift before exp, then multiplies by 1 / total."""
     return reduce.finite_shift(state[0]), 1.0 / state[1]
 
 
@@ -95,7 +95,7 @@ def log_weight(tiles, of_columns, of_rows, result):
     return (tiles[0] - result[0][:, None]) - result[1][:, None]
 
 
-# Gradients. The sources are the output y and its gradient; the state is the sum that every element needs.
+# Gradients. The sources are the output y and its gradient; the state is a sum over the row.
 
 
 @triton.jit
@@ -112,7 +112,7 @@ def sum_of_products(tiles, of_columns, of_rows, valid, cols):
 
 @triton.jit
 def add_products(kept, tiles, of_columns, of_rows, valid, tally):
-    """y * gradient, added by lane"""
+    """Add y * gradient to the running sums, a tile [rows, cols]."""
     return (kept[0] + tiles[0] * tiles[1],)
 
 
@@ -124,7 +124,7 @@ def sum_of_gradients(tiles, of_columns, of_rows, valid, cols):
 
 @triton.jit
 def add_gradients(kept, tiles, of_columns, of_rows, valid, tally):
-    """gradient, added by lane"""
+    """Add the gradient to the running sums, a tile [rows, cols]."""
     return (kept[0] + tiles[1],)
 
 
@@ -165,7 +165,7 @@ ACROSS = {
 
 @triton.jit
 def init_with_infinity(ROWS: tl.constexpr, COLS: tl.constexpr, TYPE: tl.constexpr):
-    """Return the online softmax state of no elements, by row, and 0: none of them is infinite."""
+    """Return the online softmax state of no elements, with one value a row, and 0: no infinity was seen."""
     maximum, total = reduce.online_softmax_init(ROWS, TYPE)
     return maximum, total, tl.zeros([ROWS], TYPE)
 
@@ -188,7 +188,7 @@ def merge_with_infinity(maximum, total, is_infinite, other_maximum, other_total,
 
 @triton.jit
 def finish_with_infinity(state):
-    """Return the log-sum-exp: infinity where infinity was seen, but NaN where there is a NaN."""
+    """Return the log-sum-exp: NaN in rows with a NaN, else infinity in rows with infinity."""
     result = reduce.online_softmax_finish((state[0], state[1]))
     return tl.where((state[2] > 0) & (result == result), float("inf"), result)
 

@@ -18,7 +18,7 @@ from workbench.kernels.rows.softmax.invoker import (
     check_tensor,
     checked_dim,
     columns_of,
-    is_supported,
+    misfit,
 )
 from workbench.kernels.rows.softmax.kernel import (
     LOWEST,
@@ -43,13 +43,15 @@ def launch_log_sum_exp(
     output: torch.Tensor | None = None,
     **options: Unpack[Options],
 ) -> Launch:
-    """output = log(sum of exp(x)) over `dims`; contiguous, of the shape of the other dimensions.
+    """output = log(sum of exp(x)) over `dims`; the output has the shape of the other dimensions.
+
+    The arithmetic is in fp64 if x is fp64, else in fp32.
 
     FLOPs: 4 an element. Least bytes: x read once, the output written once.
 
     Args:
         x: a tensor of any strides, with elements.
-        dims: the dimensions to reduce, from 0.
+        dims: the dimensions to reduce, from 0, or from -1 for the last.
         output: tensor for the result, contiguous; None for a new one of the dtype of x.
         options: see :func:`launch`.
 
@@ -58,9 +60,11 @@ def launch_log_sum_exp(
         InvalidArgumentError, ArgumentTypeError: another argument.
     """
     fixed = from_options(Fixed, options)
-    if (reason := is_supported("softmax", x)) or not x.numel():
+    if found := misfit("softmax", {"x": x}):
+        raise TensorMismatchError("x", *found)
+    if not x.numel():
         raise TensorMismatchError(
-            "x", reason or "it has no elements", "Give a tensor with elements, of a supported dtype."
+            "x", f"shape {tuple(x.shape)} has no elements", "Give a tensor with elements."
         )
     whole = check_each("dims", dims, int, "Give the dimensions to reduce: (0, 1).")
     reduced = columns_of([checked_dim(dim, x.dim()) for dim in whole], x.dim())
@@ -82,7 +86,7 @@ def launch_log_sum_exp(
 
 
 def _steps(x: torch.Tensor, output: torch.Tensor, view: Rows, plan: Plan, work: Work) -> Launch:
-    """Return one step, or two where programs share rows."""
+    """Return a launch of one step, or of two where programs share rows."""
     padded = max(view.rows + plan.rows, view.cols + plan.splits * plan.cols, view.rows * plan.splits)
     meta = {
         "INIT": init_with_infinity,

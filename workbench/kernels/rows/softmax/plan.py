@@ -11,8 +11,8 @@ from workbench.kernels.layout import Rows
 from workbench.kernels.rows import rowwise
 from workbench.kernels.rows.rowwise import Fixed, Plan, Tile
 
-# Rows of at most so many columns are one tile; longer rows are taken in tiles of so many. H200, 4096 rows of
-# 16384 fp16 elements: 3.7 TB/s as one tile, 2.9 in tiles of 8192.
+# Rows of at most MOST_WHOLE columns are one tile; longer rows are taken in tiles of MOST_WHOLE columns. H200,
+# 4096 rows of 16384 fp16 elements: 3.7 TB/s as one tile, 2.9 in tiles of 8192.
 MOST_WHOLE = 16384
 
 # Columns of a tile where rows are split over programs. Tile and warps where rows are neighbors in memory.
@@ -24,8 +24,8 @@ class Tuning(NamedTuple):
     """Constants of a plan, tuned separately for operators of one source and of two.
 
     Attributes:
-        fewest_elements: elements of a tile, where rows are shorter.
-        per_warp, most_warps: elements of a warp, and warps of a program.
+        fewest_elements: elements of a tile that several short rows share.
+        per_warp, most_warps: elements of a warp, and most warps of a program.
         across_per_unit: programs for each compute unit, where rows that are neighbors in memory are split.
     """
 
@@ -42,7 +42,10 @@ BACKWARD = Tuning(2048, 256, 16, 4)
 
 
 def planned(view: Rows, itemsize: int, fixed: Fixed, tuning: Tuning = FORWARD) -> Plan:
-    """Return how programs share `view`; see :func:`rowwise.plan`. Rows that fit into a tile are not split."""
+    """Return how programs share `view`; see :func:`rowwise.plan`.
+
+    Rows that fit into a tile are split only if `fixed` says so.
+    """
     units = rowwise.units_of(fixed.compute_units)
     tile = default_tile(view, units, tuning) if fixed.tile is None else rowwise.checked_tile(fixed.tile)
     num_warps, splits = fixed.num_warps, fixed.splits
@@ -82,7 +85,11 @@ GRADIENT_ELEMENTS = 4096
 
 
 def gradient_tile(view: Rows) -> tuple[int, int]:
-    """Return rows and columns of an elementwise tile, the longest along neighbors in memory."""
+    """Return rows and columns of a gradient's tile, of at most :data:`GRADIENT_ELEMENTS` elements.
+
+    The tile is as long as it can be along the axis whose elements are neighbors in memory, but it has at most
+    the rows of :data:`ACROSS_TILE` where that axis is the rows.
+    """
     rows, cols = triton.next_power_of_2(view.rows), triton.next_power_of_2(view.cols)
     if view.are_cols_neighbors:
         cols = min(cols, GRADIENT_ELEMENTS)
