@@ -1,4 +1,4 @@
-"""Kernels of Triton's tutorials, launched as there, as a baseline for the cost of a launch.
+"""Kernels of Triton's tutorials, launched as in the tutorials: a baseline for the cost of a launch.
 
 The sum is tutorial 01's. The product is tutorial 03's, without its launch order and with masks along all
 three dimensions, so that any size is right. Both exist with fixed constants and with `@triton.autotune`,
@@ -45,7 +45,7 @@ def matmul_kernel(
     # meta-parameters
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
-    """output = a @ b, a tile of the output a program, accumulated in fp32."""
+    """output = a @ b, accumulated in fp32; each program computes one tile of the output."""
     rows = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     cols = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     inner = tl.arange(0, BLOCK_K)

@@ -262,7 +262,7 @@ class Element:
 
     @property
     def multiple_of(self) -> int:
-        """The largest number that divides all values of the table."""
+        """The largest number that divides all values of the table; 1 if all are 0."""
         return math.gcd(*self.table.values) or 1
 
 
@@ -360,7 +360,7 @@ class Expression:
 
 def check_identifier(argument: str, name: object) -> None:
     """Raise if `name` cannot be a name in generated code."""
-    fix = "Give a Python identifier, such as 'n', that is not one of Triton's own names."
+    fix = f"Give a Python identifier, such as 'n', that is no keyword and none of {', '.join(RESERVED)}."
     if not isinstance(name, str):
         raise ArgumentTypeError(argument, f"got {name!r}", fix)
     if not name.isidentifier() or keyword.iskeyword(name) or name in RESERVED:
@@ -381,7 +381,7 @@ def symbol(name: str, *, least: int | None = 0, most: int | None = None, multipl
     check_identifier("name", name)
     for argument, end in (("least", least), ("most", most)):
         if isinstance(end, bool) or not isinstance(end, int | None):
-            raise ArgumentTypeError(argument, f"got {end!r}", "Give a whole number, or None for no end.")
+            raise ArgumentTypeError(argument, f"got {end!r}", "Give a whole number, or None for no bound.")
     if least is not None and most is not None and least > most:
         raise InvalidArgumentError(
             "least, most", f"got {least} and {most}", "Give a `least` that is not above `most`."
@@ -544,7 +544,10 @@ def _of_atom(atom: Atom) -> Expression:
 
 
 def _expression(terms: Iterable[tuple[Atom, int]], constant: int) -> Number:
-    """Return the sum; a quotient and a remainder of one number are recombined into it."""
+    """Return the sum of the terms and the constant.
+
+    A quotient and a remainder of the same number are recombined into that number.
+    """
     summed: dict[Atom, int] = {}
     for atom, coefficient in terms:
         summed[atom] = summed.get(atom, 0) + coefficient
@@ -575,7 +578,7 @@ def _scaled(number: Number, factor: int) -> Number:
 
 
 def _product(left: Expression, right: Expression) -> Number:
-    """Multiply out, with constants distributed and common factors in front."""
+    """Return left * right, multiplied out into terms of one atom and products of two."""
     total: Number = left.constant * right.constant
     for atom, k in left.terms:
         total = total + _scaled(_of_atom(atom), k * right.constant)
@@ -638,5 +641,5 @@ def _remainder(number: Number, by: Number) -> Number:
 
 
 def _without(number: Expression, common: int) -> Expression:
-    """(number - number.constant % common) / common, where `common` divides all coefficients."""
+    """Return (number - number.constant % common) / common; `common` divides all coefficients."""
     return Expression(tuple((atom, k // common) for atom, k in number.terms), number.constant // common)

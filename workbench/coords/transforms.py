@@ -93,13 +93,13 @@ class Transform(ABC):
         return tuple(now - before for now, before in zip(self.lower(upper), lower, strict=True))
 
     def label(self) -> str:
-        """Return the name and arguments as text."""
+        """Return the name and arguments as text: "pad(8, 1, 1)"."""
         given = (getattr(self, field.name) for field in fields(self))  # type: ignore[arg-type]  # all are dataclasses
         return f"{self.name}({', '.join(in_brackets(v) if isinstance(v, tuple) else str(v) for v in given)})"
 
     @property
     def name(self) -> str:
-        """The name of the function that makes one."""
+        """The name of the function that makes the transform: "pass_through"."""
         return _snake_case(type(self).__name__)
 
 
@@ -200,8 +200,8 @@ class Merge(Transform):
             return super().move(step, upper, lower)
         for length in lengths[1:]:
             if not isinstance(length, int):
-                fix = "Bind all lengths except the first to numbers."
-                raise InvalidArgumentError("step", f"got {step[0]} along {self.label()}", fix)
+                given = f"got {step[0]} along {self.label()}, whose length {length} is a symbol"
+                raise InvalidArgumentError("step", given, "Bind all lengths except the first to numbers.")
         sign = -1 if step[0] < 0 else 1
         digits, carry, moved = self.lower((abs(step[0]),)), 0, []
         for i in reversed(range(len(lengths))):
@@ -275,7 +275,7 @@ class Slice(_Linear):
         most = interval_of(self.length).high
         if self.begin > self.end or (most is not None and self.end > most):
             raise InvalidArgumentError(
-                "begin, end", f"got {self.begin} and {self.end}", f"Give a range within (0, {self.length})."
+                "begin, end", f"got {self.begin} and {self.end}", f"Give 0 <= begin <= end <= {self.length}."
             )
         _set(self, lower_lengths=(self.length,), upper_lengths=(self.end - self.begin,))
 
@@ -517,7 +517,8 @@ def _check_lengths(name: str, lengths: Sequence[object], fewest: int = 0) -> Non
         which = name if name == "length" else f"{name}[{i}]"
         _check_number(which, length)
         if not interval_of(length).is_within(0, None):  # type: ignore[arg-type]  # just checked
-            raise InvalidArgumentError(which, f"got {length}", "Give 0 or more.")
+            fix = "Give 0 or more; a symbol needs a `least` of 0 or more."
+            raise InvalidArgumentError(which, f"got {length}", fix)
     if len(lengths) < fewest:
         raise InvalidArgumentError(name, "got none", f"Give at least {fewest}.")
 
