@@ -34,8 +34,8 @@ def allowed_error(wanted: torch.Tensor, eps: float, terms: int, least: float = 0
 def allowed_relative_error(eps: float, terms: int) -> float:
     """Return the relative error allowed if intermediate values cancel: (4 + sqrt(terms)) * e.
 
-    The factor e is that of :func:`allowed_error`, and the result is 0 if `terms` is 0. The error is relative to
-    the size of the intermediate values, since they are rounded to the dtype of the arithmetic, not to the
+    The factor e is that of :func:`allowed_error`, and the result is 0 if `terms` is 0. The error is relative
+    to the size of the intermediate values, since they are rounded to the dtype of the arithmetic, not to the
     result's.
 
     Args:
