@@ -387,7 +387,7 @@ def starts_on_a_gpu(kernel: Any, *args: Any) -> bool:
 
 
 @pytest.mark.parametrize("kernel", TAKEN, ids=lambda kernel: kernel.fn.__name__)
-def test_parameters_with_names_of_tritons_are_refused(kernel: Any) -> None:
+def test_parameters_with_names_that_tritons_launcher_uses_are_refused(kernel: Any) -> None:
     """The interpreter would run them, but a GPU would not."""
     x = torch.zeros(1)
     name = kernel.fn.__name__.removesuffix("_kernel")
@@ -417,7 +417,7 @@ class Pair(NamedTuple):
 
 
 def test_numpys_numbers_become_pythons() -> None:
-    """Triton takes Python's only."""
+    """Triton takes only Python's numbers."""
     output = torch.zeros(8)
     pair = Pair(np.int64(2), (np.float32(0.5), np.int8(1)))
     launch = Launch.of(
@@ -538,7 +538,7 @@ def test_launches_are_plain_data() -> None:
 
 
 def test_repr_is_short_and_stable() -> None:
-    """A notebook's cell ends with it: it has no values and no addresses, and is the same each time."""
+    """A notebook's cell may end with a launch, so the repr has no values and no addresses."""
     x, output = torch.zeros(4, 1000, dtype=torch.bfloat16), torch.zeros(4000)
     launch = Launch.of(scale_kernel, (2, 3), x, output, 8, outputs=output, num_warps=4)
     assert repr(launch) == (
@@ -576,7 +576,7 @@ def test_a_step_lists_its_tensors_by_name() -> None:
         (1, -8, InvalidArgumentError, "bytes: got -8"),
     ],
 )
-def test_work_is_counted_in_whole_numbers(
+def test_work_that_is_no_whole_number_of_0_or_more_is_refused(
     flops: Any, moved: Any, kind: type[Exception], message: str
 ) -> None:
     with pytest.raises(kind, match=message):
@@ -792,7 +792,7 @@ IN_FUNCTORS = {
 
 @pytest.fixture
 def functors() -> Iterator[dict[str, Any]]:
-    """Yield functions of a notebook that are arguments of a kernel of the workbench."""
+    """Yield functions, defined in a notebook's cell, to pass to a kernel of the workbench."""
     name = "<cell 13>"
     linecache.cache[name] = (len(FUNCTORS), None, FUNCTORS.splitlines(keepends=True), name)
     namespace: dict[str, Any] = {"__name__": "__main__"}
@@ -953,7 +953,7 @@ def error_of(run: Callable[[], object]) -> KernelError:
 
 
 def called_and_launched(kernel: Any, grid: Any, *args: Any, **meta: Any) -> tuple[KernelError, KernelError]:
-    """Return the error of Triton's own call, and that of the same as a Launch."""
+    """Return two errors: of a kernel that is called by Triton's syntax, and of the same call as a Launch."""
     plain = kernel.fn if isinstance(kernel, triton.runtime.Autotuner | triton.runtime.Heuristics) else kernel
     chosen = meta if plain is kernel else {**meta, "BLOCK_SIZE": 8}
     launch = Launch.of(plain, grid, *args, outputs=args[1], **chosen)
@@ -1022,7 +1022,7 @@ def test_keywords_in_any_order_reach_their_tensors() -> None:
         unmasked_copy_kernel[(1,)](BLOCK_SIZE=8, output=torch.zeros(8), x=x)
 
 
-def test_tuples_the_same_tensor_twice_and_empty_ones_are_guarded() -> None:
+def test_tuples_repeated_tensors_and_empty_tensors_are_guarded() -> None:
     x, output = torch.arange(8.0), torch.zeros(8)
     pair_kernel[(1,)]((x, x), output, BLOCK_SIZE=8)
     assert torch.equal(output, 2 * x)

@@ -162,7 +162,9 @@ def test_record_names_the_nearest_suite(capsys: pytest.CaptureFixture[str]) -> N
     assert "elementwise" in capsys.readouterr().err
 
 
-def test_record_takes_some_dtypes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_record_measures_only_the_dtypes_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "r.jsonl"
     assert main(["record", "reduction", "--interpreter", "--dtype", "fp8", "--output", str(path)]) == 1
     assert "dtype: 'fp8' is not known" in capsys.readouterr().err
@@ -254,7 +256,7 @@ def test_roofline_live_needs_a_gpu(tmp_path: Path) -> None:
     assert "--live" in done.stderr
 
 
-def test_progress_is_shown_and_forgotten(capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_with_reset_shows_that_nothing_is_solved(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["progress", "--reset"]) == 0
     printed = capsys.readouterr().out
     assert "00-1" in printed

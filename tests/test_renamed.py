@@ -35,7 +35,7 @@ def test_old_name_gives_the_module_itself(old: str) -> None:
     assert new.__spec__ is before
 
 
-def test_old_name_of_a_member_gives_the_member() -> None:
+def test_old_name_of_a_member_warns_and_gives_the_member() -> None:
     with pytest.warns(DeprecationWarning, match=r"workbench\.explore\.tile_sizes is now"):
         assert explore.tile_sizes is explore.tiles.tile_sizes
     with pytest.warns(DeprecationWarning, match=r"workbench\.bench\.data\.whole is now .*\.to_int8\."):
@@ -52,7 +52,7 @@ def test_old_name_of_a_member_gives_the_member() -> None:
         assert lens.gemm_reads is readings.gemm_reads
 
 
-def test_old_names_of_members_are_those_of_new_ones() -> None:
+def test_every_old_name_of_a_member_gives_the_member_of_the_new_name() -> None:
     for old, new in renamed.MEMBERS.items():
         package, _, name = f"workbench.{old}".rpartition(".")
         module, _, member = f"workbench.{new}".rpartition(".")
@@ -61,7 +61,7 @@ def test_old_names_of_members_are_those_of_new_ones() -> None:
         assert found is getattr(importlib.import_module(module), member)
 
 
-def test_line_of_the_caller_is_warned_of() -> None:
+def test_a_warning_names_the_line_of_the_caller() -> None:
     """Python shows such a warning by default only if its line is in a notebook cell or script."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -84,8 +84,8 @@ def test_name_that_never_was_is_an_error(package: object) -> None:
         package.nothing  # type: ignore[attr-defined]  # noqa: B018
 
 
-def test_line_of_the_import_is_warned_of() -> None:
-    """The first cell of a notebook with the old name works."""
+def test_imports_by_old_names_work_in_a_new_process_and_warn() -> None:
+    """So the first cell of a notebook with old names works."""
     code = "from workbench import look\nfrom workbench.kernels import attention_backward\nlook.source_lens"
     done = subprocess.run(
         [sys.executable, "-W", "always::DeprecationWarning", "-c", code],

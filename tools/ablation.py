@@ -111,7 +111,10 @@ SHARES = 0.0, 0.5, 0.75
 
 
 def parts_by_tile(problem: tuple[int, int, int]) -> dict[tuple[int, int], list[Part]]:
-    """Return parts without work for every tile that fits, one for each way to load the addends."""
+    """Return parts that do no work yet: for each tile that fits, one for each way to load the addends.
+
+    A tile fits if its columns divide N and each SM gets the same number of tiles.
+    """
     m, n, k = problem
     found = {}
     for (rows, cols), buffers in BUFFERS.items():
@@ -137,7 +140,7 @@ def with_all_work(part: Part) -> Part:
 
 
 def steps_between(fastest_copying: Part, fastest_finished: Part) -> list[Part]:
-    """Return the parts of a tile from the product alone to all the work, in steps."""
+    """Return the parts of one tile that do more and more work: from multiplying alone to all the work."""
     alone = replace(fastest_copying, addends=False)
     return [
         replace(alone, copy=False),

@@ -129,7 +129,7 @@ def choose_torch(machine: Machine, wanted: str, reach: Callable[[str], bool]) ->
         reach: returns whether an index answers.
 
     Raises:
-        SetupError: the installed ROCm has no build of the tested torch.
+        SetupError: the NVIDIA driver is too old, or the installed ROCm has no build of the tested torch.
     """
     kind = {"auto": machine.gpu, "cpu": "none", "cuda": "nvidia", "rocm": "amd"}[wanted]
     version = machine.version if kind == machine.gpu else None
@@ -179,7 +179,11 @@ def _rocm_build(installed: tuple[int, int] | None) -> TorchBuild:
 
 
 def pinned(package: str) -> str:
-    """Return the version of a package in constraints.txt."""
+    """Return the version of a package in constraints.txt.
+
+    Raises:
+        SetupError: constraints.txt does not have the package.
+    """
     text = (ROOT / "constraints.txt").read_text()
     match = re.search(rf"^{re.escape(package)}==(\S+)$", text, re.MULTILINE)
     if match is None:
@@ -360,7 +364,10 @@ def set_up(folder: Path, extras: set[str], wanted: str, python: str | None) -> N
         )
     step("checking that torch and Triton can be imported")
     if status != 0 or run(str(environment.python), "-c", CHECK) != 0:
-        raise SetupError(f"{folder.name} is not whole. The same command makes it anew.")
+        raise SetupError(
+            f"{folder.name} is not complete: pip was killed, or torch or Triton cannot be imported. Run the "
+            "same command again: it makes the folder anew."
+        )
     environment.write_settings()
     environment.write_record(
         {

@@ -281,7 +281,7 @@ def attention_run() -> list[recording.Line]:
 
 @pytest.fixture(scope="module")
 def curves(attention_run: list[recording.Line]) -> Curves:
-    """Return its lines with 2,048 columns in all heads, by columns, mask and provider, then by tokens."""
+    """Return the run's lines with 2,048 columns in all heads by (columns, mask, provider), then by tokens."""
     found: Curves = {}
     for line in recording.select(attention_run, op="scaled_dot_product_attention", dtype="fp16"):
         case = line.case
