@@ -575,8 +575,8 @@ def caught(
     return done.returncode != 0, failed
 
 
-def main(given: Sequence[str] | None = None) -> int:
-    """List or plant faults; return 0 if at least 95 % were caught and the others are explained."""
+def arguments_of(given: Sequence[str] | None) -> argparse.Namespace:
+    """Read the command line."""
     parser = argparse.ArgumentParser(prog="python -m tools.plant", description=__doc__.splitlines()[0])
     parser.add_argument(
         "faults", nargs="*", metavar="fault", help=f"one of {', '.join(FAULTS)}; all by default"
@@ -595,6 +595,12 @@ def main(given: Sequence[str] | None = None) -> int:
     options = parser.parse_args(given)
     if unknown := set(options.faults) - FAULTS.keys():
         parser.error(f"no such fault: {', '.join(sorted(unknown))}. Give some of {', '.join(FAULTS)}.")
+    return options
+
+
+def main(given: Sequence[str] | None = None) -> int:
+    """List or plant faults; return 0 if at least 95 % were caught and the others are explained."""
+    options = arguments_of(given)
     files = [source for source in sources() if source.name.endswith(options.only)]
     chosen: list[Place] = []
     for fault in options.faults or FAULTS:

@@ -1,9 +1,8 @@
 """On-disk cache of tuning winners, one file for each key.
 
-The files are in `tuned` in the user's cache folder, or in the folder that the environment variable
-WORKBENCH_HOME names.
-They are replaced atomically, so several processes may write. If a file cannot be read or written, a note says
-so and tuning goes on without it. A corrupt file is kept under another name.
+The files are in the folder `tuned`, in the user's cache folder or in the folder that the environment variable
+WORKBENCH_HOME names. They are replaced atomically, so several processes may write. If a file cannot be read
+or written, a note says so and tuning goes on without it. A corrupt file is kept under another name.
 """
 
 from __future__ import annotations
@@ -100,7 +99,7 @@ def keep(key: Key, candidate: Mapping[str, Any], kept: Kept) -> str:
     return f"Kept in {file}"
 
 
-_ADVICE = "Set WORKBENCH_HOME to a folder that you can read and write."
+_ADVICE = "Set WORKBENCH_HOME to a folder that you can read and write, on a disk with free space."
 
 
 def today() -> str:
@@ -144,7 +143,10 @@ def _without_locations(value: Any) -> Any:
 
 
 class _BrokenError(Exception):
-    """The content of a file is not in the format of this module; the message is the end of "its file"."""
+    """The content of a file is not in the format of this module.
+
+    The message completes a sentence that begins with the file's name: "is not JSON".
+    """
 
 
 def _parsed(text: bytes, key: Key) -> Kept:
