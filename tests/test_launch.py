@@ -901,7 +901,7 @@ def test_an_error_keeps_no_exception_of_the_interpreter() -> None:
 
 
 def test_an_interrupt_of_a_kernel_is_no_kernel_error() -> None:
-    """Jupyter's stop button raises KeyboardInterrupt."""
+    """KeyboardInterrupt, which Jupyter's stop button raises, is passed on as it is."""
 
     def stop(access: object) -> None:
         raise KeyboardInterrupt

@@ -155,7 +155,7 @@ def _cuda_build(driver: tuple[int, int] | None) -> TorchBuild:
     runs = f"the NVIDIA driver runs CUDA {driver[0]}.{driver[1]}"
     if driver < (12, 0):
         raise SetupError(
-            f"{runs}, and torch needs 12: update it, or do without the GPU: `make lab TORCH=cpu`."
+            f"{runs}, and torch needs 12: update the driver, or do without the GPU: `make lab TORCH=cpu`."
         )
     reason, index = f"{runs}, and PyPI's build needs 13", f"{WHEELS}/{CUDA_12_BUILD}"
     return TorchBuild("CUDA 12.6", reason, index, CUDA_12_BUILD, CUDA_12_BUILD)

@@ -282,7 +282,7 @@ def test_optional_libraries_are_called_with_arguments_that_give_torchs_results(
 
 
 @pytest.mark.parametrize("op", ["sum", "amax", "argmax", "softmax"])
-def test_flag_gems_reduces_along_columns(op: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_flag_gems_reduces_along_the_first_dimension(op: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with_libraries(monkeypatch)
     x = torch.randn(6, 9)
     of_torch: Callable[..., torch.Tensor] = getattr(torch, op)

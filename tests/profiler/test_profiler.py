@@ -171,7 +171,7 @@ def test_results_that_cancel_are_held_to_the_size_of_their_terms(
 @pytest.mark.parametrize("name", sorted({name for name, _ in CANCELING} | {"layer_norm"}))
 @pytest.mark.parametrize("dtype", ["fp16", "fp32"])
 def test_an_error_of_a_hundredth_of_the_largest_element_is_rejected(name: str, dtype: str) -> None:
-    """A hundredth of the largest element is added, at usual sizes."""
+    """The error is added to one element of the first result, at usual sizes."""
     operation = OPERATIONS[name]
     sizes = {"rows": 16} if "rows" in operation.sizes else {}
     arguments = profiler.arguments_of(name, sizes, dtype=dtype)

@@ -38,7 +38,7 @@ def by_name(kernel: KernelFlow) -> dict[str, tuple[str, tuple[int, ...]]]:
     return {flow.name: (flow.part, flow.shape) for flow in kernel.flows}
 
 
-def test_one_kernel_keeps_keys_and_the_other_queries() -> None:
+def test_one_kernel_keeps_tiles_of_keys_and_the_other_one_tiles_of_queries() -> None:
     rows, of_keys, of_queries = gradient_flow(launched()).kernels
     assert rows.kernel == "delta_kernel"
     assert {name: part for name, (part, _) in by_name(rows).items()} == {

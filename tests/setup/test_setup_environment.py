@@ -102,7 +102,7 @@ def test_a_silent_cpu_index_is_replaced_by_the_default() -> None:
 
 
 def test_a_driver_too_old_for_any_build_raises() -> None:
-    with pytest.raises(SetupError, match=r"CUDA 11\.8, and torch needs 12: update it.*TORCH=cpu"):
+    with pytest.raises(SetupError, match=r"CUDA 11\.8, and torch needs 12: update the driver.*TORCH=cpu"):
         setup.choose_torch(Machine("nvidia", (11, 8)), "auto", lambda url: True)
 
 

@@ -231,7 +231,7 @@ def _convolution_backward(
     dilation: int,
     groups: int,
 ) -> torch.Tensor:
-    """Return the gradient of the input (0) or of the weight (1) alone."""
+    """Return one gradient of a convolution: of the input if `of` is 0, of the weight if it is 1."""
     pair = [stride] * 2, [padding] * 2, [dilation] * 2
     found = torch.ops.aten.convolution_backward(
         gradient, input, weight, None, *pair, False, [0, 0], groups, [of == 0, of == 1, False]

@@ -390,7 +390,7 @@ def table(
     check_name("style", style, _STYLES)
     columns = check_each("columns", columns, str, "Give names in a list, such as ['op', 'ms'].")
     if not columns:
-        raise InvalidArgumentError("columns", "got none", f"Name some of {', '.join(_COLUMNS)}.")
+        raise InvalidArgumentError("columns", "got none", f"Name one or more of {', '.join(_COLUMNS)}.")
     for name in columns:
         check_name("column", name, _COLUMNS)
     lines = _as_lines(lines)

@@ -277,7 +277,7 @@ def launch_overheads(
     check_positive("calls", calls)
     check_positive("batches", batches)
     if not device.current().is_gpu:
-        raise interpreter_time_error("Call it on a machine with a GPU.")
+        raise interpreter_time_error("Measure launch overheads on a machine with a GPU.")
 
     def batch(function: Callable[[], object]) -> Sequence[float]:
         torch.cuda.synchronize()

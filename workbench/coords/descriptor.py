@@ -153,11 +153,12 @@ class Adaptor:
         known = {found.name: found for found in self.symbols}
         for name, value in values.items():
             if name not in known:
-                raise InvalidArgumentError(
-                    name,
-                    "there is no such symbol",
-                    f"Give values for symbols among: {', '.join(known) or 'none'}.",
+                fix = (
+                    f"Give a value for {' or '.join(known)}."
+                    if known
+                    else "Give no value: nothing is unknown."
                 )
+                raise InvalidArgumentError(name, "there is no such symbol", fix)
             known[name].check(value)
         stages = tuple(stage._replace(transform=_bound(stage.transform, values)) for stage in self.stages)
         lengths = tuple(substitute(length, values) for length in self.all_lengths)
@@ -302,7 +303,9 @@ class Coordinate:
         return tuple(dict.fromkeys(found))
 
     def move(self, step: Sequence[int]) -> Coordinate:
-        """Return the coordinate at `index + step`; only the transforms that the step changes are evaluated.
+        """Return the coordinate at `index + step`.
+
+        Only transforms with an upper index that changes are evaluated.
 
         Args:
             step: the distance along each top dimension; may be negative.
