@@ -440,7 +440,7 @@ def test_an_array_for_a_tensor_is_an_error() -> None:
 
 
 def test_a_view_may_be_an_output() -> None:
-    """The output is a column of what the kernel writes, or a whole of which it writes a part."""
+    """An output is a part of the tensor that the kernel writes, or a tensor that contains it."""
     whole = torch.zeros(4, 8)
     x = torch.arange(8.0)
     launch = Launch.of(scale_kernel, 1, x, whole[2], 8, outputs=(whole[2, 1:3], whole))

@@ -18,7 +18,7 @@ from workbench.operators import operation
 
 @pytest.fixture(autouse=True)
 def forgotten() -> Iterator[None]:
-    """Import each old name anew in each test."""
+    """Forget modules that a test imported by old names, so that the next test imports them anew."""
     yield
     for old in renamed.MODULES:
         if sys.modules.pop(f"workbench.{old}", None):
@@ -85,7 +85,7 @@ def test_name_that_never_was_is_an_error(package: object) -> None:
 
 
 def test_imports_by_old_names_work_in_a_new_process_and_warn() -> None:
-    """So the first cell of a notebook with old names works."""
+    """The first cell of a notebook with old names works."""
     code = "from workbench import look\nfrom workbench.kernels import attention_backward\nlook.source_lens"
     done = subprocess.run(
         [sys.executable, "-W", "always::DeprecationWarning", "-c", code],

@@ -442,7 +442,7 @@ def test_recordings_have_points_of_the_workbench_and_of_torch(name: str) -> None
     assert {point.provider for point in points} > {"workbench", "torch"}
 
 
-def test_each_level_sums_rows_of_every_length() -> None:
+def test_the_suite_of_reduction_levels_times_each_level_for_rows_of_every_length() -> None:
     cases = suites.get("reduction_levels").cases
     providers = ("workbench", "workbench:thread", "workbench:warp", "workbench:block", "torch")
     assert {one.providers for one in cases} == {providers}

@@ -62,7 +62,7 @@ class Kernel:
         if nvrtc.nvrtcCompileProgram(program, len(options), [option.encode() for option in options])[0]:
             log = b" " * checked_result(nvrtc.nvrtcGetProgramLogSize(program))
             checked_result(nvrtc.nvrtcGetProgramLog(program, log))
-            raise RuntimeError(log.decode())
+            raise RuntimeError(f"{source.name} does not compile:\n{log.decode()}")
         binary = b" " * checked_result(nvrtc.nvrtcGetCUBINSize(program))
         checked_result(nvrtc.nvrtcGetCUBIN(program, binary))
         torch.cuda.synchronize()  # creates a context if nothing has used the GPU yet

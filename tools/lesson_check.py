@@ -131,7 +131,7 @@ def check_run(notebook: NotebookNode) -> list[str]:
 
 
 def check_outputs(notebook: NotebookNode) -> list[str]:
-    """Find outputs that a reader should not see."""
+    """Find errors, output to stderr, and widget-view JSON among the stored outputs."""
     problems = []
     for index, _, output in outputs(notebook):
         if output.output_type == "error":

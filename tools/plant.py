@@ -486,7 +486,7 @@ def plant(source: bytes, place: Place) -> bytes:
 
 
 def tests_of(file: str) -> tuple[str, ...]:
-    """Return the tests of a file."""
+    """Return the paths of the tests that should catch faults in a file."""
     folder = f"{Path(file).parent.as_posix()}/"
     found = next((tests for end, tests in TESTS.items() if file.endswith(end) or folder.endswith(end)), ())
     name = Path(file).stem

@@ -192,7 +192,7 @@ def pinned(package: str) -> str:
 
 
 def pip_arguments(build: TorchBuild, extras: Sequence[str]) -> list[str]:
-    """Return the arguments of `pip install`. They only add indexes to those of the user's configuration."""
+    """Return the arguments of `pip install`; the indexes of the user's own configuration are kept."""
     chosen = sorted({*extras, "triton"} if build.triton else {*extras})
     arguments = ["--constraint", "constraints.txt", "--editable", f".[{','.join(chosen)}]"]
     if build.local is not None:

@@ -70,7 +70,7 @@ def test_claimed_vectors_are_true_for_every_run_of_elements(descriptor: Descript
 @settings(max_examples=examples(300))
 @given(descriptors(affine=True, most_stages=2))
 def test_no_longer_run_holds_for_affine_descriptors(descriptor: Descriptor) -> None:
-    """For linear transforms without padding the claimed run is the longest possible."""
+    """The claimed run is the longest possible one if all transforms are linear and none pads."""
     if any(stage.transform.limits((0,) * len(stage.upper)) for stage in descriptor.stages):
         return
     if 0 in descriptor.lengths:

@@ -246,7 +246,7 @@ def test_a_gradient_that_keeps_its_mean_is_rejected(name: str, sizes: dict[str, 
 
 
 def test_sums_of_other_numbers_need_not_be_exact() -> None:
-    """The same holds for sums of whole numbers that fp32 does not add up exactly."""
+    """Sums of normal values, and of whole numbers too large for fp32, may be off by a rounding."""
     large = torch.full((3, 5), 2.0**24 + 2)
     for x, moved in ((torch.randn(3, 5), 1e-6), (large, 16.0)):
         judge = judge_of(OPERATIONS["sum"], called_with(x, 1))

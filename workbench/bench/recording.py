@@ -310,7 +310,7 @@ def ratio(lines: Iterable[Line], numerator: str, denominator: str) -> float:
             raise InvalidArgumentError(
                 "lines",
                 f"of {len(values)} {what}",
-                f"Select the lines of one: times of different {what} cannot be compared.",
+                f"Select the lines of one {what[:-1]}: times of different {what} cannot be compared.",
             )
     if len(lines) != len(times):
         raise InvalidArgumentError("lines", "several lines of one provider", "Select one line of each.")

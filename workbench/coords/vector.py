@@ -50,7 +50,7 @@ class Run(NamedTuple):
 
     Attributes:
         step: None where the steps differ or are unknown.
-        modulus, remainder: of the base; with modulus 0 the base is the remainder itself.
+        modulus, remainder: all that is known of the base; if the modulus is 0, the base is the remainder.
     """
 
     step: int | None
