@@ -502,7 +502,7 @@ def test_a_step_built_by_hand_is_checked_when_it_runs() -> None:
 
 
 def test_a_launch_is_checked_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A launch is plain data that does not change, and later runs are measured."""
+    """A launch does not change, so later runs, which may be measured, repeat no check."""
     count = {"check": 0, "check_place": 0}
     for name in count:
         whole = getattr(Step, name)

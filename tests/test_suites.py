@@ -467,7 +467,7 @@ def test_an_h200_runs_every_case() -> None:
     assert all("cuBLASLt" in one.providers for one in products)
 
 
-def test_products_are_tuned_on_gpus_alone() -> None:
+def test_products_are_tuned_only_on_gpus() -> None:
     here, there = (
         suites.plan(suites.get("tuned"), machine, free_bytes=140 * 10**9)[0] for machine in (None, gpu())
     )

@@ -326,7 +326,7 @@ def test_memory_without_a_given_name_is_counted_under_its_parameter() -> None:
 
 
 def test_memory_of_several_parameters_counts_once_in_a_kernel() -> None:
-    """Memory counts for the first parameter that has it, also if tensors overlap in part or differ in dtype."""
+    """Memory counts for its first parameter, also if tensors overlap only in part or differ in dtype."""
     memory = torch.zeros(64)
     x, shifted, output = memory[:48], memory[16:], torch.empty(48)
     found = readings.attention.attention_bytes(elementwise.launch(x, x, output), {"x": x}, label="")

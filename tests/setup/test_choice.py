@@ -90,7 +90,7 @@ def test_times_of_a_run_are_read_back(tmp_path: Path) -> None:
 
 
 def test_every_recorded_test_exists() -> None:
-    """Rename or move the line of a test with the test."""
+    """When a test is renamed or moved, its line in tests/times.txt has to follow."""
     times = read_times()
     assert len(times) > 100
     files = {path: (ROOT / path).read_text() for path in {name.partition("::")[0] for name in times}}

@@ -26,7 +26,7 @@ def add_kernel(
     # meta-parameters
     BLOCK_SIZE: tl.constexpr,
 ):  # fmt: skip
-    """output = x + y"""
+    """Compute output = x + y; each program computes one block of elements."""
     offsets = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
     valid = offsets < length
     x = tl.load(x_pointer + offsets, mask=valid)
@@ -45,7 +45,7 @@ def matmul_kernel(
     # meta-parameters
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
-    """output = a @ b, accumulated in fp32; each program computes one tile of the output."""
+    """Compute output = a @ b, accumulated in fp32; each program computes one tile of the output."""
     rows = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     cols = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     inner = tl.arange(0, BLOCK_K)

@@ -151,8 +151,8 @@ def load(path: str | os.PathLike[str]) -> list[Line]:
     """Return every line of a recording, in order.
 
     Raises:
-        ArgumentTypeError, InvalidArgumentError: the path is not a path, or the file cannot be read.
-        RecordingError: a line is invalid: a field, broken JSON, or an end that was never written.
+        ArgumentTypeError, InvalidArgumentError: `path` is not a path, or the file cannot be read.
+        RecordingError: a field of a line is invalid, a line is not JSON, or the last one has no line break.
     """
     try:
         content = as_path(path).read_bytes()

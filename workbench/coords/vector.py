@@ -213,13 +213,13 @@ def lower_runs(transform: Transform, upper: Sequence[Run], length: int) -> tuple
 
 @lower_runs.register
 def _(transform: transforms.PassThrough, upper: Sequence[Run], length: int) -> tuple[Run, ...]:
-    """Keep the run."""
+    """Return the upper runs unchanged."""
     return tuple(upper)
 
 
 @lower_runs.register
 def _(transform: transforms.Pad, upper: Sequence[Run], length: int) -> tuple[Run, ...]:
-    """Shift the base; whether padding cuts a run is checked with the limits."""
+    """Return the run with its base shifted; whether padding cuts a run is checked with the limits."""
     return (upper[0] + Run(0, 0, -transform.left),)
 
 
@@ -251,7 +251,7 @@ def _(transform: transforms.Merge, upper: Sequence[Run], length: int) -> tuple[R
 
 @lower_runs.register
 def _(transform: transforms.Freeze, upper: Sequence[Run], length: int) -> tuple[Run, ...]:
-    """Return a constant."""
+    """Return a run whose index is a constant."""
     return (Run(0, 0, transform.index),)
 
 
@@ -263,13 +263,13 @@ def _(transform: transforms.Replicate, upper: Sequence[Run], length: int) -> tup
 
 @lower_runs.register
 def _(transform: transforms.Slice, upper: Sequence[Run], length: int) -> tuple[Run, ...]:
-    """Shift the base."""
+    """Return the run with its base shifted."""
     return (upper[0] + Run(0, 0, transform.begin),)
 
 
 @lower_runs.register
 def _(transform: transforms.Offset, upper: Sequence[Run], length: int) -> tuple[Run, ...]:
-    """Shift the base."""
+    """Return the run with its base shifted."""
     return (upper[0] + Run(0, 0, transform.offset),)
 
 
