@@ -60,7 +60,7 @@ def test_an_unknown_command_lists_the_known_ones(capsys: pytest.CaptureFixture[s
     assert "doctor" in capsys.readouterr().err
 
 
-def test_an_unknown_option_is_refused_except_by_lab(capsys: pytest.CaptureFixture[str]) -> None:
+def test_doctor_refuses_an_unknown_option(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
         main(["doctor", "--quick"])
     assert stopped.value.code == 2

@@ -633,7 +633,7 @@ def blas_library(name: str) -> Iterator[None]:
 
 @contextmanager
 def precision(dtype: str) -> Iterator[None]:
-    """Context manager in which fp32 matrices are multiplied as tf32 if `dtype` is "tf32", else in full.
+    """Context manager in which fp32 matrices are multiplied as tf32 if `dtype` is "tf32", else as fp32.
 
     Raises:
         UnknownNameError: the dtype is unknown.

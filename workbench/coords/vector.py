@@ -182,7 +182,7 @@ def _is_remainder(number: Expression) -> bool:
 
 
 def divides(tile: float, length: Number) -> bool:
-    """Return whether the dimension's length is known to be a multiple of the tile's."""
+    """Return whether a dimension's length is known to be a multiple of a tile's length."""
     return tile < math.inf and divisor_of(length) % int(tile) == 0
 
 
