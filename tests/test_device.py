@@ -1,4 +1,4 @@
-"""The runner of kernels is chosen before Triton is imported; each case has a process of its own."""
+"""The choice of what runs kernels, before Triton is imported, and machines that the interpreter pretends."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ for _ in range(2):
         )
 
 
-def test_triton_imported_first_in_the_same_mode_is_fine() -> None:
+def test_triton_imported_first_in_the_same_mode_is_accepted() -> None:
     done = python(
         "import triton; from workbench import device; print(device.current().kind)", TRITON_INTERPRET="yes"
     )
@@ -213,7 +213,7 @@ def test_a_process_that_compiles_cannot_pretend() -> None:
 
 
 def test_operators_choose_for_the_pretended_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The choice of each machine is run; the interpreter's is the same for all."""
+    """Each pretended machine's own choice is run, and the two machines get different ones."""
     a, b, ways = torch.randn(64, 512).half(), torch.randn(512, 96).half(), []
     chosen = choosing.choose
 

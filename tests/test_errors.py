@@ -157,8 +157,8 @@ def test_power_of_two_refuses_other_numbers(value: int) -> None:
 @pytest.mark.parametrize(
     ("value", "kind"), [(0, InvalidArgumentError), (-4, InvalidArgumentError), (8.0, ArgumentTypeError)]
 )
-def test_power_of_two_refuses_values_that_are_no_length(value: Any, kind: type[Exception]) -> None:
-    """A number of warps has to be a length first."""
+def test_power_of_two_refuses_values_that_are_no_positive_int(value: Any, kind: type[Exception]) -> None:
+    """The message asks for a power of two, as for numbers that are none."""
     with pytest.raises(
         kind, match=rf"^num_warps: got {value}.*\. Give a power of two: 1, 2, 4, and so on\.$"
     ):

@@ -1,4 +1,4 @@
-"""The check of operators' tests that no program of a launch is without work."""
+"""`no_program_is_idle`: the check that every program of a launch writes something."""
 
 from __future__ import annotations
 

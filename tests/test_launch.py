@@ -387,7 +387,7 @@ def starts_on_a_gpu(kernel: Any, *args: Any) -> bool:
 
 
 @pytest.mark.parametrize("kernel", TAKEN, ids=lambda kernel: kernel.fn.__name__)
-def test_parameters_with_names_of_tritons_are_refused(kernel: Any) -> None:
+def test_parameters_with_names_that_tritons_launcher_uses_are_refused(kernel: Any) -> None:
     """The interpreter would run them, but a GPU would not."""
     x = torch.zeros(1)
     name = kernel.fn.__name__.removesuffix("_kernel")
@@ -417,7 +417,7 @@ class Pair(NamedTuple):
 
 
 def test_numpys_numbers_become_pythons() -> None:
-    """Triton takes Python's only."""
+    """Triton takes only Python's numbers."""
     output = torch.zeros(8)
     pair = Pair(np.int64(2), (np.float32(0.5), np.int8(1)))
     launch = Launch.of(
@@ -440,7 +440,7 @@ def test_an_array_for_a_tensor_is_an_error() -> None:
 
 
 def test_a_view_may_be_an_output() -> None:
-    """The output is a column of what the kernel writes, or a whole of which it writes a part."""
+    """An output is a part of the tensor that the kernel writes, or a tensor that contains it."""
     whole = torch.zeros(4, 8)
     x = torch.arange(8.0)
     launch = Launch.of(scale_kernel, 1, x, whole[2], 8, outputs=(whole[2, 1:3], whole))
@@ -502,7 +502,7 @@ def test_a_step_built_by_hand_is_checked_when_it_runs() -> None:
 
 
 def test_a_launch_is_checked_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A launch is plain data that does not change, and later runs are measured."""
+    """A launch does not change, so later runs, which may be measured, repeat no check."""
     count = {"check": 0, "check_place": 0}
     for name in count:
         whole = getattr(Step, name)
@@ -538,7 +538,7 @@ def test_launches_are_plain_data() -> None:
 
 
 def test_repr_is_short_and_stable() -> None:
-    """A notebook's cell ends with it: it has no values and no addresses, and is the same each time."""
+    """A notebook's cell may end with a launch, so the repr has no values and no addresses."""
     x, output = torch.zeros(4, 1000, dtype=torch.bfloat16), torch.zeros(4000)
     launch = Launch.of(scale_kernel, (2, 3), x, output, 8, outputs=output, num_warps=4)
     assert repr(launch) == (
@@ -792,7 +792,7 @@ IN_FUNCTORS = {
 
 @pytest.fixture
 def functors() -> Iterator[dict[str, Any]]:
-    """Yield functions of a notebook that are arguments of a kernel of the workbench."""
+    """Yield functions, defined in a notebook's cell, to pass to a kernel of the workbench."""
     name = "<cell 13>"
     linecache.cache[name] = (len(FUNCTORS), None, FUNCTORS.splitlines(keepends=True), name)
     namespace: dict[str, Any] = {"__name__": "__main__"}
@@ -901,7 +901,7 @@ def test_an_error_keeps_no_exception_of_the_interpreter() -> None:
 
 
 def test_an_interrupt_of_a_kernel_is_no_kernel_error() -> None:
-    """Jupyter's stop button raises KeyboardInterrupt."""
+    """KeyboardInterrupt, which Jupyter's stop button raises, is passed on as it is."""
 
     def stop(access: object) -> None:
         raise KeyboardInterrupt
@@ -953,7 +953,7 @@ def error_of(run: Callable[[], object]) -> KernelError:
 
 
 def called_and_launched(kernel: Any, grid: Any, *args: Any, **meta: Any) -> tuple[KernelError, KernelError]:
-    """Return the error of Triton's own call, and that of the same as a Launch."""
+    """Return two errors: of a kernel that is called by Triton's syntax, and of the same call as a Launch."""
     plain = kernel.fn if isinstance(kernel, triton.runtime.Autotuner | triton.runtime.Heuristics) else kernel
     chosen = meta if plain is kernel else {**meta, "BLOCK_SIZE": 8}
     launch = Launch.of(plain, grid, *args, outputs=args[1], **chosen)
@@ -1022,7 +1022,7 @@ def test_keywords_in_any_order_reach_their_tensors() -> None:
         unmasked_copy_kernel[(1,)](BLOCK_SIZE=8, output=torch.zeros(8), x=x)
 
 
-def test_tuples_the_same_tensor_twice_and_empty_ones_are_guarded() -> None:
+def test_tuples_repeated_tensors_and_empty_tensors_are_guarded() -> None:
     x, output = torch.arange(8.0), torch.zeros(8)
     pair_kernel[(1,)]((x, x), output, BLOCK_SIZE=8)
     assert torch.equal(output, 2 * x)

@@ -254,7 +254,7 @@ def test_roofline_live_needs_a_gpu(tmp_path: Path) -> None:
     assert "--live" in done.stderr
 
 
-def test_progress_is_shown_and_forgotten(capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_with_reset_shows_that_nothing_is_solved(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["progress", "--reset"]) == 0
     printed = capsys.readouterr().out
     assert "00-1" in printed

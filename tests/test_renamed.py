@@ -18,7 +18,7 @@ from workbench.operators import operation
 
 @pytest.fixture(autouse=True)
 def forgotten() -> Iterator[None]:
-    """Import each old name anew in each test."""
+    """Forget modules that a test imported by old names, so that the next test imports them anew."""
     yield
     for old in renamed.MODULES:
         if sys.modules.pop(f"workbench.{old}", None):
@@ -35,7 +35,7 @@ def test_old_name_gives_the_module_itself(old: str) -> None:
     assert new.__spec__ is before
 
 
-def test_old_name_of_a_member_gives_the_member() -> None:
+def test_old_name_of_a_member_warns_and_gives_the_member() -> None:
     with pytest.warns(DeprecationWarning, match=r"workbench\.explore\.tile_sizes is now"):
         assert explore.tile_sizes is explore.tiles.tile_sizes
     with pytest.warns(DeprecationWarning, match=r"workbench\.bench\.data\.whole is now .*\.to_int8\."):

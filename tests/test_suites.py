@@ -98,7 +98,7 @@ SUM = Suite(
 )
 
 
-def test_the_suites_have_their_cases() -> None:
+def test_the_suites_have_the_documented_cases() -> None:
     assert set(suites.SUITES) == {
         "ceilings", "elementwise", "reduction", "softmax", "normalization", "transfer", "matmul", "gemm",
         "convolution", "rearrangement", "images", "descriptors", "attention", "attention_backward",
@@ -389,7 +389,7 @@ def test_a_problem_of_two_suites_has_the_candidates_of_both() -> None:
 
 @pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
 @pytest.mark.parametrize("dtype", ["fp16", "bf16", "fp32", "int8"])
-def test_products_of_ours_are_measured_beside_the_libraries(dtype: str, layout: str) -> None:
+def test_products_of_the_workbench_are_measured_beside_torch(dtype: str, layout: str) -> None:
     problem = case("matmul", dtype, ("workbench", "torch"), m=24, n=40, k=16, layout=layout)
     lines, cut = suites.run(Suite("mine", "", (problem,)), interpreter=True, progress=False)
     assert cut == []
@@ -437,12 +437,12 @@ def test_the_suite_all_has_every_case_once() -> None:
 
 
 @pytest.mark.parametrize("name", ["gemm", "softmax", "normalization", "reduction", "all"])
-def test_recordings_have_points_of_ours_and_of_others(name: str) -> None:
+def test_recordings_have_points_of_the_workbench_and_of_torch(name: str) -> None:
     _, points = suites.live_or_recorded(name, recorded=True)
     assert {point.provider for point in points} > {"workbench", "torch"}
 
 
-def test_each_level_sums_rows_of_every_length() -> None:
+def test_the_suite_of_reduction_levels_times_each_level_for_rows_of_every_length() -> None:
     cases = suites.get("reduction_levels").cases
     providers = ("workbench", "workbench:thread", "workbench:warp", "workbench:block", "torch")
     assert {one.providers for one in cases} == {providers}
@@ -467,7 +467,7 @@ def test_an_h200_runs_every_case() -> None:
     assert all("cuBLASLt" in one.providers for one in products)
 
 
-def test_products_are_tuned_on_gpus_alone() -> None:
+def test_products_are_tuned_only_on_gpus() -> None:
     here, there = (
         suites.plan(suites.get("tuned"), machine, free_bytes=140 * 10**9)[0] for machine in (None, gpu())
     )
@@ -529,13 +529,13 @@ def test_rungs_are_measured_beside_the_shipped_kernel() -> None:
 
 
 @pytest.mark.parametrize("dims", [[0], [0, 0], [1, 2], [0, 1, 2], [-1, 0]], ids=str)
-def test_dims_of_a_permutation_are_each_named_once(dims: list[int]) -> None:
+def test_dims_that_are_no_permutation_are_refused(dims: list[int]) -> None:
     wrong = case("permute_copy", shape=[8, 4], dims=dims)
     with pytest.raises(InvalidArgumentError, match=r"dims: got \["):
         suites.plan(Suite("mine", "", (wrong,)))
 
 
-def test_a_permutation_is_checked_in_its_own_rows() -> None:
+def test_one_wrong_element_of_a_permutation_fails_the_check() -> None:
     problem = case("permute_copy", shape=[6, 4], dims=[1, 0])
     x = torch.arange(24.0).reshape(6, 4)
     suites.check(problem, [x], x.t().contiguous(), "mine")
@@ -1062,7 +1062,7 @@ def of_runs(*runs: tuple[str, str, list[dict[str, Any]]]) -> list[recording.Line
     ]
 
 
-def test_a_newer_run_of_fewer_operators_hides_none_of_more(
+def test_a_newer_run_of_fewer_operators_does_not_hide_an_older_run_of_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other_sizes = [{**VECTORS, "case": {"shape": [2**n]}} for n in (12, 14, 16, 18)]
@@ -1080,7 +1080,7 @@ def test_a_newer_run_of_fewer_operators_hides_none_of_more(
     assert suites.live_or_recorded("elementwise")[0].when == "2026-03-01"  # more of its own problems
 
 
-def test_the_run_of_more_problems_is_taken_of_equally_many_operators(
+def test_of_runs_with_equally_many_operators_the_one_with_more_problems_is_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sizes = [{**VECTORS, "case": {"shape": [2**n]}} for n in (12, 14)]
@@ -1092,7 +1092,7 @@ def test_the_run_of_more_problems_is_taken_of_equally_many_operators(
         assert {point.label for point in points if point.op == "add"} == {"2^12", "2^14"}
 
 
-def test_the_newest_run_is_taken_of_equally_many_problems(
+def test_of_runs_with_equally_many_problems_the_newest_is_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     newest, older = ("a", LAST, [VECTORS]), ("b", LATER, [VECTORS])
@@ -1103,7 +1103,7 @@ def test_the_newest_run_is_taken_of_equally_many_problems(
 
 
 def pretend_live(monkeypatch: pytest.MonkeyPatch) -> list[Case]:
-    """Measure suites on an H200 that is not present, a millisecond a call; return the cases asked for."""
+    """Pretend to measure suites on an H200, one millisecond per call; return the cases asked for."""
     asked: list[Case] = []
 
     def run(suite: Suite, **_: object) -> tuple[list[recording.Line], list[suites.Cut]]:
@@ -1177,7 +1177,9 @@ def test_without_gpu_and_recording_the_error_gives_the_command(
         suites.live_or_recorded("reductions")
 
 
-def test_a_checkout_without_git_has_no_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_checkout_without_git_records_an_unknown_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("WORKBENCH_COMMIT", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     one = Suite("mine", "", (case("clone", shape=[8]),))
@@ -1221,7 +1223,7 @@ def test_wrong_arguments_of_plan_are_named() -> None:
     with pytest.raises(ArgumentTypeError, match="here: got 'NVIDIA H200'"):
         suites.plan(everything, "NVIDIA H200")  # type: ignore[arg-type] # its name instead
     with pytest.raises(ArgumentTypeError, match="free_bytes"):
-        suites.plan(everything, gpu(), 1e9)  # type: ignore[arg-type] # half a byte?
+        suites.plan(everything, gpu(), 1e9)  # type: ignore[arg-type] # no whole number
     with pytest.raises(InvalidArgumentError, match="free_bytes: got -1"):
         suites.plan(everything, gpu(), -1)
 

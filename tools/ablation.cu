@@ -1,28 +1,28 @@
-// What parts of a fused product take, alone and together: see ablation.py, which compiles this.
+// The parts of a fused product's work, alone and together: ablation.py compiles and times this kernel.
 //
-// A unit (an SM) has TILES tiles of BM x BN of A @ B, one after the other, in steps of 64 along K. One warp
-// copies blocks of A [M, K] and B [N, K] into a ring of STAGES buffers, one brings two addends in parts of
-// 64 x 64 into a ring of SLOTS buffers, the last tile's first, each behind the first STAGES steps and PACE / 4
-// steps for each part before. What is done is chosen by
+// An SM computes TILES tiles of BM x BN of A @ B, one after the other, in steps of 64 along K. One warp copies
+// blocks of A [M, K] and B [N, K] into a ring of STAGES buffers. Another warp copies two addends, in parts of
+// 64 x 64, into a ring of SLOTS buffers, those of the last tile first. A part is copied after the first STAGES
+// steps, and PACE / 4 steps later for each part before it. Macros choose the work:
 //   COPY      A and B are copied; without it nothing waits for them
-//   MULTIPLY  two groups of warps multiply each step once it is there, half of the tile's rows each
-//   ADDENDS   addends are brought, and as many results stored; without FIRST addends, as they are
-//   FIRST     a third group of warps adds the addends of all tiles, and finishes and stores all tiles but
-//             the last one, with sums that it has for nothing: gelu(0 + addend + addend)
-//   LAST      0: nothing; 1: the groups that multiplied compute gelu of the last tile's sums, without
-//             addends, as if it had begun with them; 2: and store that
-// So the last tile is what its products make, without addends, and the others are what addends make, without
-// products: a fused product's work, but that no sums are handed on, and that nobody waits for any.
+//   MULTIPLY  two warp groups multiply each step as soon as it is copied, half of the tile's rows each
+//   ADDENDS   addends are copied, and as many results are stored: without FIRST, the addends unchanged
+//   FIRST     a third warp group adds the addends of all tiles, and finishes and stores all tiles but the
+//             last one: gelu(0 + addend + addend), where the 0 stands for the sums of a product
+//   LAST      0: nothing; 1: the warp groups that multiplied compute gelu of the last tile's sums, without
+//             addends, as if the sums had begun with them; 2: they also store the result
+// So the last tile is made of products without addends, and the other tiles of addends without products. The
+// work is that of a fused product, except that no warp group waits for the sums of another one.
 
 struct __align__(64) Map { char bytes[128]; };
 
-#define REGS (BN / 2)                   // of a lane, for sums of 64 rows
-#define BLOCKS (BM / 128)               // of 64 rows, for each group that multiplies
-#define COLS (BN / 64)                  // parts beside each other
-#define PARTS (BM / 64 * COLS)          // of a tile
-#define PART 8192                       // bytes
-#define MULTIPLIERS (MULTIPLY ? 2 : 0)  // groups of four warps
-// Registers of a lane, of as many as there are.
+#define REGS (BN / 2)                   // registers of a lane for the sums of 64 rows
+#define BLOCKS (BM / 128)               // blocks of 64 rows for each warp group that multiplies
+#define COLS (BN / 64)                  // parts of a tile side by side
+#define PARTS (BM / 64 * COLS)          // parts of a tile
+#define PART 8192                       // bytes of a part
+#define MULTIPLIERS (MULTIPLY ? 2 : 0)  // warp groups that multiply
+// Registers of a lane in each kind of warp group; together they fit into the SM's registers.
 #define COPY_REGS "40"
 #define FINISH_REGS "104"
 #if FIRST
@@ -46,7 +46,7 @@ __device__ __forceinline__ void wait(u64* barrier, u32 parity) {
 __device__ __forceinline__ void copy_in(const Map* map, int col, int row, u32 to, u64* barrier) {
   asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], [%2];" ::"r"(to), "l"(map), "r"(at(barrier)), "r"(col), "r"(row) : "memory");
 }
-// What leaves the L2 cache first.
+// Copy in a part that leaves the L2 cache first.
 __device__ __forceinline__ void bring(const Map* map, int col, int row, u32 to, u64* barrier) {
   asm volatile("{ .reg .b64 p; createpolicy.fractional.L2::evict_first.b64 p, 1.0; cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1, {%3, %4}], [%2], p; }" ::"r"(to), "l"(map), "r"(at(barrier)), "r"(col), "r"(row) : "memory");
 }

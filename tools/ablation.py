@@ -57,7 +57,7 @@ class Part:
 
     @property
     def tiles(self) -> int:
-        """The number of tiles of an SM."""
+        """The number of tiles that each SM computes."""
         return self.m * self.n // (self.rows * self.cols * UNITS)
 
     @property
@@ -90,12 +90,12 @@ class Part:
 
     @property
     def threads(self) -> int:
-        """The threads of an SM: one warp group copies, two multiply, one finishes."""
+        """The number of threads of an SM: one warp group copies, two multiply, one finishes."""
         return 128 * (1 + 2 * self.multiply + self.first)
 
     @property
     def shared_bytes(self) -> int:
-        """The shared memory of an SM's buffers."""
+        """The shared memory of an SM's buffers, in bytes."""
         return OUTSIDE + self.stages * (self.rows + self.cols) * STEP * 2 + self.slots * 2 * 64 * 64 * 2
 
 
@@ -111,7 +111,10 @@ SHARES = 0.0, 0.5, 0.75
 
 
 def parts_by_tile(problem: tuple[int, int, int]) -> dict[tuple[int, int], list[Part]]:
-    """Return parts without work for every tile that fits, one for each way to load the addends."""
+    """Return parts that do no work yet: for each tile that fits, one for each way to load the addends.
+
+    A tile fits if its columns divide N and each SM gets the same number of tiles.
+    """
     m, n, k = problem
     found = {}
     for (rows, cols), buffers in BUFFERS.items():
@@ -137,7 +140,7 @@ def with_all_work(part: Part) -> Part:
 
 
 def steps_between(fastest_copying: Part, fastest_finished: Part) -> list[Part]:
-    """Return the parts of a tile from the product alone to all the work, in steps."""
+    """Return the parts of one tile that do more and more work: from multiplying alone to all the work."""
     alone = replace(fastest_copying, addends=False)
     return [
         replace(alone, copy=False),
@@ -208,7 +211,9 @@ def expected(part: Part, given: Tensors) -> torch.Tensor:
 
 
 def verified(part: Part, given: Tensors) -> Callable[[], None]:
-    """Return :func:`launcher` of a part after checking its output, with cold caches and with warm ones.
+    """Return the function that :func:`launcher` makes for a part, after checking its output three times.
+
+    The first run has cold caches, and the others warm ones.
 
     Raises:
         AssertionError: the output is wrong.

@@ -77,7 +77,7 @@ def unreached(report: Mapping[str, Any], root: Path = ROOT) -> list[str]:
 def main(given: Sequence[str] | None = None) -> int:
     """Measure and report; return 0 if tests reach everything that is not excluded."""
     parser = argparse.ArgumentParser(prog="python -m tools.choosers", description=__doc__.splitlines()[0])
-    parser.add_argument("--report", action="store_true", help="of the last run, and run nothing")
+    parser.add_argument("--report", action="store_true", help="report the last run, and run no tests")
     options = parser.parse_args(given)
     if options.report and not (FOLDER / "report.json").exists():
         parser.error("there is no last run: leave out --report")

@@ -1,24 +1,24 @@
-// What one group of warps gets done while another one multiplies: see contention.py, which compiles this.
+// The work of one warp group while another one multiplies: contention.py compiles and times this kernel.
 //
-// In every unit (SM) the second group multiplies blocks of 64 rows by blocks of LEFT columns, and of RIGHT
-// columns if that is not 0, for `steps` steps of 64 along K, from shared memory; or, if LEFT is 0, nothing, for
-// as many clocks as `steps`. Until it is done the first group repeats
+// In every SM the second warp group multiplies blocks of 64 rows by blocks of LEFT columns, and of RIGHT columns
+// if that is not 0, for `steps` steps of 64 along K, from shared memory. If LEFT is 0, it multiplies nothing and
+// waits for `steps` clocks. Until it is done, the first warp group repeats the work that BESIDE chooses:
 //   BESIDE 0  nothing
 //          1  reading shared memory, as it reads parts (ldmatrix)
-//          2  writing there (stmatrix)
+//          2  writing shared memory (stmatrix)
 //          3  exponentials
 //          4  multiplications of fp32
 //          5  finishing a part: it reads two addends, adds them, computes gelu, and stores the result, which
 //             goes through shared memory, so that lanes have 16 bytes of a row each
-//          6  the same, and all its warps wait for one another, twice
-// found: of each unit the second group's clocks; how often the first one did it, and its clocks.
-// What is multiplied and finished, and how often it is added up, does not matter here.
+//          6  as 5, and all warps of the group wait for one another, twice
+// `found` gets three numbers for each SM: the clocks of the second warp group, how often the first one did its
+// work, and the clocks of the first one. The values that are multiplied, finished and added do not matter here.
 
 __device__ __forceinline__ void write(u32 to, const u32 (&from)[4]) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(from[0]), "r"(from[1]), "r"(from[2]), "r"(from[3]) : "memory");
 }
 
-// What the first group does once; numbers: what it has in registers, 32 of a part.
+// Do the work of the first warp group once; `numbers` are in registers, 32 of a part.
 __device__ __forceinline__ void do_once(u32 parts, float (&numbers)[4][8], uint4* results, u64* somewhere) {
 #if BESIDE == 1
   u32 all = 0;

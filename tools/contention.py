@@ -19,7 +19,7 @@ from tools.hopper import OUTSIDE
 from workbench import device
 
 SOURCE = Path(__file__).with_suffix(".cu")
-THREADS = 384  # of an SM
+THREADS = 384  # threads of an SM: three warp groups
 BYTES = 64 * 64 * 2 * (1 + 4 + 3)  # a block of A, one of B with 256 columns, and three parts
 STEPS, CLOCKS = 2000, 400_000  # the length of a run: steps of products, or clocks without products
 

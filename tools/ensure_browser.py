@@ -16,7 +16,10 @@ NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"
 
 
 def runs(browser: str) -> bool:
-    """Return whether a browser starts: Ubuntu's `chromium-browser` can be a stub, or libraries be missing."""
+    """Return whether a browser starts.
+
+    Ubuntu's `chromium-browser` can be a stub, and libraries that a browser needs can be missing.
+    """
     try:
         done = subprocess.run([browser, "--version"], capture_output=True, timeout=60, check=False)
     except (OSError, subprocess.TimeoutExpired):

@@ -37,20 +37,20 @@ from tests.fuzz.running import (
 def arguments_of(given: Sequence[str]) -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(prog="python -m tools.fuzz", description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--seconds", type=float, help="how long; without it and --cases, 60")
-    parser.add_argument("--cases", type=int, help="how many cases at most")
-    parser.add_argument("--seed", type=int, help="of all cases; without it another one each time")
-    parser.add_argument("--case", type=int, help="the number of one case, which is made alone")
+    parser.add_argument("--seconds", type=float, help="seconds to run; 60 if --cases is not given either")
+    parser.add_argument("--cases", type=int, help="the largest number of cases")
+    parser.add_argument("--seed", type=int, help="seed of all cases; a random one by default")
+    parser.add_argument("--case", type=int, help="the number of one case to run alone")
     parser.add_argument("--first", type=int, default=0, help="the number of the first case")
-    parser.add_argument("--members", type=int, help="cases of a group, which share compiled kernels")
-    parser.add_argument("--operators", nargs="+", default=[], help="their names; without it all")
-    parser.add_argument("--processes", type=int, help="how many; without it one a core")
-    parser.add_argument("--output", type=Path, help="a file, to which a line of JSON a case is added")
+    parser.add_argument("--members", type=int, help="cases in a group that shares compiled kernels")
+    parser.add_argument("--operators", nargs="+", default=[], help="names of operators; all by default")
+    parser.add_argument("--processes", type=int, help="number of processes; one per core by default")
+    parser.add_argument("--output", type=Path, help="a file to add a line of JSON to for each case")
     return parser.parse_args(given)
 
 
 def kernels_run_on() -> tuple[str, str]:
-    """Return torch's device type ("cuda" or "cpu") and the device's name; no GPU means the interpreter."""
+    """Return torch's device type and the device's name; "cpu" means that kernels are interpreted."""
     from workbench import device
 
     found = device.current()

@@ -30,9 +30,9 @@ class Part:
 
     Attributes:
         name: the name to display.
-        modules: the modules that it imports and the interpreter may lack.
+        modules: the modules that the part imports, which this Python may lack.
         arguments: the arguments of `python -m`.
-        shares: whether it may run at the same time as neighboring parts that may too. Its output is then
+        shares: whether the part may run together with neighboring parts that share. Its output is then
             captured, and shown only if it fails.
     """
 
@@ -80,8 +80,8 @@ TIMES = (
     "tests/gpu/test_bench_gpu.py",
     "tests/gpu/test_profiler_gpu.py::test_the_best_product_is_timed_kept_and_found_again",
 )
-# The tests with the marker `gpu`. Other tests are not imported, since their packages may be missing on a
-# machine with a GPU.
+# Where the tests with the marker `gpu` are. Other tests are not imported, since their packages may be missing
+# on a machine with a GPU.
 PLACES = (
     "tests/gpu",
     "tests/lens/test_targets.py",
@@ -117,7 +117,7 @@ def gpu_bytes() -> int:
 
 
 def parts() -> list[Part]:
-    """Return all parts in order: those that show failures early first, long ones last."""
+    """Return all parts in order: first the tests, which show failures early, and last the benchmarks."""
     return [
         Part("GPU tests of times", PYTEST, ("pytest", "-m", "gpu", *TIMES)),
         Part("other GPU tests", TESTS, ("pytest", "-m", "gpu", "-n", str(processes()), *OTHERS)),
@@ -227,7 +227,9 @@ def main(chosen: Sequence[Part]) -> int:
 
 def parts_asked_for(arguments: Sequence[str]) -> list[Part]:
     """Return the parts that the command line names."""
-    parser = argparse.ArgumentParser(prog="python tools/gpu.py", description="Run what wants a GPU.")
+    parser = argparse.ArgumentParser(
+        prog="python tools/gpu.py", description="Run everything that needs a GPU."
+    )
     parser.add_argument("what", nargs="?", choices=("all", "lessons"), default="all")
     return lessons() if parser.parse_args(arguments).what == "lessons" else parts()
 
@@ -235,5 +237,5 @@ def parts_asked_for(arguments: Sequence[str]) -> list[Part]:
 if __name__ == "__main__":
     asked_for = parts_asked_for(sys.argv[1:])
     if not missing(["torch"]) and not gpu_bytes():
-        sys.exit(f"The torch of {sys.executable} finds no GPU. `python -m workbench doctor` says more.")
+        sys.exit(f"The torch of {sys.executable} finds no GPU. Run `python -m workbench doctor` to see why.")
     sys.exit(main(asked_for))

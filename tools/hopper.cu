@@ -1,15 +1,15 @@
-// What kernels for Hopper here have in common. Everything is fp16, sums are fp32; "parts" are 64 x 64 numbers,
-// with the swizzle of 128 bytes.
+// Functions that the kernels of ablation.cu and contention.cu share. Everything is fp16, sums are fp32. A part
+// is 64 x 64 numbers, with the swizzle of 128 bytes.
 
 typedef unsigned long long u64;
 typedef unsigned int u32;
 
 __device__ __forceinline__ u32 at(const void* pointer) { return (u32)__cvta_generic_to_shared(pointer); }
 
-// What threads wrote, to TMA and `wgmma`.
+// Make what threads wrote visible to TMA and `wgmma`.
 __device__ __forceinline__ void show_to_copies() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
-// A block of rows of 128 bytes, swizzled, as `wgmma` is told of it.
+// Return the descriptor for `wgmma` of a swizzled block with rows of 128 bytes.
 __device__ __forceinline__ u64 operand(u32 address) {
   return (u64)((address & 0x3FFFF) >> 4) | ((u64)1 << 16) | ((u64)64 << 32) | ((u64)1 << 62);
 }
@@ -46,7 +46,7 @@ __device__ __forceinline__ void read(u32 (&to)[4], u32 from) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];" : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"(from) : "memory");
 }
 
-// Whatever it was computed from is needed, as far as compilers know.
+// Keep the compiler from removing the code that computed this value.
 __device__ __forceinline__ void need(u32 value, u64* somewhere) {
   if (value == 0x12345678) *(volatile u64*)somewhere = 0;
 }

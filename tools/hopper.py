@@ -1,6 +1,6 @@
 """CUDA kernels for a Hopper GPU that tools time: compiled by NVRTC and launched by the driver API.
 
-Both are used through NVIDIA's `cuda.bindings`, which torch for GPUs depends on.
+NVRTC and the driver are used through NVIDIA's `cuda.bindings`, which torch for CUDA depends on.
 """
 
 from __future__ import annotations
@@ -35,9 +35,11 @@ class Kernel:
     """A CUDA kernel from a file, compiled for this GPU.
 
     Args:
-        source: the file. name: the kernel's name.
+        source: the file.
+        name: the kernel's name.
         columns: widths of products; the kernel gets a function :func:`multiply_add` for each.
-        defines: macros. shared_bytes: the dynamic shared memory of a block.
+        defines: macros.
+        shared_bytes: the dynamic shared memory of a block.
 
     Raises:
         RuntimeError: the error of the compiler or the driver.
@@ -60,7 +62,7 @@ class Kernel:
         if nvrtc.nvrtcCompileProgram(program, len(options), [option.encode() for option in options])[0]:
             log = b" " * checked_result(nvrtc.nvrtcGetProgramLogSize(program))
             checked_result(nvrtc.nvrtcGetProgramLog(program, log))
-            raise RuntimeError(log.decode())
+            raise RuntimeError(f"{source.name} does not compile:\n{log.decode()}")
         binary = b" " * checked_result(nvrtc.nvrtcGetCUBINSize(program))
         checked_result(nvrtc.nvrtcGetCUBIN(program, binary))
         torch.cuda.synchronize()  # creates a context if nothing has used the GPU yet
@@ -104,7 +106,10 @@ def descriptor(tensor: torch.Tensor, rows: int) -> Any:
 
 
 def multiply_add(cols: int) -> str:
-    """Return a CUDA function: `wgmma` of 64 rows and `cols` columns, sums += x @ y (or = if not `add`)."""
+    """Return the text of a CUDA function for `wgmma` of 64 rows and `cols` columns.
+
+    It computes sums += x @ y, or sums = x @ y if `add` is 0.
+    """
     sums = ", ".join(f"%{i}" for i in range(cols // 2))
     outputs = ", ".join(f'"+f"(sums[{i}])' for i in range(cols // 2))
     x = cols // 2
@@ -127,5 +132,5 @@ def checked_result(returned: tuple[Any, ...]) -> Any:
     """
     status, *found = returned
     if int(status):
-        raise RuntimeError(f"CUDA says {status!r}.")
+        raise RuntimeError(f"A call of CUDA's driver or of NVRTC failed with {status!r}.")
     return found[0] if found else None

@@ -72,7 +72,7 @@ def check_prose(source: NotebookNode) -> list[str]:
                 )
         for match in re.finditer(r"\{\{\w+ [^{}]*\}\}", without_code(text)):
             problems.append(
-                f"cell {index}: {match.group()!r} is not a placeholder; known: solution, recording"
+                f"cell {index}: {match.group()!r} is not a placeholder. Write solution or recording."
             )
     return problems
 
@@ -131,7 +131,7 @@ def check_run(notebook: NotebookNode) -> list[str]:
 
 
 def check_outputs(notebook: NotebookNode) -> list[str]:
-    """Find outputs that a reader should not see."""
+    """Find errors, output to stderr, and widget-view JSON among the stored outputs."""
     problems = []
     for index, _, output in outputs(notebook):
         if output.output_type == "error":
@@ -196,7 +196,8 @@ def check_figures(notebook: NotebookNode) -> list[str]:
             )
         if len(captions) > len(drawn):
             problems.append(
-                f"cell {index}: shows {len(drawn)} picture(s), of which the next cell describes more"
+                f"cell {index}: shows {len(drawn)} picture(s), but the next cell has {len(captions)} "
+                "`*Figure: ...*` sentences. Keep one for each picture."
             )
     return problems
 
@@ -255,7 +256,7 @@ def check_widgets(run: NotebookNode) -> list[str]:
             problems.append(f"cell {index}: displays a widget. Tag the cell `widget`.")
         if "image/png" not in output.data:
             problems.append(
-                f"cell {index}: the widget's mime bundle has no image/png for where nothing is run"
+                f"cell {index}: the widget's mime bundle has no image/png to show where no kernel runs"
             )
     return problems
 

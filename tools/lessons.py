@@ -183,7 +183,9 @@ SHOWN: dict[str, Callable[[recording.Line], float | None]] = {
 
 
 def recorded_number(query: str) -> str:
-    """Return the number that a `recording` placeholder asks for, to three digits.
+    """Return the number that a `recording` placeholder asks for, with its unit.
+
+    It has three digits, or no decimals from 100 on; a ratio has two decimals and no unit.
 
     Raises:
         InvalidArgumentError: the query selects no line or several, or the line does not have the number.
@@ -199,7 +201,8 @@ def recorded_number(query: str) -> str:
         raise errors.UnknownNameError("show", unit, SHOWN)
     number = SHOWN[unit](line)
     if number is None:
-        raise errors.InvalidArgumentError("show", f"{unit}, which the line does not know", "Show ms or µs.")
+        given = f"the line has no number of {unit}: its work is unknown"
+        raise errors.InvalidArgumentError("show", given, "Show ms or µs.")
     return f"{number:.0f} {unit}" if number >= 100 else f"{number:.3g} {unit}"
 
 
@@ -228,7 +231,7 @@ def recorded_line(words: dict[str, str], beside: str = "") -> recording.Line:
         raise errors.InvalidArgumentError(
             "recording",
             f"{query!r} chooses {len(lines)} lines of a run",
-            "Name more, or other, fields: one line.",
+            "Name more fields, so that one line is left." if lines else "Name fewer fields, or other values.",
         )
     return lines[0]
 
@@ -356,8 +359,8 @@ def main(arguments: list[str] | None = None) -> int:
     commands.add_parser("build", help="run lessons and write their notebooks").add_argument(
         "names", nargs="*"
     )
-    commands.add_parser("check", help="hold sources, notebooks and what they claim to the rules")
-    commands.add_parser("list", help="say what there is")
+    commands.add_parser("check", help="check sources, notebooks and their claims against the rules")
+    commands.add_parser("list", help="list the lessons")
     options = parser.parse_args(arguments)
     lessons = find(options.folder)
     if not lessons:
@@ -410,7 +413,7 @@ def check_claims() -> list[str]:
     command = [sys.executable, "-m", "pytest", "-q", "--tb=short", "-p", "no:cacheprovider", str(CLAIMS)]
     environment = os.environ | {"TRITON_INTERPRET": "1"}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-    return [] if done.returncode == 0 else [f"a lesson claims what is not so:\n{done.stdout}{done.stderr}"]
+    return [] if done.returncode == 0 else [f"a claim of a lesson is false:\n{done.stdout}{done.stderr}"]
 
 
 def describe(lesson: Lesson) -> str:

@@ -1,7 +1,7 @@
-"""Run the tests that depend on Triton's version with the oldest and the newest supported version.
+"""Run the tests that depend on Triton's version with the oldest supported version and with the pinned one.
 
-`make test-matrix` runs it. Each version is installed in a folder of its own, which shadows the environment's
-Triton; nothing else changes. The wheels are a few hundred megabytes.
+`make test-matrix` runs it, for the versions in `VERSIONS`. Each version is installed in a folder of its own,
+which shadows the environment's Triton; nothing else changes. The wheels are a few hundred megabytes.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def test(version: str) -> bool:
     )
     print(f"\n== Triton {found.stdout.strip()}", flush=True)
     if found.stdout.strip() != version:
-        print(f"wanted {version}: another Triton comes before {folder}")
+        print(f"wanted {version}: another Triton comes before {folder}. Take it out of PYTHONPATH.")
         return False
     pytest = [sys.executable, "-m", "pytest", "-q", "-n", "2", "--dist", "loadfile", *TESTS]
     return subprocess.run(pytest, cwd=ROOT, env=environment, check=False).returncode == 0

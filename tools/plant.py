@@ -486,7 +486,7 @@ def plant(source: bytes, place: Place) -> bytes:
 
 
 def tests_of(file: str) -> tuple[str, ...]:
-    """Return the tests of a file."""
+    """Return the paths of the tests that should catch faults in a file."""
     folder = f"{Path(file).parent.as_posix()}/"
     found = next((tests for end, tests in TESTS.items() if file.endswith(end) or folder.endswith(end)), ())
     name = Path(file).stem
@@ -575,18 +575,32 @@ def caught(
     return done.returncode != 0, failed
 
 
-def main(given: Sequence[str] | None = None) -> int:
-    """List or plant faults; return 0 if at least 95 % were caught and the others are explained."""
+def arguments_of(given: Sequence[str] | None) -> argparse.Namespace:
+    """Read the command line."""
     parser = argparse.ArgumentParser(prog="python -m tools.plant", description=__doc__.splitlines()[0])
-    parser.add_argument("faults", nargs="*", metavar="fault", help=f"of {', '.join(FAULTS)}; all by default")
-    parser.add_argument("--list", action="store_true", help="say what there is, and plant nothing")
-    parser.add_argument("--only", default="", help="files whose path ends so")
-    parser.add_argument("--seed", type=int, default=0, help="draws the places where there are many")
-    parser.add_argument("--most", type=int, default=MOST_PLACES, help="places of each fault")
+    parser.add_argument(
+        "faults", nargs="*", metavar="fault", help=f"one of {', '.join(FAULTS)}; all by default"
+    )
+    parser.add_argument(
+        "--list", action="store_true", help="list the faults with their numbers of places, and plant nothing"
+    )
+    parser.add_argument("--only", default="", help="only files whose path ends with this")
+    parser.add_argument(
+        "--seed", type=int, default=0, help="seed for drawing places of faults with many places"
+    )
+    parser.add_argument(
+        "--most", type=int, default=MOST_PLACES, help="the largest number of places of each fault"
+    )
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     options = parser.parse_args(given)
     if unknown := set(options.faults) - FAULTS.keys():
-        parser.error(f"no such fault: {', '.join(sorted(unknown))}")
+        parser.error(f"no such fault: {', '.join(sorted(unknown))}. Give some of {', '.join(FAULTS)}.")
+    return options
+
+
+def main(given: Sequence[str] | None = None) -> int:
+    """List or plant faults; return 0 if at least 95 % were caught and the others are explained."""
+    options = arguments_of(given)
     files = [source for source in sources() if source.name.endswith(options.only)]
     chosen: list[Place] = []
     for fault in options.faults or FAULTS:

@@ -129,7 +129,7 @@ def choose_torch(machine: Machine, wanted: str, reach: Callable[[str], bool]) ->
         reach: returns whether an index answers.
 
     Raises:
-        SetupError: the installed ROCm has no build of the tested torch.
+        SetupError: the NVIDIA driver is too old, or the installed ROCm has no build of the tested torch.
     """
     kind = {"auto": machine.gpu, "cpu": "none", "cuda": "nvidia", "rocm": "amd"}[wanted]
     version = machine.version if kind == machine.gpu else None
@@ -155,7 +155,7 @@ def _cuda_build(driver: tuple[int, int] | None) -> TorchBuild:
     runs = f"the NVIDIA driver runs CUDA {driver[0]}.{driver[1]}"
     if driver < (12, 0):
         raise SetupError(
-            f"{runs}, and torch needs 12: update it, or do without the GPU: `make lab TORCH=cpu`."
+            f"{runs}, and torch needs 12: update the driver, or do without the GPU: `make lab TORCH=cpu`."
         )
     reason, index = f"{runs}, and PyPI's build needs 13", f"{WHEELS}/{CUDA_12_BUILD}"
     return TorchBuild("CUDA 12.6", reason, index, CUDA_12_BUILD, CUDA_12_BUILD)
@@ -179,7 +179,11 @@ def _rocm_build(installed: tuple[int, int] | None) -> TorchBuild:
 
 
 def pinned(package: str) -> str:
-    """Return the version of a package in constraints.txt."""
+    """Return the version of a package in constraints.txt.
+
+    Raises:
+        SetupError: constraints.txt does not have the package.
+    """
     text = (ROOT / "constraints.txt").read_text()
     match = re.search(rf"^{re.escape(package)}==(\S+)$", text, re.MULTILINE)
     if match is None:
@@ -188,7 +192,7 @@ def pinned(package: str) -> str:
 
 
 def pip_arguments(build: TorchBuild, extras: Sequence[str]) -> list[str]:
-    """Return the arguments of `pip install`. They only add indexes to those of the user's configuration."""
+    """Return the arguments of `pip install`; the indexes of the user's own configuration are kept."""
     chosen = sorted({*extras, "triton"} if build.triton else {*extras})
     arguments = ["--constraint", "constraints.txt", "--editable", f".[{','.join(chosen)}]"]
     if build.local is not None:
@@ -360,7 +364,10 @@ def set_up(folder: Path, extras: set[str], wanted: str, python: str | None) -> N
         )
     step("checking that torch and Triton can be imported")
     if status != 0 or run(str(environment.python), "-c", CHECK) != 0:
-        raise SetupError(f"{folder.name} is not whole. The same command makes it anew.")
+        raise SetupError(
+            f"{folder.name} is not complete: pip was killed, or torch or Triton cannot be imported. Run the "
+            "same command again: it makes the folder anew."
+        )
     environment.write_settings()
     environment.write_record(
         {

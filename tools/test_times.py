@@ -47,8 +47,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("run", type=Path, help="what --junitxml wrote")
-    parser.add_argument("--slowness", type=float, help="of the machine that ran it; this machine's, now")
+    parser.add_argument("run", type=Path, help="the file of --junitxml")
+    parser.add_argument(
+        "--slowness",
+        type=float,
+        help="slowness of the machine that ran the tests; by default that of this machine now",
+    )
     arguments = parser.parse_args()
     lines = times_of(arguments.run, arguments.slowness or Machine.slowness())
     TIMES.write_text("".join(f"{line}\n" for line in lines))

@@ -1,4 +1,4 @@
-"""A recorded line such as an H200 gives, of which tests change one field."""
+"""An example of a recorded line, as an H200 would give it; tests change single fields."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def copy_line(**changes: Any) -> Line:
 
 
 def gpu(**changes: Any) -> Device:
-    """Return an H200 that is not present."""
+    """Return the Device of an H200; the machine has no such GPU."""
     fields: dict[str, Any] = {
         "kind": "cuda",
         "name": "NVIDIA H200",

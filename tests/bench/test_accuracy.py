@@ -1,4 +1,4 @@
-"""The accuracy rule, in numbers."""
+"""The errors that `bench.accuracy` allows, in numbers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ HALF, SINGLE, DOUBLE = (torch.finfo(t).eps for t in (torch.float16, torch.float3
         (DOUBLE, 100, 0.0, 4 * (4 * 2**-52 + 10 * 2**-50)),  # sums of fp64 are in fp64
     ],
 )
-def test_the_rule_allows_its_published_errors(eps: float, terms: int, least: float, allowed: float) -> None:
+def test_the_allowed_error_is_the_rounding_of_the_result_and_of_the_sum(
+    eps: float, terms: int, least: float, allowed: float
+) -> None:
     wanted = torch.tensor([1.0, -4.0]).double()
     assert math.isclose(allowed_error(wanted, eps, terms, least), allowed)
 
@@ -37,5 +39,7 @@ def test_the_rule_allows_its_published_errors(eps: float, terms: int, least: flo
         (DOUBLE, 4, (4 + 2) * 2**-50),
     ],
 )
-def test_results_that_cancel_are_held_to_the_arithmetic(eps: float, terms: int, allowed: float) -> None:
+def test_the_allowed_relative_error_depends_on_the_arithmetic_not_on_the_results_dtype(
+    eps: float, terms: int, allowed: float
+) -> None:
     assert math.isclose(allowed_relative_error(eps, terms), allowed)

@@ -1,4 +1,4 @@
-"""Baselines: their names, why some are absent here, and torch's settings that are restored."""
+"""Baselines: their names, the reasons of absence, their calls, and torch settings that are restored."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PACKAGES = {name: one.package for name, one in baseline.BASELINES.items() if one
 
 
 class GpuWithoutMemory(Device):
-    """A GPU whose tensors are on the CPU, so that a machine without a GPU has it too."""
+    """A GPU by its fields, with tensors on the CPU: for tests on a machine without a GPU."""
 
     @property
     def torch_device(self) -> str:
@@ -57,7 +57,7 @@ def preferred() -> Any:
     return torch.backends.cuda.preferred_blas_library()
 
 
-def test_every_baseline_has_a_name_and_a_sentence() -> None:
+def test_every_baseline_has_its_name_a_description_and_operators() -> None:
     for name, one in baseline.BASELINES.items():
         assert one.name == name
         assert one.about
@@ -165,7 +165,7 @@ def test_asking_for_a_library_does_not_import_it(
 
 
 class Softmax(torch.autograd.Function):
-    """An operator with Liger's arguments, computed by torch, as those below."""
+    """A stand-in with the arguments of Liger's softmax, computed by torch."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
@@ -179,6 +179,8 @@ class Softmax(torch.autograd.Function):
 
 
 class LayerNorm(torch.autograd.Function):
+    """A stand-in with the arguments of Liger's layer norm, computed by torch."""
+
     @staticmethod
     def forward(
         ctx: Any, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, eps: float
@@ -194,6 +196,8 @@ class LayerNorm(torch.autograd.Function):
 
 
 class RMSNorm(torch.autograd.Function):
+    """A stand-in with the arguments of Liger's RMS norm, computed by torch."""
+
     @staticmethod
     def forward(
         ctx: Any,
@@ -263,8 +267,10 @@ def with_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("name", "op"), [(name, op) for name in PACKAGES for op in baseline.get(name).operators]
 )
-def test_a_librarys_kernels_give_torchs_results(name: str, op: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A benchmark gives the same gradient at every call, so the call is made twice."""
+def test_optional_libraries_are_called_with_arguments_that_give_torchs_results(
+    name: str, op: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stand-ins compute by torch. There are two calls: a benchmark passes the same gradient to every one."""
     with_libraries(monkeypatch)
     is_product = op == "matmul"
     case = {"m": 6, "n": 5, "k": 9, "layout": "nn"} if is_product else {"rows": 6, "cols": 9, "dim": -1}
@@ -276,7 +282,7 @@ def test_a_librarys_kernels_give_torchs_results(name: str, op: str, monkeypatch:
 
 
 @pytest.mark.parametrize("op", ["sum", "amax", "argmax", "softmax"])
-def test_flag_gems_reduces_along_columns(op: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_flag_gems_reduces_along_the_first_dimension(op: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with_libraries(monkeypatch)
     x = torch.randn(6, 9)
     of_torch: Callable[..., torch.Tensor] = getattr(torch, op)
@@ -294,7 +300,7 @@ def test_flag_gems_reduces_along_columns(op: str, monkeypatch: pytest.MonkeyPatc
         ("FlagGems", "layer_norm", {}, "normalized_shape: got None"),
     ],
 )
-def test_a_librarys_missing_operators_are_named(
+def test_a_library_refuses_dimensions_along_which_it_is_not_compared(
     name: str, op: str, options: dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with_libraries(monkeypatch)
@@ -333,7 +339,7 @@ def test_an_unknown_operator_is_named() -> None:
         baseline.get("torch").build("mul", torch.ones(1), torch.ones(1))
 
 
-def test_the_classic_interface_has_no_fp8(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cublas_refuses_fp8_and_cublaslt_is_named_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("workbench.device.current", gpu)
     fp8 = torch.zeros(16, 16, dtype=torch.float8_e4m3fn)
     with pytest.raises(TensorMismatchError, match="cannot multiply fp8"):
@@ -385,9 +391,9 @@ def test_precision_is_restored_after_its_context() -> None:
 @pytest.mark.parametrize(
     ("op", "inputs", "said"),
     [
-        ("matmul", (), "inputs: got 0 tensors. The operator matmul takes 2"),
-        ("add", (torch.ones(1),), "inputs: got 1 tensors. The operator add takes 2"),
-        ("sum", (torch.ones(1), torch.ones(1)), "inputs: got 2 tensors. The operator sum takes 1"),
+        ("matmul", (), "inputs: got 0 tensors. Give 2, as the operator matmul takes"),
+        ("add", (torch.ones(1),), "inputs: got 1 tensors. Give 2, as the operator add takes"),
+        ("sum", (torch.ones(1), torch.ones(1)), "inputs: got 2 tensors. Give 1, as the operator sum takes"),
     ],
 )
 def test_a_wrong_number_of_inputs_is_named(op: str, inputs: tuple[torch.Tensor, ...], said: str) -> None:
@@ -444,7 +450,7 @@ def test_an_unknown_kind_of_device_is_named() -> None:
         baseline.get("cuBLAS").absence("cuda")  # type: ignore[arg-type] # as above
 
 
-def test_kernels_of_other_objects_are_refused() -> None:
+def test_kernels_of_refuses_a_tensor() -> None:
     with pytest.raises(ArgumentTypeError, match="subject: got a Tensor"):
         baseline.kernels_of(torch.ones(3))  # type: ignore[arg-type] # a result instead of the launch
 

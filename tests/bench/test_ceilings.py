@@ -47,7 +47,7 @@ def test_the_interpreters_lines_make_no_roof() -> None:
         ceilings.from_recording(lines)
 
 
-def test_missing_lines_are_named() -> None:
+def test_lines_without_a_copy_or_without_a_vendor_product_are_refused() -> None:
     with pytest.raises(InvalidArgumentError, match="no copy"):
         ceilings.from_recording([line()])
     with pytest.raises(InvalidArgumentError, match="no product"):
@@ -61,7 +61,7 @@ def test_lines_of_two_devices_are_refused() -> None:
         ceilings.from_recording([*LINES, line(device="AMD Instinct MI300X")])
 
 
-def test_without_a_gpu_nothing_is_measured() -> None:
+def test_measure_ceilings_refuses_the_interpreter_and_unknown_dtypes() -> None:
     with pytest.raises(NotMeasurableError, match="interpreter"):
         ceilings.measure_ceilings()
     with pytest.raises(UnknownNameError, match="dtype: 'fp4'"):
@@ -74,7 +74,7 @@ def test_dtypes_of_a_wrong_type_are_refused(dtypes: Any) -> None:
         ceilings.measure_ceilings(dtypes)
 
 
-def test_roofs_of_no_dtype_are_refused() -> None:
+def test_an_empty_list_of_dtypes_and_an_unknown_dtype_are_refused() -> None:
     with pytest.raises(InvalidArgumentError, match="dtypes: got none"):
         ceilings.measure_ceilings([])
     with pytest.raises(UnknownNameError, match="dtype: 'half'"):

@@ -50,7 +50,9 @@ def test_matrices_are_stored_in_the_layout(layout: str) -> None:
         ("interpreter", {"tf32", "fp8_e4m3"}),
     ],
 )
-def test_dtypes_that_a_device_does_not_multiply_are_named(architecture: str, absent: set[str]) -> None:
+def test_a_reason_is_given_for_each_dtype_that_a_device_cannot_multiply(
+    architecture: str, absent: set[str]
+) -> None:
     kind = (
         "cuda"
         if architecture.startswith("sm")
@@ -115,7 +117,7 @@ def test_a_wrong_device_is_refused() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["fp16", "fp8_e4m3", "int8"])
-def test_whole_numbers_are_exact_in_every_dtype(dtype: str) -> None:
+def test_integer_inputs_are_the_whole_numbers_from_minus_5_to_5_in_every_dtype(dtype: str) -> None:
     values = data.draw((50, 40), dtype, "integer").double()
     assert values.unique().tolist() == [*range(-5, 6)]
     assert torch.equal(values, data.draw((50, 40), dtype, "integer").double())
@@ -133,7 +135,7 @@ def test_one_element_of_each_row_is_hot(shape: tuple[int, ...]) -> None:
         assert places.tolist() == [(row + 2) % shape[-1] for row in range(len(places))]
 
 
-def test_normal_values_of_int8_fill_its_range() -> None:
+def test_normal_values_of_int8_have_the_documented_deviation() -> None:
     values = data.draw((64, 64), "int8")
     assert values.dtype == torch.int8
     assert abs(values.double().std() - data.INT8_DEVIATION) < 2

@@ -56,7 +56,7 @@ def test_any_numbers_are_read_back(
     assert recording.load(path) == [written]
 
 
-def test_the_fields_are_those_of_the_format() -> None:
+def test_the_example_has_every_field_in_order() -> None:
     assert list(recording.FIELDS) == list(FIELDS)
 
 
@@ -180,7 +180,7 @@ def test_a_number_beyond_the_range_of_floats_is_refused(path: Path) -> None:
 
 
 def test_a_missing_file_is_named(path: Path) -> None:
-    with pytest.raises(InvalidArgumentError, match=r"some-gpu\.jsonl: No such file"):
+    with pytest.raises(InvalidArgumentError, match=r"some-gpu\.jsonl cannot be read: No such file"):
         recording.load(path)
 
 
@@ -301,7 +301,7 @@ def test_select_names_the_nearest_device_and_operator() -> None:
         recording.select(lines, case={"M": 4096})
 
 
-def test_select_finds_nothing_where_a_value_is_possible() -> None:
+def test_select_returns_no_lines_for_possible_values_that_no_line_has() -> None:
     lines = [line(), copy_line(device="AMD Instinct MI300X")]
     assert (
         recording.select(lines, device="AMD Instinct MI300X", op="matmul") == []
@@ -316,7 +316,7 @@ def test_select_finds_nothing_where_a_value_is_possible() -> None:
 @pytest.mark.parametrize("wrong", [3, ["x"], math.nan])
 def test_select_refuses_values_of_a_wrong_type(name: str, wrong: object) -> None:
     with pytest.raises((ArgumentTypeError, UnknownNameError), match=name):
-        recording.select([line()], **{name: wrong})  # type: ignore[arg-type] # that is the question
+        recording.select([line()], **{name: wrong})  # type: ignore[arg-type] # on purpose
 
 
 def test_latest_run_is_by_time_not_by_place_or_id() -> None:
@@ -340,7 +340,7 @@ def test_latest_run_of_an_operator_passes_over_runs_without_it() -> None:
         recording.latest_run([product, later], op="softmax")
 
 
-def test_ratio_says_how_much_faster_the_first_is() -> None:
+def test_ratio_is_the_speed_of_the_first_provider_relative_to_the_second() -> None:
     lines = [line(median_ms=0.2), line(provider="workbench", median_ms=0.16), line(provider="torch")]
     assert recording.ratio(lines, "workbench", "cuBLAS") == pytest.approx(1.25)
     assert recording.ratio(lines, "cuBLAS", "workbench") == pytest.approx(0.8)
@@ -513,7 +513,9 @@ def test_a_table_marks_times_of_the_interpreter() -> None:
     assert "no lines" in recording.table([])
 
 
-def test_a_table_refuses_unknown_columns() -> None:
+def test_a_table_refuses_an_unknown_style_and_wrong_columns() -> None:
+    with pytest.raises(UnknownNameError, match="Did you mean 'provider'"):
+        recording.table([], columns=("providers",))
     with pytest.raises(UnknownNameError, match="markdown"):
         recording.table([], "latex")  # type: ignore[arg-type] # what a user might type
     with pytest.raises(ArgumentTypeError, match="columns: got 'op'"):
@@ -529,7 +531,7 @@ def test_a_case_that_is_no_mapping_is_refused(case: Any) -> None:
 
 
 @pytest.mark.parametrize("case", [{}, {"layout": "nn"}, {"rows": 3}, {"shape": 4}, {"shape": (4,)}, {3: 4}])
-def test_a_case_has_all_the_keys_of_its_family(case: Any) -> None:
+def test_a_case_with_missing_keys_or_wrong_values_is_refused(case: Any) -> None:
     with pytest.raises(InvalidArgumentError, match="case: got"):
         recording.check_case(case)
     with pytest.raises(InvalidArgumentError, match="case: got"):
@@ -537,7 +539,7 @@ def test_a_case_has_all_the_keys_of_its_family(case: Any) -> None:
 
 
 @pytest.mark.parametrize("recorded", [None, 1, "no"])
-def test_points_need_a_true_or_false_recorded(recorded: Any) -> None:
+def test_points_refuse_a_recorded_flag_that_is_no_bool(recorded: Any) -> None:
     with pytest.raises(ArgumentTypeError, match="recorded"):
         recording.points([], recorded=recorded)
 
@@ -546,8 +548,6 @@ def test_points_need_a_true_or_false_recorded(recorded: Any) -> None:
 def test_a_device_name_of_a_wrong_type_is_refused(name: Any) -> None:
     with pytest.raises(UnknownNameError, match="recording"):
         recording.shipped(name)
-    with pytest.raises(UnknownNameError, match="Did you mean 'provider'"):
-        recording.table([], columns=("providers",))
 
 
 def test_shipped_recordings_fit_the_format() -> None:
@@ -579,7 +579,7 @@ def test_a_device_without_a_recording_is_named() -> None:
         ("config", {"launch_us": "5"}),
     ],
 )
-def test_numbers_and_configs_that_no_table_could_show_are_refused(
+def test_numbers_out_of_range_and_malformed_cases_and_configs_are_refused(
     path: Path, name: str, value: object
 ) -> None:
     write(path, {**FIELDS, name: value, **({"p80_ms": value} if name == "median_ms" else {})})

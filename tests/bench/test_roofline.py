@@ -109,7 +109,7 @@ def test_a_rate_of_a_wrong_dtype_is_refused(wrong: Any) -> None:
         ceilings().rate(wrong)
 
 
-def test_ceilings_keep_their_own_copy() -> None:
+def test_ceilings_keep_their_own_copy_of_the_rates() -> None:
     matrix = {"fp16": 7e14}
     roofs = ceilings(matrix=matrix)
     matrix["fp16"] = 1.0
@@ -175,6 +175,9 @@ def test_a_day_in_another_format_is_refused(wrong: str) -> None:
 def test_a_point_may_lack_day_and_operator() -> None:
     typed = point(op="", when="")
     assert (typed.op, typed.when) == ("", "")
+
+
+def test_ceilings_may_lack_neither_day_nor_device() -> None:
     with pytest.raises(InvalidArgumentError, match="when"):
         ceilings(when="")
     with pytest.raises(InvalidArgumentError, match="device"):

@@ -66,7 +66,6 @@ def test_interpreter_time_is_refused_with_the_reason(launch: Launch) -> None:
         lambda: measure(launch),
         lambda: measure(launch, mode="cuda_graph"),
         lambda: measure_together({"ours": launch, "torch": nothing}),
-        lambda: timing.launch_overhead(launch),
     ]
     for call in refused:
         with pytest.raises(
@@ -75,6 +74,15 @@ def test_interpreter_time_is_refused_with_the_reason(launch: Launch) -> None:
             call()
         assert "interpreter=True" in str(caught.value)  # the alternative
         assert "--interpreter" in str(caught.value)
+
+
+def test_launch_overheads_of_the_interpreter_are_refused_without_advice_that_does_not_work(
+    launch: Launch,
+) -> None:
+    """`launch_overhead` has no argument `interpreter`."""
+    with pytest.raises(NotMeasurableError, match=r"says nothing.*on a machine with a GPU\.") as caught:
+        timing.launch_overhead(launch)
+    assert "interpreter=True" not in str(caught.value)
 
 
 def test_interpreter_time_is_labeled(launch: Launch) -> None:
@@ -136,7 +144,7 @@ def test_candidates_take_turns_and_the_order_is_reversed() -> None:
 
 
 @pytest.mark.usefixtures("pretended_gpu")
-def test_events_are_triton_s_with_all_single_times(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mode_events_takes_every_single_time_of_do_bench(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[float, float]] = []
 
     def do_bench(fn: Callable[[], object], *, warmup: float, rep: float, return_mode: str) -> list[float]:
@@ -315,7 +323,7 @@ def test_an_error_of_the_candidate_is_shown_at_its_own_line(
         assert caught.value.__cause__ is not None
 
 
-def test_an_error_in_a_library_has_no_line_of_the_readers() -> None:
+def test_an_error_in_a_library_shows_no_line_of_the_reader() -> None:
     with pytest.raises(KernelError, match="kernel matmul: RuntimeError: ") as caught:
         measure(partial(torch.matmul, torch.ones(8), torch.ones(3)), interpreter=True)
     assert caught.value.line is None
@@ -323,7 +331,7 @@ def test_an_error_in_a_library_has_no_line_of_the_readers() -> None:
 
 @pytest.mark.usefixtures("pretended_gpu")
 def test_launch_overheads_of_candidates_are_timed_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The CPU slows down all the time: a function costs the same twice, and another half of it."""
+    """The simulated CPU slows down with every call, and equal functions still get equal costs."""
     now = 0.0
     called: list[str] = []
 
@@ -355,6 +363,7 @@ def test_an_error_of_a_candidate_names_it_in_every_mode(monkeypatch: pytest.Monk
     calls: list[Callable[[], object]] = [
         lambda: measure(broken),
         lambda: measure(broken, mode="cuda_graph"),
+        lambda: measure(broken, mode="burst"),
         lambda: timing.launch_overhead(broken),
     ]
     for call in calls:
@@ -444,7 +453,7 @@ def test_times_that_are_not_finite_are_refused(times: Any, error: type[Exception
         timing.summarize(times, "events")
 
 
-def test_turns_of_wrong_arguments_are_refused() -> None:
+def test_take_turns_refuses_wrong_arguments() -> None:
     with pytest.raises(ArgumentTypeError, match="functions"):
         timing.take_turns([nothing], 1, lambda index: lambda function: [1.0])  # type: ignore[arg-type] # no names
     with pytest.raises(ArgumentTypeError, match="timer_of_round"):

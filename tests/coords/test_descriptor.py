@@ -159,7 +159,7 @@ def test_an_index_into_an_unbound_length_can_be_frozen() -> None:
     assert row.bind(n=8).offset(()) == 7
 
 
-def test_a_move_visits_only_the_transforms_it_touches() -> None:
+def test_a_move_evaluates_only_transforms_with_an_upper_index_that_changes() -> None:
     image = convolution_input(2, 5, 5, 3, 3, 2, 1)
     names = {stage.transform.name for stage in image.coordinate((0, 0)).move((0, 1)).touched}
     assert names == {"merge", "pass_through", "embed"}  # a step along the channels passes no padding
@@ -251,7 +251,7 @@ def test_a_flip_is_an_embed_on_an_offset() -> None:
     assert flipped.reach.high == 4
 
 
-def test_every_transform_maps_one_index() -> None:
+def test_each_transform_maps_indices_by_its_formula() -> None:
     row = packed((8,), names=("x",))
 
     def on(one: transforms.Transform) -> Descriptor:
@@ -358,7 +358,8 @@ def frozen(length: Number, index: int) -> Descriptor:
         (lambda: naive((2,), (1,), names=("if",)), "names: got 'if'"),
         (lambda: indexing((0,), 4, name="my table"), "name: got 'my table'"),
         (lambda: naive((2, 2), (1, 1), names=("a", "a")), "different"),
-        (lambda: aligned((2, 2), 0), "alignment"),
+        (lambda: aligned((2, 2), 0), "alignment: got 0"),
+        (lambda: aligned((), 4), "lengths: got none"),
         (lambda: pad(4, -1, 0), "left: got -1"),
         (lambda: transforms.slice(4, 3, 2), "begin, end: got 3 and 2"),
         (lambda: transforms.slice(4, 0, 5), "begin, end: got 0 and 5"),

@@ -93,7 +93,7 @@ def encodings(draw: st.DrawFn) -> TileDistributionEncoding:
 
 
 def digits(number: int, lengths: list[int]) -> list[int]:
-    """Return the digits of a number in these lengths, the first of which is the slowest."""
+    """Return the digits of a number whose i-th digit, the slowest first, is from 0 to lengths[i] - 1."""
     found = []
     for length in reversed(lengths):
         found.append(number % length)
@@ -124,7 +124,7 @@ def test_every_encoding_agrees_with_the_definition(encoding: TileDistributionEnc
 
 
 @given(encodings())
-def test_every_element_is_held_once_for_each_r(encoding: TileDistributionEncoding) -> None:
+def test_every_element_is_held_once_for_each_index_along_r(encoding: TileDistributionEncoding) -> None:
     rows = encoding.elements().reshape(-1, len(encoding.lengths))
     held, copies = np.unique(rows, axis=0, return_counts=True)
     assert len(held) == math.prod(encoding.lengths)
@@ -149,7 +149,7 @@ def test_every_element_is_held_once_for_each_r(encoding: TileDistributionEncodin
         ({"ps_to_rhss_major": (), "ps_to_rhss_minor": ()}, "ps_to_rhss_major: got 0 dimensions P"),
         ({"ps_to_rhss_minor": ()}, "ps_to_rhss_minor: got"),
         ({"hs_lengthss": ((4, 2, 0), (32,))}, r"hs_lengthss\[0\]: got \(4, 2, 0\)"),
-        ({"hs_lengthss": ((4, 2, 4), ())}, r"hs_lengthss\[1\]: got \(\)"),
+        ({"hs_lengthss": ((4, 2, 4), ())}, r"hs_lengthss\[1\]: got none"),
         ({"hs_lengthss": ()}, "hs_lengthss: got none"),
     ],
 )

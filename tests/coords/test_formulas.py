@@ -19,7 +19,7 @@ def distinct(descriptor: Descriptor) -> bool:
 
 
 @given(st.data())
-def test_formulas_compute_what_their_transform_does(data: st.DataObject) -> None:
+def test_formulas_compute_the_lower_indices_of_their_transform(data: st.DataObject) -> None:
     descriptor = data.draw(descriptors().filter(distinct))
     lengths: Any = descriptor.lengths
     if 0 in lengths:
@@ -66,7 +66,7 @@ def test_formulas_are_written_with_names() -> None:
     assert [padded.formulas(stage) for stage in padded.stages[1:]] == [("2",), ("y - 1",), ("x",), ()]
 
 
-def test_dimensions_of_one_name_are_not_merged() -> None:
+def test_formulas_keep_dimensions_of_one_name_apart() -> None:
     base = naive((4, 4), (8, 1), names=("a", "b"))
     twice = transform(
         base, [transforms.unmerge((2, 2)), transforms.merge((4,))], [(0,), (1,)], [(0, 1), (2,)]

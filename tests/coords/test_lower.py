@@ -1,4 +1,4 @@
-"""Lowered descriptors: they agree with Python for every index, are readable, and load widely."""
+"""Lowered descriptors: they agree with Python for every index, are readable, and their loads are wide."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_lowered_offsets_and_validity_agree_with_python(descriptor: Descriptor) 
 
 
 def check_hints(descriptor: Descriptor, checked: tuple[bool, bool]) -> None:
-    """Check that each aligned run of a hint is valid as one and contiguous; the caller masks other runs."""
+    """Check that each aligned run of a hint has one validity and, if valid, is contiguous and aligned."""
     source = lower(descriptor, checked=checked).source
     offsets, valid = (table.tolist() for table in probed(descriptor, checked))
     rows, cols = (int(n) for n in descriptor.lengths)  # type: ignore[arg-type]
@@ -126,7 +126,7 @@ def test_generated_hints_are_true(descriptor: Descriptor, check_rows: bool, chec
 
 @pytest.mark.parametrize("checked", [True, False])
 def test_hints_are_true_where_the_end_cuts_a_run(checked: bool) -> None:
-    """With 20 of 24 rows valid, the second run of 16 is valid only in part, whoever checks the end."""
+    """With 20 of 24 rows valid, the second run of 16 is valid only in part, with and without a check."""
     padded = transform(packed((20, 3)), [pad(20, 0, 4), pass_through(3)], [(0,), (1,)], [(0,), (1,)])
     assert "valid = tl.max_constancy(valid, (4, 1))" in lower(padded, checked=(checked, checked)).source
     check_hints(padded, (checked, checked))
@@ -164,7 +164,7 @@ def test_a_tile_that_hangs_over_the_only_row_has_no_hint() -> None:
 
 
 def test_the_outermost_digit_takes_no_remainder() -> None:
-    """Beyond the end it is the index itself: for two taps, 2 and 3 are not 0 and 1 again."""
+    """Beyond its end the outermost digit goes on: with two taps, to 2 and 3, not to 0 and 1 again."""
     pixels = transform(packed((1,)), [pad(1, 2, 2)], [(0,)], [(0,)])
     taps = transform(pixels, [embed((2, 2), (3, 1))], [(0,)], [(0, 1)])
     kept = [pass_through(2), insert(1), pass_through(2)]
@@ -194,7 +194,7 @@ def test_one_lowered_function_serves_every_batch() -> None:
         check_every_index(matrix, n=batch)
 
 
-def test_dividends_are_made_positive() -> None:
+def test_dividends_are_made_nonnegative() -> None:
     """Triton divides as C does: -1 % 4 would be -1."""
     row = transform(packed((4,)), [modulo(4, 6)], [(0,)], [(0,)])
     shifted = transform(row, [offset(6, -3)], [(0,)], [(0,)])

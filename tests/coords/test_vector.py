@@ -1,4 +1,4 @@
-"""Known contiguity of neighbors: always sound against brute force, and tight for affine descriptors."""
+"""Claimed vectors are true by brute force, and the longest possible ones for affine descriptors."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def runs(descriptor: Descriptor, dim: int, length: int) -> list[list[tuple[int, 
 
 
 def is_claim_true(descriptor: Descriptor, dim: int, claim: Vector) -> bool:
-    """Return whether every run has equal steps, is valid as one, and begins at a multiple of the divisor."""
+    """Return whether every run has equal steps and one validity, and begins at a multiple of the divisor."""
     return all(
         offset == first + j * claim.stride
         and valid == is_first_valid
@@ -44,7 +44,7 @@ def is_claim_true(descriptor: Descriptor, dim: int, claim: Vector) -> bool:
 
 
 def longest(descriptor: Descriptor, dim: int, most: int) -> int:
-    """Return the longest run with equal steps that is valid as one, found by trying."""
+    """Return the length of the longest run with equal steps and one validity, found by trying."""
     found, length = 1, 2
     end = descriptor.lengths[dim]
     assert isinstance(end, int)
@@ -70,7 +70,7 @@ def test_claimed_vectors_are_true_for_every_run_of_elements(descriptor: Descript
 @settings(max_examples=examples(300))
 @given(descriptors(affine=True, most_stages=2))
 def test_no_longer_run_holds_for_affine_descriptors(descriptor: Descriptor) -> None:
-    """For linear transforms without padding the claimed run is the longest possible."""
+    """The claimed run is the longest possible one if all transforms are linear and none pads."""
     if any(stage.transform.limits((0,) * len(stage.upper)) for stage in descriptor.stages):
         return
     if 0 in descriptor.lengths:
@@ -119,7 +119,7 @@ def test_vectors_follow_from_strides_and_lengths(made: Descriptor, dim: int, vec
     assert vector_of(made, dim) == vector
 
 
-def test_contiguous_is_what_one_access_moves() -> None:
+def test_contiguous_elements_have_stride_1_and_are_aligned_to_their_number() -> None:
     assert vector_of(naive((4, 16), (20, 1)), 1).contiguous == 4
     assert vector_of(naive((4, 16), (16, 2)), 1).contiguous == 1
     assert vector_of(naive((4, 16), (0, 1)), 1).contiguous == 16
@@ -201,7 +201,7 @@ def test_an_argument_of_a_wrong_type_raises(given: tuple[Any, Any], words: str) 
         vector_of(*given)
 
 
-def test_a_missing_dimension_and_an_odd_limit_raise() -> None:
+def test_a_missing_dimension_and_a_limit_that_is_no_power_of_two_raise() -> None:
     with pytest.raises(InvalidArgumentError, match="dim: got 2"):
         vector_of(packed((4, 4)), 2)
     with pytest.raises(InvalidArgumentError, match="most"):

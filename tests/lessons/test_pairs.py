@@ -141,7 +141,7 @@ NOTEBOOK_FAULTS = {
         cell(
             PLOT, outputs=[new_output("execute_result", {"text/plain": "<Figure size 300x200 with 1 Axes>"})]
         ),
-        "cell 5: shows 0 picture(s), of which the next cell describes more",
+        "cell 5: shows 0 picture(s), but the next cell has 1 `*Figure: ...*` sentences",
     ),
     "no title": (cell(TITLE, source="Hello"), "a lesson has one title"),
     "two titles": (say("# Another title"), "a lesson has one title"),
@@ -229,7 +229,7 @@ def test_widgets_must_be_tagged_and_have_a_picture() -> None:
     assert check_widgets(run({"image/png": ""}, "widget")) == []
     assert check_widgets(run({"image/png": ""})) == ["cell 0: displays a widget. Tag the cell `widget`."]
     assert check_widgets(run({"text/plain": "HBox()"}, "widget")) == [
-        "cell 0: the widget's mime bundle has no image/png for where nothing is run"
+        "cell 0: the widget's mime bundle has no image/png to show where no kernel runs"
     ]
     assert check_widgets(run({"text/plain": "  0%|          | 0/10 [00:00<?, ?it/s]"})) == []
 
@@ -276,7 +276,7 @@ def test_a_claim_that_fails_is_reported(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(lessons, "CLAIMS", claims)
     claims.write_text("def test_lesson_05_is_faster():\n    assert 2 < 1\n")
     (problem,) = lessons.check_claims()
-    assert problem.startswith("a lesson claims what is not so:")
+    assert problem.startswith("a claim of a lesson is false:")
     assert "test_lesson_05_is_faster" in problem
     claims.write_text("def test_lesson_05_is_faster():\n    assert 1 < 2\n")
     assert lessons.check_claims() == []

@@ -102,7 +102,7 @@ def test_a_unit_that_the_line_does_not_know_raises(recordings: Path) -> None:
     recording.append(
         recordings / "gpu-one.jsonl", [dataclasses.replace(LINE, op="sort", flops=None, bytes=None)]
     )
-    with pytest.raises(InvalidArgumentError, match="TFLOP/s, which the line does not know"):
+    with pytest.raises(InvalidArgumentError, match="the line has no number of TFLOP/s"):
         fill("{{recording device=gpu-one op=sort show=TFLOP/s}}")
 
 

@@ -8,7 +8,12 @@ from pathlib import Path
 
 
 def without_network(environment: Mapping[str, str], log: Path) -> dict[str, str]:
-    """`environment` for a process that, with all it starts, cannot leave this machine; `log` has attempts."""
+    """Return the environment of a process that cannot leave this machine, nor can any process it starts.
+
+    Args:
+        environment: the environment to begin with.
+        log: the file to which each refused attempt is added as a line.
+    """
     folders = [str(Path(__file__).parent), *environment.get("PYTHONPATH", "").split(os.pathsep)]
     return {
         **environment,

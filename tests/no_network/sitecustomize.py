@@ -15,13 +15,17 @@ THIS_MACHINE = {"", "localhost", "::1", "0.0.0.0", "::", os.uname().nodename}
 
 
 def is_elsewhere(host: object) -> bool:
-    """True for a host name or address that is not this machine; a socket may also have none, or a number."""
+    """Return whether a host is a name or address of another machine; a socket may have none, or a number."""
     name = host.decode() if isinstance(host, bytes) else host
     return isinstance(name, str) and name not in THIS_MACHINE and not name.startswith("127.")
 
 
 def refuse(event: str, arguments: tuple[object, ...]) -> None:
-    """Raise for what leaves this machine."""
+    """Audit hook: note and refuse look-ups of other machines, and what is sent to them.
+
+    Raises:
+        ConnectionRefusedError: `arguments` name another machine.
+    """
     host: object = None
     if event in LOOK_UPS:
         host = arguments[0]
@@ -30,7 +34,9 @@ def refuse(event: str, arguments: tuple[object, ...]) -> None:
     if is_elsewhere(host):
         with open(os.environ["WORKBENCH_NETWORK_LOG"], "a") as log:
             log.write(f"{event} {host!r} by {sys.argv[:1]}\n")
-        raise ConnectionRefusedError(f"the network is cut off: {event} {host!r}")
+        raise ConnectionRefusedError(
+            f"the network is cut off: {event} {host!r}. Ask no other machine in this process."
+        )
 
 
 sys.addaudithook(refuse)

@@ -1,4 +1,4 @@
-"""The profiler: what it lists for every operator, which instances are right, and operators of a user."""
+"""The profiler: the instances that it lists for every operator, their verification, operators of a user."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ def test_results_that_cancel_are_held_to_the_size_of_their_terms(
 @pytest.mark.parametrize("name", sorted({name for name, _ in CANCELING} | {"layer_norm"}))
 @pytest.mark.parametrize("dtype", ["fp16", "fp32"])
 def test_an_error_of_a_hundredth_of_the_largest_element_is_rejected(name: str, dtype: str) -> None:
-    """A hundredth of the largest element is added, at usual sizes."""
+    """The error is added to one element of the first result, at usual sizes."""
     operation = OPERATIONS[name]
     sizes = {"rows": 16} if "rows" in operation.sizes else {}
     arguments = profiler.arguments_of(name, sizes, dtype=dtype)
@@ -193,7 +193,7 @@ def test_an_error_of_a_hundredth_of_the_largest_element_is_rejected(name: str, d
     ],
 )
 def test_sums_of_whole_numbers_must_be_exact(name: str, sizes: dict[str, int], dtype: str, init: str) -> None:
-    """The errors are small, and hidden by the largest element, or all elements are small."""
+    """An error of 1 in elements below 32 is rejected, even if the bound for the largest one allows it."""
     arguments = profiler.arguments_of(name, sizes, dtype=dtype, init=init)
     shipped, *_ = OPERATIONS[name].instances(*arguments.args, **arguments.keywords)
     judge, (result, *_) = judge_of(OPERATIONS[name], arguments), shipped.launch().run()
@@ -223,8 +223,8 @@ def test_gradients_of_batch_norm_are_verified_for_their_own_mode_only(training: 
     ],
 )
 @pytest.mark.parametrize("dtype", ["fp16", "fp32"])
-def test_a_gradient_that_keeps_its_mean_is_found(name: str, sizes: dict[str, int], dtype: str) -> None:
-    """dx = scale * (g - mean of g - ...), where g is weighted, without the second term."""
+def test_a_gradient_that_keeps_its_mean_is_rejected(name: str, sizes: dict[str, int], dtype: str) -> None:
+    """In dx = scale * (g - mean of g - ...), with g the weighted gradient, the second term is left out."""
     operation = OPERATIONS[name]
     arguments = profiler.arguments_of(name, sizes, dtype=dtype)
     shipped, *_ = operation.instances(*arguments.args, **arguments.keywords)
@@ -246,7 +246,7 @@ def test_a_gradient_that_keeps_its_mean_is_found(name: str, sizes: dict[str, int
 
 
 def test_sums_of_other_numbers_need_not_be_exact() -> None:
-    """The same holds for sums of whole numbers that fp32 does not add up exactly."""
+    """Sums of normal values, and of whole numbers too large for fp32, may be off by a rounding."""
     large = torch.full((3, 5), 2.0**24 + 2)
     for x, moved in ((torch.randn(3, 5), 1e-6), (large, 16.0)):
         judge = judge_of(OPERATIONS["sum"], called_with(x, 1))
@@ -266,7 +266,7 @@ def test_arguments_may_be_given_by_name() -> None:
 
 
 def test_an_unusual_row_does_not_loosen_the_limits_of_others() -> None:
-    """Masked scores, or a row of equal elements, once let pass any errors in other rows."""
+    """A row with masked scores, or of equal elements, does not hide errors in other rows."""
     masked, flat = torch.randn(64, 512), torch.randn(64, 512)
     masked[:, 500:], flat[0] = -1e9, 1000.0
     judge = judge_of(OPERATIONS["logsumexp"], Arguments((masked, -1), {}))
@@ -308,7 +308,7 @@ def test_the_decorator_does_not_wrap_the_operator() -> None:
     assert torch.equal(others[0].launch().run()[0], a @ b)
 
 
-def test_calling_loads_neither_bench_nor_tuner() -> None:
+def test_listing_instances_imports_neither_bench_nor_tuner_nor_lens_nor_profiler() -> None:
     code = (
         "import sys, torch; from workbench import ops; x = torch.ones(16, 16); ops.matmul.instances(x, x);"
         "print([m for m in sys.modules if m.startswith(('workbench.bench', 'workbench.tune',"
@@ -432,7 +432,7 @@ def test_results_pass_verification_only_within_their_rounding(
     assert judge(()) == "0 results, expected 1"
 
 
-def test_values_beyond_16_bits_are_infinite_or_0() -> None:
+def test_results_beyond_the_range_of_fp16_must_be_infinite_or_0() -> None:
     operation = Operation(
         {}, called_with, list, lambda: torch.tensor([1e6, 1e-30]).double(), lambda: (Accuracy(4),)
     )
@@ -544,9 +544,9 @@ def test_instances_treat_an_explicit_default_like_an_omitted_argument() -> None:
         torch.testing.assert_close(result, torch.nn.functional.conv2d(x, w, padding=padding))
 
 
-def test_wrong_arguments_of_profile_are_named() -> None:
+def test_wrong_arguments_of_the_profiler_are_named() -> None:
     a = torch.ones(4, 4)
-    with pytest.raises(NotMeasurableError, match="only a GPU tells"):
+    with pytest.raises(NotMeasurableError, match="Only a GPU tells"):
         ops.matmul.best(a, a)
     with pytest.raises(ArgumentTypeError, match=r"out.*listed for input, other"):
         ops.matmul.instances(a, a, out=a)
@@ -578,8 +578,8 @@ def test_wrong_arguments_of_profile_are_named() -> None:
     assert profiler.profile("matmul", large, verify=False, progress=False).trials
 
 
-def test_operands_beyond_memory_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    """200 TB exceed an address space; operands of 20 MB each do not."""
+def test_results_beyond_memory_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    """The result would take 200 TB, more than an address space; the operands take 20 MB each."""
     many = str(10**7)
     assert main(["profile", "matmul", "--m", many, "--n", many, "--k", "1", "--no-verify"]) == 1
     assert capsys.readouterr().err == (
@@ -676,7 +676,7 @@ def twice(input: torch.Tensor) -> torch.Tensor:
 
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Yield a copy of the package in a folder of its own, with one more operator."""
+    """Add one more operator to the package, from files in a folder of their own."""
     for name, text in FILES.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
@@ -705,7 +705,7 @@ def test_a_users_operator_is_a_file_in_each_layer(package: None, capsys: pytest.
 
 
 def test_instances_of_wrong_arguments_raise_the_operators_errors() -> None:
-    """An IndexError of a tuple, among others, once came through."""
+    """Errors of Python itself, such as the IndexError of a tuple, do not reach the caller."""
     with pytest.raises(DimensionError, match="dim: got 3"):
         ops.softmax.instances(torch.ones(3, 4), 3)
     with pytest.raises(ArgumentTypeError, match="unfold itself"):  # the operator takes a pair

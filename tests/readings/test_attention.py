@@ -54,7 +54,7 @@ def visible(name: str) -> torch.Tensor:
     return mask
 
 
-# Cases that are stepped through: dtype, scoring, queries, keys, columns of a value, tile.
+# Cases of the tests of steps: dtype, scoring, queries, keys, columns of a value, tile.
 STEPPED: dict[str, tuple[torch.dtype, Scoring, int, int, int, tuple[int, int]]] = {
     "everything": (torch.float32, Scoring(), 40, 50, 16, (16, 16)),
     "causal halves": (torch.float16, Scoring(window=CAUSAL), 60, 60, 20, (16, 32)),
@@ -121,7 +121,7 @@ def test_a_causal_mask_saves_the_tiles_above_the_diagonal() -> None:
     )
 
 
-def test_the_reading_is_of_the_given_head() -> None:
+def test_tiles_are_read_for_the_given_batch_and_head() -> None:
     numbers = torch.stack([DOCUMENTS, DOCUMENTS.flip(0)])
     scoring = Scoring(mask=Mask(scores.same_document, (numbers, 80), of_head=False))
     launch = attention.launch(*tensors(2, 2, 1, 80, 80, 16), scoring, tile=(16, 16), splits=1)
@@ -160,7 +160,7 @@ def test_a_launch_that_is_no_attention_is_refused() -> None:
     other = elementwise.launch(torch.zeros(4), torch.zeros(4))
     with pytest.raises(InvalidArgumentError, match=r"launch: .*Give attention\.launch"):
         attention_tiles.launch(other)
-    with pytest.raises(InvalidArgumentError, match=r"launch: .*Give attention_tiles\.launch"):
+    with pytest.raises(InvalidArgumentError, match=r"launch: .*Give kernels\.attention\.tiles\.launch"):
         readings.attention.tiles(launched("causal"))
     with pytest.raises(ArgumentTypeError, match="launch"):
         readings.attention.tiles(3)  # type: ignore[arg-type]
@@ -186,7 +186,7 @@ def test_the_last_state_is_what_the_kernel_writes(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", STEPPED)
-def test_the_visits_are_those_of_the_kernel(name: str) -> None:
+def test_steps_visit_the_tiles_that_the_reading_of_tiles_lists(name: str) -> None:
     launch, found, _ = stepped(name)
     visits = explore.attention.tiles(launch, head=1).visits
     for row, steps in enumerate(found):
@@ -234,7 +234,7 @@ def test_without_the_rescale_the_output_is_wrong_where_the_maximum_rose() -> Non
     assert (last.error() < 1e-6).all()
 
 
-def test_steps_describe_themselves() -> None:
+def test_steps_have_a_repr_and_refuse_a_visit_that_does_not_exist() -> None:
     _, (_, second, _), _ = stepped("everything")
     assert repr(second) == "AttentionSteps(queries 16 to 31 of 40, 4 tiles of 16 keys of 50)"
     assert repr(second.visits[-1]) == "TileVisit(keys 48 to 49, masked)"
@@ -256,7 +256,7 @@ def test_steps_that_cannot_be_read_are_refused() -> None:
     q, k, v = (tensor.to(torch.float8_e4m3fn) for tensor in (query, key, value))
     with pytest.raises(InvalidArgumentError, match="launch: it has fp8"):
         explore.attention.steps(attention.launch(q, k, v, tile=(16, 16), splits=1))
-    with pytest.raises(InvalidArgumentError, match=r"launch: .*Give attention_states\.launch"):
+    with pytest.raises(InvalidArgumentError, match=r"launch: .*Give kernels\.attention\.states\.launch"):
         readings.attention.steps(plain)
 
 
@@ -295,14 +295,14 @@ def test_bytes_are_the_sizes_of_the_tensors_of_each_kernel(
     assert repr(together) == f"AttentionBytes(fused, {keys} long: {together.moved} bytes by 1 kernels)"
 
 
-def test_three_kernels_give_the_same_output() -> None:
+def test_unfused_and_fused_attention_give_the_same_output() -> None:
     query, key, value = tensors(2, 4, 2, 33, 50, 16, value_size=24)
     apart = interpret(attention_unfused.launch(query, key, value, tile=(32, 32, 16))).outputs[0]
     launch = attention.launch(query, key, value, Scoring(scale=1.0), tile=(16, 16), splits=1)
     torch.testing.assert_close(apart, interpret(launch).outputs[0], rtol=1e-5, atol=2e-6)
 
 
-def test_launches_without_three_kernels_are_refused() -> None:
+def test_unfused_attention_refuses_tensors_that_do_not_fit() -> None:
     query, key, value = tensors(1, 2, 1, 16, 16, 16)
     with pytest.raises(TensorMismatchError, match="query, key, value"):
         attention_unfused.launch(query, key[..., :8], value)
@@ -312,7 +312,7 @@ def test_launches_without_three_kernels_are_refused() -> None:
         attention_unfused.launch(query, key, 3)  # type: ignore[arg-type]
 
 
-def test_other_memory_is_counted_by_its_parameter() -> None:
+def test_memory_without_a_given_name_is_counted_under_its_parameter() -> None:
     query, key, value = tensors(1, 1, 1, 16, 64, 16)
     split = attention.launch(query, key, value, tile=(16, 16), splits=2)
     found = readings.attention.attention_bytes(split, {"Q": query, "K": key}, label="split")
@@ -325,8 +325,8 @@ def test_other_memory_is_counted_by_its_parameter() -> None:
         found["S"]
 
 
-def test_shared_memory_counts_once_in_a_kernel() -> None:
-    """Shared memory is the first parameter's, also if the tensors overlap only partly or differ in dtype."""
+def test_memory_of_several_parameters_counts_once_in_a_kernel() -> None:
+    """Memory counts for its first parameter, also if tensors overlap only in part or differ in dtype."""
     memory = torch.zeros(64)
     x, shifted, output = memory[:48], memory[16:], torch.empty(48)
     found = readings.attention.attention_bytes(elementwise.launch(x, x, output), {"x": x}, label="")

@@ -38,7 +38,7 @@ def by_name(kernel: KernelFlow) -> dict[str, tuple[str, tuple[int, ...]]]:
     return {flow.name: (flow.part, flow.shape) for flow in kernel.flows}
 
 
-def test_one_kernel_keeps_keys_and_the_other_queries() -> None:
+def test_one_kernel_keeps_tiles_of_keys_and_the_other_one_tiles_of_queries() -> None:
     rows, of_keys, of_queries = gradient_flow(launched()).kernels
     assert rows.kernel == "delta_kernel"
     assert {name: part for name, (part, _) in by_name(rows).items()} == {
@@ -57,7 +57,7 @@ def test_one_kernel_keeps_keys_and_the_other_queries() -> None:
 
 @pytest.mark.parametrize("descriptors", [False, True])
 def test_partial_tiles_are_read_like_whole_ones(descriptors: bool) -> None:
-    """A program may visit no more than one tile of either kind."""
+    """A program may visit one whole tile and one partial tile at most."""
     tilings: dict[str, Any] = {
         "of_keys": Tiling((16, 32), descriptors=descriptors),
         "of_queries": Tiling((32, 16), descriptors=descriptors),
@@ -152,11 +152,12 @@ def test_reads_of_masks_are_listed_by_parameter() -> None:
 def test_launches_that_cannot_be_read_are_refused() -> None:
     large = Tiling((64, 64))
     with pytest.raises(
-        InvalidArgumentError, match=r"gradients_of_queries_kernel visits 1 tiles.*smaller tiles"
+        InvalidArgumentError,
+        match=r"no program of gradients_of_queries_kernel visits more than 1 tiles.*smaller tiles",
     ):
         gradient_flow(launched(of_queries=large))
     query, key, value = tensors(1, 1, 1, 16, 16, 16)
-    with pytest.raises(InvalidArgumentError, match=r"launch: .*Give attention_backward\.launch"):
+    with pytest.raises(InvalidArgumentError, match=r"launch: .*Give kernels\.attention\.backward\.launch"):
         gradient_flow(attention.launch(query, key, value))
     with pytest.raises(ArgumentTypeError, match="launch"):
         gradient_flow(3)  # type: ignore[arg-type]

@@ -49,7 +49,7 @@ def test_programs_are_in_launch_order() -> None:
     assert places[:5] == [(0, 0), (1, 0), (0, 1), (1, 1), (0, 2)]
 
 
-def test_a_cache_of_a_wave_hits_what_its_programs_share() -> None:
+def test_a_cache_for_one_step_of_a_wave_hits_the_tiles_that_its_programs_share() -> None:
     # A wave of 4 programs asks for 8 tiles: by rows, 1 row of A and 4 columns of B; grouped, 2 and 2. A
     # tile has 16 lines, and the cache holds the tiles of one step along K, so that only the wave shares.
     by_rows, grouped = reads("by_rows", cache_bytes=5 * 16 * 32), reads("grouped", cache_bytes=5 * 16 * 32)
@@ -96,7 +96,9 @@ def test_tiles_need_not_be_powers_of_two() -> None:
         ({"template": "persistent", "programs": 3}, r"trace: program 0 writes 2 blocks .*simple"),
     ],
 )
-def test_programs_with_parts_of_a_tile_or_several_are_refused(options: dict[str, Any], message: str) -> None:
+def test_programs_that_write_part_of_a_tile_or_several_tiles_are_refused(
+    options: dict[str, Any], message: str
+) -> None:
     a, b = torch.ones(32, 32, dtype=torch.float16), torch.ones(32, 32, dtype=torch.float16)
     launch = gemm.launch(a, b, tile=TILE, launch_order="snake", **options)
     with pytest.raises(InvalidArgumentError, match=message):

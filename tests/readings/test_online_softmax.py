@@ -1,4 +1,4 @@
-"""The steps of the online softmax: references are right, and states are near to them."""
+"""The steps of the online softmax: exact values are right, and states are close to them."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_all_weights_so_far_add_up_to_the_total(scores: list[float]) -> None:
 
 @settings(max_examples=examples(40))
 @given(scores=st.lists(st.floats(-1e4, 1e4, width=32) | st.just(-INF), min_size=1, max_size=12))
-def test_the_error_is_that_against_float64(scores: list[float]) -> None:
+def test_the_error_is_the_distance_to_the_result_in_float64(scores: list[float]) -> None:
     for state in states(scores):
         exact = torch.tensor(scores[: state.end], dtype=torch.float64).logsumexp(0).item()
         assert state.exact == exact
@@ -93,7 +93,7 @@ def test_the_naive_sum_overflows_where_the_state_does_not() -> None:
     assert half.log_sum_exp == 60000
 
 
-def test_the_naive_sum_may_also_be_too_small() -> None:
+def test_the_naive_sum_underflows_where_all_scores_are_very_negative() -> None:
     (state,) = states([-200.0, -201.0])
     assert state.naive == 0
     assert state.naive_underflows
@@ -143,10 +143,12 @@ def test_the_launch_is_not_changed_and_steps_can_be_pickled() -> None:
 
 
 def test_other_launches_are_refused() -> None:
-    with pytest.raises(ArgumentTypeError, match=r"launch: got 3, .*softmax_states\.launch"):
+    with pytest.raises(ArgumentTypeError, match=r"launch: got 3, .*kernels\.rows\.softmax_states\.launch"):
         steps(3)  # type: ignore[arg-type] # on purpose
     for other in (elementwise.launch(torch.ones(3), torch.ones(3)), Launch((), (torch.ones(3),))):
-        with pytest.raises(InvalidArgumentError, match=r"BLOCK_SIZE, SHIFTED.*Give softmax_states\.launch"):
+        with pytest.raises(
+            InvalidArgumentError, match=r"BLOCK_SIZE, SHIFTED.*Give kernels\.rows\.softmax_states\.launch"
+        ):
             steps(other)
 
 

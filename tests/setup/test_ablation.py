@@ -1,4 +1,4 @@
-"""Kernels that do a part of a fused product's work: what can be tested without a GPU."""
+"""`tools.ablation` without a GPU: the sizes of its kernels and their expected outputs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_parts_have_distinct_names_and_fit_shared_memory(problem: tuple[int, int
 
 
 @pytest.mark.parametrize("problem", ablation.PROBLEMS, ids=str)
-def test_every_tile_is_computed_once(problem: tuple[int, int, int]) -> None:
+def test_expected_outputs_have_every_tile_once(problem: tuple[int, int, int]) -> None:
     m, n, k = problem
     generator = torch.Generator().manual_seed(0)
 

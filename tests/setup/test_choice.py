@@ -47,7 +47,7 @@ def test_every_value_of_every_parameter_is_chosen_first() -> None:
     assert sorted(str(case["shape"]) for case in chosen) == [str(shape) for shape in SHAPES]
 
 
-def test_values_are_spread_where_there_are_more_than_cases() -> None:
+def test_values_are_spread_evenly_if_there_are_more_values_than_cases() -> None:
     assert chosen_cases([{"exercise": number // 2} for number in range(40)], 4) == [0, 10, 20, 30]
 
 
@@ -90,7 +90,7 @@ def test_times_of_a_run_are_read_back(tmp_path: Path) -> None:
 
 
 def test_every_recorded_test_exists() -> None:
-    """Rename or move the line of a test with the test."""
+    """When a test is renamed or moved, its line in tests/times.txt has to follow."""
     times = read_times()
     assert len(times) > 100
     files = {path: (ROOT / path).read_text() for path in {name.partition("::")[0] for name in times}}

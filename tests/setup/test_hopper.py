@@ -1,4 +1,4 @@
-"""The common parts of the tools for Hopper: what can be tested without a GPU."""
+"""The code that the tools for Hopper share, and their refusals, as far as no GPU is needed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_the_wgmma_text_has_its_shape_and_registers() -> None:
     assert text.count('"+f"') == 32
 
 
-def test_rates_count_all_concurrent_parts() -> None:
+def test_rates_are_in_the_units_that_the_table_names() -> None:
     assert contention.rate(1, 512) == 32  # two parts of fp16
     assert contention.rate(3, 256) == 16
     assert contention.rate(5, 999.0) == 999

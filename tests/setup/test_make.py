@@ -27,7 +27,7 @@ def make(*arguments: str, **variables: str) -> str:
     return done.stdout
 
 
-def test_the_makefile_has_its_targets() -> None:
+def test_the_makefile_has_the_documented_targets() -> None:
     assert {
         "help",
         "lab",

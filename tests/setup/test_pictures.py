@@ -24,7 +24,7 @@ def test_the_readme_shows_what_the_package_draws_now(name: str) -> None:
 
 
 def _but_for_rounding(text: str) -> str:
-    """Return the text without errors of sums, which differ between the matrix libraries of processors."""
+    """Replace rounding errors in a text by words: they differ between the matrix libraries of processors."""
     return re.sub(r"[\d.]+e\W\d+", "an error", text)
 
 

@@ -102,7 +102,7 @@ def test_a_silent_cpu_index_is_replaced_by_the_default() -> None:
 
 
 def test_a_driver_too_old_for_any_build_raises() -> None:
-    with pytest.raises(SetupError, match=r"CUDA 11\.8, and torch needs 12: update it.*TORCH=cpu"):
+    with pytest.raises(SetupError, match=r"CUDA 11\.8, and torch needs 12: update the driver.*TORCH=cpu"):
         setup.choose_torch(Machine("nvidia", (11, 8)), "auto", lambda url: True)
 
 
@@ -192,7 +192,7 @@ def test_a_second_setup_runs_nothing(computer: Computer, tmp_path: Path) -> None
 
 
 def test_jupyter_gets_the_settings_of_the_project(computer: Computer, tmp_path: Path) -> None:
-    """They are copied to the folder where Jupyter's programs look, and again after a change."""
+    """The settings are copied to the folder where Jupyter looks, and again after a change."""
     there = tmp_path / "venv" / "etc" / "jupyter" / "jupyter_config.json"
     for _ in range(2):
         ask(tmp_path / "venv", "lab")
@@ -223,7 +223,7 @@ def test_changed_requirements_are_installed(
 def test_interrupted_installation_starts_over(computer: Computer, tmp_path: Path) -> None:
     environment = Environment(tmp_path / "venv")
     computer.pip_status = -9  # killed
-    with pytest.raises(SetupError, match="not whole"):
+    with pytest.raises(SetupError, match="is not complete: pip was killed"):
         ask(environment.folder, "lab")
     assert environment.record["complete"] is False
     computer.pip_status = 0
@@ -320,7 +320,7 @@ def test_environment_is_not_removed_by_its_own_python(tmp_path: Path) -> None:
     assert Path(sys.prefix).is_dir()
 
 
-def test_damaged_record_is_read_as_none(tmp_path: Path) -> None:
+def test_damaged_record_is_read_as_empty(tmp_path: Path) -> None:
     (tmp_path / "workbench.json").write_text('{"complete": tr')
     assert Environment(tmp_path).record == {}
 

@@ -142,7 +142,7 @@ sys.exit("failed" in last or "error" in last)
 
 @pytest.fixture
 def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Part]:
-    """Return a function that makes a part from its name, how many others it waits for, and its last line."""
+    """Return a function that makes a part from its name, the number of parts to await, and its last line."""
     (tmp_path / "modules").mkdir()
     (tmp_path / "there").mkdir()
     (tmp_path / "modules" / "stand_in.py").write_text(STAND_IN)

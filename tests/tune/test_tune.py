@@ -116,9 +116,6 @@ def fates(tuning: Any) -> dict[str, str]:
     return {json.dumps(trial.candidate): trial.fate for trial in tuning.trials}
 
 
-# Pruning
-
-
 def test_candidates_that_spill_are_pruned(x: torch.Tensor) -> None:
     candidates = [{"BLOCK": 16384, "num_warps": 1}, {"BLOCK": 16384, "num_warps": 16}]
     pruned = prune(partial(make, x), candidates, "sm_90", progress=False)
@@ -133,8 +130,8 @@ def test_candidates_that_spill_are_pruned(x: torch.Tensor) -> None:
     assert pruned.summary == "2 candidates for sm_90: 1 left, 1 pruned"
 
 
-def test_serialized_products_are_pruned() -> None:
-    """A print calls a function, and the assembler keeps no product of a warp group in flight for that."""
+def test_candidates_whose_wgmma_is_serialized_are_pruned() -> None:
+    """A print calls a function, and the assembler keeps no wgmma in flight across a call."""
     printing, silent = ({"SIDE": 128, "DEPTH": 64, "num_warps": 8, "PRINT": each} for each in (True, False))
     pruned = prune(product, [printing, silent], "sm_90", progress=False)
     assert pruned.left == [silent]
@@ -217,7 +214,9 @@ def test_without_a_gpu_the_target_must_be_named(x: torch.Tensor) -> None:
         prune(partial(make, x), [{}], "sm_9")
 
 
-def test_the_target_is_the_devices_own(monkeypatch: pytest.MonkeyPatch, x: torch.Tensor) -> None:
+def test_without_a_target_candidates_are_compiled_for_the_device(
+    monkeypatch: pytest.MonkeyPatch, x: torch.Tensor
+) -> None:
     monkeypatch.setattr(device, "current", partial(gpu, architecture="sm_80"))
     assert prune(partial(make, x), [{}], progress=False).about == "for sm_80"
 
@@ -233,9 +232,6 @@ def test_make_must_be_a_function_that_returns_a_launch() -> None:
         prune(make(torch.zeros(N)), [{}], "sm_90")  # type: ignore[arg-type]
     with pytest.raises(ArgumentTypeError, match="Let it return a Launch"):
         prune(lambda: None, [{}], "sm_90")  # type: ignore[arg-type, return-value]
-
-
-# The race
 
 
 def measured(median_ms: float, p20_ms: float | None = None) -> Measurement:
@@ -295,9 +291,6 @@ def test_noise_drops_no_runner_of_the_faster_half() -> None:
 
     race(dict.fromkeys("abcd"), clock, progress=False)
     assert rounds == [["a", "b", "c", "d"], ["a", "b"]]
-
-
-# Tuning
 
 
 def test_the_winner_is_the_fastest(monkeypatch: pytest.MonkeyPatch, x: torch.Tensor) -> None:
@@ -505,9 +498,6 @@ def test_html_escapes_its_texts() -> None:
     assert "kept &amp; well" in html
 
 
-# The cache
-
-
 def test_a_kept_winner_is_found_again(monkeypatch: pytest.MonkeyPatch, x: torch.Tensor) -> None:
     timed = pretend(monkeypatch, by_warps)
     remembered = partial(tune_here, partial(make, x), WARPS, problem="centered 64")
@@ -642,34 +632,44 @@ def test_a_kept_winner_is_recalled_by_its_key_alone_and_readable_on_disk() -> No
     assert content["candidate"] == {"tile": [64, 64]}
 
 
-def broken() -> dict[str, bytes]:
+def broken() -> dict[str, tuple[bytes, str]]:
+    """Return broken files by name: the content, and the reason that the note gives."""
     kept = {"index": 0, "measurement": vars(measured(1)), "when": "2026"}
     content: dict[str, Any] = {"version": 1, "key": {**vars(KEY)}, "candidate": {}, "kept": kept}
-    changes: dict[str, dict[str, Any]] = {
-        "another version": {"version": 2},
-        "another key": {"key": {**vars(KEY), "problem": "softmax"}},
-        "no place": {"kept": {**kept, "index": -1}},
-        "no day": {"kept": {**kept, "when": 4}},
-        "no time": {"kept": {**kept, "measurement": {"median_ms": 0}}},
-        "a negative time": {"kept": {**kept, "measurement": vars(measured(1)) | {"p20_ms": -1}}},
-        "another thing": {"kept": []},
+    field = "has a missing or wrong field"
+    changes: dict[str, tuple[dict[str, Any], str]] = {
+        "another version": ({"version": 2}, "has format 2, not 1"),
+        "another key": ({"key": {**vars(KEY), "problem": "softmax"}}, "has the key of another problem"),
+        "no place": ({"kept": {**kept, "index": -1}}, "has a wrong index or time"),
+        "no day": ({"kept": {**kept, "when": 4}}, "has a wrong index or time"),
+        "no time": ({"kept": {**kept, "measurement": {"median_ms": 0}}}, field),
+        "a negative time": ({"kept": {**kept, "measurement": vars(measured(1)) | {"p20_ms": -1}}}, field),
+        "another thing": ({"kept": []}, field),
     }
-    texts = {name: json.dumps({**content, **change}).encode() for name, change in changes.items()}
-    return {
-        "empty": b"", "half-written": b'{"version": 1, "key"', "binary": b"\xff\xfe\x00", "a list": b"[]",
-        "nested too deeply": b"[" * 100_000, **texts,
+    texts = {
+        name: (json.dumps({**content, **change}).encode(), reason)
+        for name, (change, reason) in changes.items()
+    }
+    no_json = {
+        "empty": b"", "half-written": b'{"version": 1, "key"', "binary": b"\xff\xfe\x00",
+        "nested too deeply": b"[" * 100_000,
     }  # fmt: skip
+    return {name: (each, "is not JSON") for name, each in no_json.items()} | {
+        "a list": (b"[]", field),
+        **texts,
+    }
 
 
-@pytest.mark.parametrize("content", broken().values(), ids=broken())
-def test_a_broken_file_is_kept_aside(content: bytes) -> None:
+@pytest.mark.parametrize(("content", "reason"), broken().values(), ids=broken())
+def test_a_broken_file_is_moved_aside_with_the_reason(content: bytes, reason: str) -> None:
     file = cache.path(KEY)
     file.parent.mkdir(parents=True)
     file.write_bytes(content)
     kept, note = cache.recall(KEY)
     assert kept is None
     (aside,) = file.parent.iterdir()
-    assert note == f"A kept winner makes no sense. Its file is now {aside}."
+    assert note.startswith(f"The kept winner is not used: {file} {reason}")
+    assert f"The file is now {aside};" in note
     assert aside.read_bytes() == content
     cache.keep(KEY, {}, KEPT)
     assert cache.recall(KEY) == (KEPT, "")
@@ -686,7 +686,7 @@ def test_a_broken_file_is_reported_and_tuned_again(monkeypatch: pytest.MonkeyPat
     file.write_text("{")
     tuning = remembered()
     assert not tuning.is_kept
-    assert [note.split()[0] for note in tuning.notes] == ["A", "Kept"]
+    assert [note.split()[0] for note in tuning.notes] == ["The", "Kept"]
     assert remembered().is_kept
 
 
@@ -739,16 +739,16 @@ def test_several_processes_write_at_once() -> None:
     assert len(list(cache.folder().iterdir())) == 81  # no file is half-written
 
 
-def test_files_are_in_the_home_or_the_systems_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """WORKBENCH_HOME has them, or the place where the system keeps caches."""
+def test_winners_are_kept_in_workbench_home_or_in_the_systems_cache_folder(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Without WORKBENCH_HOME the files are in the folder in which the system keeps caches."""
     monkeypatch.setenv("WORKBENCH_HOME", str(tmp_path))
     assert cache.folder() == tmp_path / "tuned"
     monkeypatch.delenv("WORKBENCH_HOME")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
     assert cache.folder() == tmp_path / "caches" / "gpu-kernel-workbench" / "tuned"
 
-
-# Matrix products
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 sizes = st.sampled_from([1, 16, 17, 64, 100, 384, 1000, 1536, 3000, 4096, 65536])
@@ -826,7 +826,7 @@ def test_few_tiles_have_candidates_of_many_splits() -> None:
 
 
 def test_two_persistent_programs_to_a_unit_need_room_for_two(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two of 128 x 128 could fit in both by arithmetic; the lens knows the compiler's number of stages."""
+    """By arithmetic a unit holds two programs of 4 or of 8 warps; compiling shows that one does not fit."""
     common = {"tile": (128, 128, 64), "num_stages": 3, "template": "persistent", "programs": 264}
     few, many = ({**common, "num_warps": warps} for warps in (4, 8))
     space = gemm_candidates(4096, 4096, 64, torch.float16, target="sm_90")

@@ -199,7 +199,7 @@ def geometric_mean(numbers: list[float]) -> float:
 
 
 def test_convolutions_of_lesson_09_keep_up_with_cudnn_as_its_prose_says() -> None:
-    """For a batch, forward and backward for weight take about as long; with one image ours is faster."""
+    """Forward and backward for weight take about as long as cuDNN; with one image the workbench is faster."""
     for op in ("conv2d", "conv2d_backward_weight"):
         assert 0.9 < geometric_mean(shares_of_cudnn(op, n=32) + shares_of_cudnn(op, n=2)) < 1.1
     assert geometric_mean(shares_of_cudnn("conv2d", n=1)) > 1.05
@@ -281,7 +281,7 @@ def attention_run() -> list[recording.Line]:
 
 @pytest.fixture(scope="module")
 def curves(attention_run: list[recording.Line]) -> Curves:
-    """Return its lines with 2,048 columns in all heads, by columns, mask and provider, then by tokens."""
+    """Return the run's lines with 2,048 columns in all heads by (columns, mask, provider), then by tokens."""
     found: Curves = {}
     for line in recording.select(attention_run, op="scaled_dot_product_attention", dtype="fp16"):
         case = line.case
@@ -463,7 +463,7 @@ def test_default_tiles_leave_or_exhaust_registers_as_lesson_12_says(columns: int
 
 
 def test_the_backward_has_as_many_products_as_lesson_12_counts() -> None:
-    """Two kernels have seven products of tiles, one has five; the FLOPs are 2.5 times those of forward."""
+    """Two kernels compute seven products of tiles, one kernel five; the forward has 1 / 2.5 of the FLOPs."""
     given = [torch.zeros(1, 1, 16, 16) for _ in range(5)]
     for one_pass, products in ((False, 7), (True, 5)):
         launch = backward(*given, torch.zeros(1, 1, 16), one_pass=one_pass, **_SMALL)
@@ -774,7 +774,7 @@ def test_bf16_is_like_fp16_as_lesson_12_says(gradient_lines: Gradients) -> None:
 
 
 def test_keys_cost_more_than_in_cudnn_and_the_rest_less_in_lesson_12(gradient_lines: Gradients) -> None:
-    """The difference is less than that of the products made twice, which run faster than cuDNN's."""
+    """A key costs less than 7/5 of a key in cuDNN, the ratio of the products; the rest costs less."""
     fits = []
     lengths = [512, 1024, 2048, 4096]
     for provider in ("workbench", "cuDNN"):
@@ -802,7 +802,7 @@ def test_the_kernels_that_lesson_12_names_ran(gradient_lines: Gradients) -> None
 
 
 def test_the_backward_keeps_the_bytes_that_lesson_12_says() -> None:
-    """They are 4 for each query of a head, and in one pass 4 for each element of dQ as well."""
+    """The bytes are 4 for each query of a head, and in one pass also 4 for each element of dQ."""
     for length in (512, 4096):
         heads = [torch.empty(1, 32, length, 64, dtype=torch.float16, device="meta") for _ in range(5)]
         sums = torch.empty(1, 32, length, device="meta")

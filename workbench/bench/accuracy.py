@@ -16,14 +16,15 @@ _SUM_EPS, _FP64_SUM_EPS = 2**-23, 2**-50
 def allowed_error(wanted: torch.Tensor, eps: float, terms: int, least: float = 0.0) -> float:
     """Return the largest error that elements may have.
 
-    It is (4 eps + sqrt(terms) * 2^-23) times the larger of `least` and the largest element of `wanted`; 0 for
-    an operator without sums.
+    It is (4 eps + sqrt(terms) * e) times the larger of `least` and the largest magnitude in `wanted`, with
+    e = 2^-23, or 2^-50 for fp64 results; 0 if `terms` is 0.
 
     Args:
         wanted: the result in fp64, not empty.
         eps: the eps of the result's dtype; 0 for integers.
         terms: the number of terms of a sum, 0 if the result must be exact.
-        least: the deviation of the sum, for normal terms sqrt(terms); the sum itself may be much smaller.
+        least: the standard deviation of the sum, which may exceed the sum itself; sqrt(terms) for terms that
+            are standard normal.
     """
     if not terms:
         return 0.0
@@ -31,10 +32,15 @@ def allowed_error(wanted: torch.Tensor, eps: float, terms: int, least: float = 0
 
 
 def allowed_relative_error(eps: float, terms: int) -> float:
-    """Return (4 + sqrt(terms)) * 2^-23, the relative error allowed if intermediate values cancel.
+    """Return the relative error allowed if intermediate values cancel: (4 + sqrt(terms)) * e.
 
-    It is relative to the size of the intermediate values, since the arithmetic rounds these, not the result's
-    dtype. For the arguments see :func:`allowed_error`.
+    The factor e is that of :func:`allowed_error`, and the result is 0 if `terms` is 0. The error is relative
+    to the size of the intermediate values, since they are rounded to the dtype of the arithmetic, not to the
+    result's.
+
+    Args:
+        eps: the eps of the result's dtype.
+        terms: the number of terms of a sum, 0 if the result must be exact.
     """
     return (4 + math.sqrt(terms)) * _sum_eps(eps) if terms else 0.0
 

@@ -50,7 +50,7 @@ class Baseline:
         operators: the operators that it can build.
         kind: the kind of device that it needs, None for any.
         library: torch's name of the BLAS library that it prefers; or "cudnn", for convolutions in benchmark
-            mode; or "flash_attention".
+            mode; or "flash_attention". None: torch chooses.
         compiles: True if torch.compile makes the kernel.
         mode: the mode of torch.compile; None for its default.
         by_hand: by operator, functions that launch a kernel of Triton's tutorials; None for other baselines.
@@ -112,11 +112,11 @@ class Baseline:
             DeviceError: it cannot run here.
             UnknownNameError: it has no such operator, or the operator has no such option.
             ArgumentTypeError, InvalidArgumentError: `inputs` are not tensors, too few or too many.
-            TensorMismatchError: they are on another device, or the library cannot multiply these dtypes.
-            Errors of an optional library when it is imported or called are passed on.
+            TensorMismatchError: `inputs` are on another device, or the library cannot multiply their dtype.
+            Errors that an optional library raises when it is imported or called are passed on.
         """
         if reason := self.absence():
-            raise DeviceError(f"{reason}. Available here: {', '.join(available())}.")
+            raise DeviceError(f"{reason}. Use another baseline. Available here: {', '.join(available())}.")
         check_name(f"operator of {self.name}", op, self.operators)
         operator = _OPERATORS[op]
         _check_call(op, operator, inputs, options)
@@ -185,7 +185,7 @@ _FORWARD = {
         ("normalized_shape",),
     ),
     "matmul": _Operator(torch.matmul, 2),
-    # As users write it.
+    # Written as users write it: a permuted view, then a copy.
     "permute_copy": _Operator(lambda input, dims: input.permute(dims).contiguous(), 1, ("dims",)),
     "rms_norm": _Operator(
         lambda input, weight, normalized_shape: functional.rms_norm(input, normalized_shape, weight),
@@ -231,7 +231,7 @@ def _convolution_backward(
     dilation: int,
     groups: int,
 ) -> torch.Tensor:
-    """Return the gradient of the input (0) or of the weight (1) alone."""
+    """Return one gradient of a convolution: of the input if `of` is 0, of the weight if it is 1."""
     pair = [stride] * 2, [padding] * 2, [dilation] * 2
     found = torch.ops.aten.convolution_backward(
         gradient, input, weight, None, *pair, False, [0, 0], groups, [of == 0, of == 1, False]
@@ -281,7 +281,9 @@ def lengths_of(tokens: int, sequences: int) -> tuple[int, ...]:
     """
     shares = sequences * (sequences + 1) // 2
     if tokens < shares:
-        raise InvalidArgumentError("tokens", f"got {tokens} for {sequences} sequences", f"Give {shares}.")
+        raise InvalidArgumentError(
+            "tokens", f"got {tokens} for {sequences} sequences", f"Give {shares} or more."
+        )
     ends = [tokens * number * (number + 1) // 2 // shares for number in range(sequences + 1)]
     return tuple([end - begin for begin, end in pairwise(ends)])
 
@@ -378,7 +380,8 @@ def _liger_call(
     op: str, liger: Any, *inputs: torch.Tensor, dim: int = -1, **_: object
 ) -> Callable[[], torch.Tensor | tuple[torch.Tensor, ...]]:
     if dim not in (-1, inputs[0].dim() - 1):
-        raise InvalidArgumentError("dim", f"got {dim}", "Liger has softmax along the last dimension only.")
+        fix = "Liger has softmax along the last dimension only: give -1, or use another baseline."
+        raise InvalidArgumentError("dim", f"got {dim}", fix)
     function = _LIGER[op.removesuffix("_backward")](liger)
     return partial(function, *inputs) if op in _LIGER else backward_of(function, *inputs)
 
@@ -475,13 +478,13 @@ BASELINES = {
         ),
         Baseline(
             "Triton",
-            "kernels of Triton's tutorials, started as there",
+            "kernels of Triton's tutorials, started as in the tutorials",
             tuple(plain_triton.JITTED),
             by_hand=plain_triton.JITTED,
         ),
         Baseline(
             "Triton autotuned",
-            "the same behind @triton.autotune",
+            "kernels of Triton's tutorials, behind @triton.autotune",
             tuple(plain_triton.AUTOTUNED),
             by_hand=plain_triton.AUTOTUNED,
         ),
@@ -615,7 +618,8 @@ def blas_library(name: str) -> Iterator[None]:
         name: "cublas" or "cublaslt" (on ROCm these mean rocBLAS and hipBLASLt), or "ck".
 
     Raises:
-        UnknownNameError: the name is unknown. DeviceError: this build of torch does not have the library.
+        UnknownNameError: the name is unknown.
+        DeviceError: this build of torch does not have the library.
     """
     check_name("BLAS library", name, _LIBRARIES)
     before = torch.backends.cuda.preferred_blas_library()
@@ -629,7 +633,7 @@ def blas_library(name: str) -> Iterator[None]:
 
 @contextmanager
 def precision(dtype: str) -> Iterator[None]:
-    """Context manager in which fp32 matrices are multiplied as tf32 if `dtype` is "tf32", else in full.
+    """Context manager in which fp32 matrices are multiplied as tf32 if `dtype` is "tf32", else as fp32.
 
     Raises:
         UnknownNameError: the dtype is unknown.
@@ -654,7 +658,7 @@ def kernels_of(subject: Subject) -> tuple[str, ...]:
         subject: a Launch, or a function of no arguments.
 
     Raises:
-        ArgumentTypeError: it is neither.
+        ArgumentTypeError: `subject` is neither.
     """
     function = callable_of("subject", subject)
     if not device.current().is_gpu:
@@ -679,7 +683,7 @@ def _check_call(
     check_each("inputs", inputs, torch.Tensor, "Give tensors.")
     if len(inputs) != operator.inputs:
         raise InvalidArgumentError(
-            "inputs", f"got {len(inputs)} tensors", f"The operator {op} takes {operator.inputs}."
+            "inputs", f"got {len(inputs)} tensors", f"Give {operator.inputs}, as the operator {op} takes."
         )
     for name in options:
         check_name(f"option of {op}", name, operator.options)
@@ -688,7 +692,9 @@ def _check_call(
 def _check_no_options(name: str, options: Mapping[str, object]) -> None:
     if options:
         raise InvalidArgumentError(
-            "options", f"got {', '.join(options)}", f"{name} has no options: use another baseline."
+            "options",
+            f"got {', '.join(options)}",
+            f"{name} takes none: leave them out, or use another baseline.",
         )
 
 

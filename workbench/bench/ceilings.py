@@ -15,7 +15,7 @@ from workbench import device
 from workbench.bench import baseline, data, recording
 from workbench.bench.recording import Line
 from workbench.bench.roofline import Ceilings
-from workbench.bench.timing import measure, measure_together, refuse_interpreter_time
+from workbench.bench.timing import interpreter_time_error, measure, measure_together
 from workbench.errors import InvalidArgumentError, NotMeasurableError, check_each, check_name
 
 PRODUCT_DTYPES = ("fp16", "bf16", "tf32", "fp32", "fp8_e4m3")
@@ -49,7 +49,7 @@ def measure_ceilings(dtypes: Sequence[str] = PRODUCT_DTYPES) -> Ceilings:
         raise InvalidArgumentError("dtypes", "got none", f"Name some of {', '.join(PRODUCT_DTYPES)}.")
     wanted = [dtype for dtype in dtypes if not data.product_absence(dtype, here)]
     if not here.is_gpu:
-        refuse_interpreter_time(allowed=False)
+        raise interpreter_time_error("Take the ceilings of a recording, with `from_recording`.")
     torch.cuda.empty_cache()
     free = device.free_memory_bytes()
     room = free - SPARE_BYTES
@@ -57,7 +57,8 @@ def measure_ceilings(dtypes: Sequence[str] = PRODUCT_DTYPES) -> Ceilings:
     sizes = {dtype: [n for n in roof_sizes(dtype) if 3 * n * n * 4 <= room] for dtype in wanted}
     if not copies or not all(sizes.values()):
         raise NotMeasurableError(
-            f"{free / 1e9:.2f} GB of device memory are free: too little to measure. Close other programs."
+            f"{free / 1e9:.2f} GB of device memory are free: too little to measure. "
+            "Close other programs that use the GPU."
         )
     measured = Ceilings(
         bandwidth=max(map(_copy_bandwidth, copies)),

@@ -117,9 +117,10 @@ def to_int8(normal: torch.Tensor) -> torch.Tensor:
 def draw(shape: Sequence[int], dtype: str, init: str = "normal", *, seed: int = 0) -> torch.Tensor:
     """Return a contiguous tensor on this device, filled in one of the ways of `INITS`.
 
-    "normal": as :func:`normal`, rounded for int8. "integer": whole numbers from -5 to 5, whose sums are
-    exact, so any difference in a result is an error. "one-hot": each row has a 1, one place further in every
-    next row, and 0 elsewhere, so that a result shows the elements that it was made of.
+    "normal": as :func:`normal`, scaled and rounded for int8. "integer": whole numbers from -5 to 5, whose
+    sums are exact in fp32 up to 2^24, so that the order of additions changes nothing. "one-hot": each row
+    has a 1, one place further in every next row, and 0 elsewhere, so that a result shows the elements that
+    it was made of.
 
     Args:
         shape: its lengths, each 0 or more.

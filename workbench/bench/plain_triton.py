@@ -1,4 +1,4 @@
-"""Kernels of Triton's tutorials, launched as there, as a baseline for the cost of a launch.
+"""Kernels of Triton's tutorials, launched as in the tutorials: a baseline for the cost of a launch.
 
 The sum is tutorial 01's. The product is tutorial 03's, without its launch order and with masks along all
 three dimensions, so that any size is right. Both exist with fixed constants and with `@triton.autotune`,
@@ -26,7 +26,7 @@ def add_kernel(
     # meta-parameters
     BLOCK_SIZE: tl.constexpr,
 ):  # fmt: skip
-    """output = x + y"""
+    """Compute output = x + y; each program computes one block of elements."""
     offsets = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
     valid = offsets < length
     x = tl.load(x_pointer + offsets, mask=valid)
@@ -45,7 +45,7 @@ def matmul_kernel(
     # meta-parameters
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
-    """output = a @ b, a tile of the output a program, accumulated in fp32."""
+    """Compute output = a @ b, accumulated in fp32; each program computes one tile of the output."""
     rows = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     cols = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     inner = tl.arange(0, BLOCK_K)

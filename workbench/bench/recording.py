@@ -117,7 +117,7 @@ class Line:
 
     @property
     def time(self) -> datetime:
-        """The time `when`, to compare with others."""
+        """The time `when` as a datetime with its offset from UTC."""
         return datetime.fromisoformat(self.when)
 
     @property
@@ -140,7 +140,10 @@ FIELDS = tuple(field.name for field in fields(Line))
 
 
 def recordings_folder() -> Path:
-    """Return the folder of the shipped recordings, one file per device, `<device-slug>.jsonl`."""
+    """Return the folder of the shipped recordings: `<device-slug>.jsonl` for each device.
+
+    Optional libraries are recorded in a file of their own, `<device-slug>-libraries.jsonl`.
+    """
     return Path(__file__).parent / "recordings"
 
 
@@ -148,14 +151,14 @@ def load(path: str | os.PathLike[str]) -> list[Line]:
     """Return every line of a recording, in order.
 
     Raises:
-        ArgumentTypeError, InvalidArgumentError: the path is not a path, or the file cannot be read.
-        RecordingError: a line is invalid: a field, broken JSON, or an end that was never written.
+        ArgumentTypeError, InvalidArgumentError: `path` is not a path, or the file cannot be read.
+        RecordingError: a field of a line is invalid, a line is not JSON, or the last one has no line break.
     """
     try:
         content = as_path(path).read_bytes()
     except OSError as error:
         raise InvalidArgumentError(
-            "path", f"{path}: {error.strerror}", "Give the path of a recording."
+            "path", f"{path} cannot be read: {error.strerror}", "Give the path of a recording."
         ) from error
     *whole, rest = content.split(b"\n")
     if rest:
@@ -214,7 +217,9 @@ def append(path: str | os.PathLike[str], lines: Iterable[Line]) -> None:
                 raise
     except OSError as error:
         raise InvalidArgumentError(
-            "path", f"{path} cannot be written: {error.strerror}", "Give a path that you can write to."
+            "path",
+            f"{path} cannot be written: {error.strerror}",
+            "Give a path that you can write to, on a disk with free space.",
         ) from error
 
 
@@ -305,7 +310,7 @@ def ratio(lines: Iterable[Line], numerator: str, denominator: str) -> float:
             raise InvalidArgumentError(
                 "lines",
                 f"of {len(values)} {what}",
-                f"Times of different {what} cannot be compared: select one.",
+                f"Select the lines of one {what[:-1]}: times of different {what} cannot be compared.",
             )
     if len(lines) != len(times):
         raise InvalidArgumentError("lines", "several lines of one provider", "Select one line of each.")
@@ -385,7 +390,7 @@ def table(
     check_name("style", style, _STYLES)
     columns = check_each("columns", columns, str, "Give names in a list, such as ['op', 'ms'].")
     if not columns:
-        raise InvalidArgumentError("columns", "got none", f"Name some of {', '.join(_COLUMNS)}.")
+        raise InvalidArgumentError("columns", "got none", f"Name one or more of {', '.join(_COLUMNS)}.")
     for name in columns:
         check_name("column", name, _COLUMNS)
     lines = _as_lines(lines)
@@ -482,10 +487,10 @@ def _parse(path: object, number: int, raw: bytes) -> Line:
         raise refuse("line", f"got {in_brief(record)}", "Write one JSON object a line.")
     for name in FIELDS:
         if name not in record:
-            raise refuse(name, "missing", f"Every line has the fields {', '.join(FIELDS)}.")
+            raise refuse(name, "missing", f"Give every line the fields {', '.join(FIELDS)}.")
     for name in record:
         if name not in FIELDS:
-            raise refuse(name, "not a field", f"Every line has exactly the fields {', '.join(FIELDS)}.")
+            raise refuse(name, "not a field", f"Remove it: the fields are {', '.join(FIELDS)}.")
     try:
         return Line(**record)
     except InvalidArgumentError:
@@ -516,7 +521,7 @@ def _fault(record: Mapping[str, Any]) -> tuple[str, str, str] | None:
             return name, f"got {in_brief(record[name])}", fix
     if not record["p20_ms"] <= record["median_ms"] <= record["p80_ms"]:
         given = ", ".join(f"{name} {record[name]}" for name in ("p20_ms", "median_ms", "p80_ms"))
-        return "median_ms", f"out of order: {given}", "It lies between p20_ms and p80_ms."
+        return "median_ms", f"out of order: {given}", "Give a median from p20_ms to p80_ms."
     return None
 
 
@@ -614,8 +619,9 @@ _FAMILIES = "; ".join(
     for family, (must, may) in CASE_KEYS.items()
 )
 _CASE_FIX = (
-    f"Its keys are those of one family: {_FAMILIES}. Lengths are whole numbers of 1 or more, "
-    f"`shape` a list of 0 or more, `layout` one of {', '.join(LAYOUTS)}, `causal` true or false, "
+    f"Give the keys of one family: {_FAMILIES}. Lengths are whole numbers of 1 or more, "
+    f"`shape` is a list of whole numbers of 0 or more, `layout` one of {', '.join(LAYOUTS)}, "
+    "`causal` true or false, "
     f"`memory_format` one of {', '.join(MEMORY_FORMATS)}."
 )
 _TEXT = (_is_text, "Give a text of one line.")
@@ -626,8 +632,8 @@ _CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "when": (_is_when, "Give a time such as 2026-01-31T12:00:00+00:00."),
     "op": (lambda value: _is_text(value) and value.isidentifier(), "Give the operator's name in ops."),
     "case": (_is_case, _CASE_FIX),
-    "dtype": (lambda value: value in DTYPES, f"Known: {', '.join(DTYPES)}."),
-    "mode": (lambda value: value in MODES, f"Known: {', '.join(MODES)}."),
+    "dtype": (lambda value: value in DTYPES, f"Give one of {', '.join(DTYPES)}."),
+    "mode": (lambda value: value in MODES, f"Give one of {', '.join(MODES)}."),
     "config": (
         _is_config,
         "Give a JSON object without NaN; in it `kernels` is a list of texts, `launch_us` a number.",

@@ -27,6 +27,7 @@ class Ceilings:
         device: the device's name.
         when: the day of the measurement, ISO (2026-01-31).
         recorded: True if the numbers come from a recording, False if they were measured just now.
+
     Raises:
         ArgumentTypeError, InvalidArgumentError: a bandwidth or a rate is not a finite number above 0, or
             another attribute is not as above.
@@ -181,9 +182,9 @@ def _check_roofs(bandwidth: float, rate: float) -> None:
     check_positive_number("rate", rate, "FLOP per second")
 
 
-def check_positive_number(argument: str, value: object, unit: str) -> None:
-    """Raise unless `value` is a finite number above 0; the error names `argument` and its unit."""
-    fix = f"Give a finite number of {unit} above 0."
+def check_positive_number(argument: str, value: object, unit: str = "") -> None:
+    """Raise unless `value` is a finite number above 0; the error names `argument` and, if given, its unit."""
+    fix = f"Give a finite number{' of ' * bool(unit)}{unit} above 0."
     if isinstance(value, bool) or not isinstance(value, Real):
         raise ArgumentTypeError(argument, f"got {value!r}, a {type(value).__name__}", fix)
     number = value if isinstance(value, int) else float(value)  # float() fails for a huge int

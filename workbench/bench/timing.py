@@ -109,19 +109,19 @@ def measure(
         subject: a Launch, or a function of no arguments that starts work on the current stream.
         work: FLOPs and least bytes of one call; a Launch's own by default.
         mode: "events": each call timed alone, with cold caches. "cuda_graph": consecutive calls without
-            launch overhead, with warm caches; for kernels that take less time than their launch. "burst":
-            four such calls after a rest, or as many as take a millisecond with cold caches; for comparing
+            launch overhead, with warm caches; for kernels that take less time than their launch. "burst": a
+            short run of such calls after a rest, at least four and about a millisecond; for comparing
             kernels of nearly equal time, whose difference a falling clock would hide.
         interpreter: if kernels are interpreted, time them all the same; the mode is then "interpreter".
         warmup_ms: time to spend before measuring, milliseconds.
-        rep_ms: time to spend on measuring, milliseconds; one burst for every ten of them.
+        rep_ms: time to spend on measuring, milliseconds; mode "burst" times one burst per 10 ms of it.
 
     Raises:
         NotMeasurableError: no GPU runs the kernels here; or the work cannot be captured in a CUDA graph.
         UnknownNameError: the mode is unknown. ArgumentTypeError, InvalidArgumentError: another argument is
             invalid.
-        KernelError: the subject failed; the message shows the line of its source. Only
-            torch.OutOfMemoryError, for a GPU whose memory is full, is passed on.
+        KernelError: the subject failed; the message shows the line of its source.
+        Errors of the workbench that the subject raises, and torch.OutOfMemoryError, are passed on.
     """
     measured = measure_together(
         {"subject": subject},
@@ -199,7 +199,9 @@ def take_turns(
     check_positive("rounds", rounds)
     if not callable(timer_of_round):
         raise ArgumentTypeError(
-            "timer_of_round", f"got a {type(timer_of_round).__name__}", "Give a function of the round."
+            "timer_of_round",
+            f"got a {type(timer_of_round).__name__}",
+            "Give a function from a round's number to a timer.",
         )
     times: dict[str, list[float]] = {name: [] for name in functions}
     order = list(functions)
@@ -213,10 +215,11 @@ def take_turns(
 
 
 def summarize(times_ms: Sequence[float], mode: str, work: Work | None = None) -> Measurement:
-    """Return median, p20 and p80 of single times, with linear interpolation.
+    """Return the Measurement of single times: median, p20 and p80, with linear interpolation.
 
     Raises:
-        InvalidArgumentError: there are no times, or one is not a finite number of 0 or more.
+        InvalidArgumentError: there are no times, a time is not a finite number of 0 or more, or a percentile
+            is 0.
         ArgumentTypeError: they are not numbers. UnknownNameError: the mode is unknown.
     """
     times_ms = check_each("times_ms", times_ms, Real, "Give milliseconds.")
@@ -224,7 +227,9 @@ def summarize(times_ms: Sequence[float], mode: str, work: Work | None = None) ->
         raise InvalidArgumentError("times_ms", "empty", "Give at least one time.")
     for index, time_ms in enumerate(times_ms):
         if not 0 <= time_ms < math.inf:
-            raise InvalidArgumentError(f"times_ms[{index}]", f"got {time_ms}", "Give finite milliseconds.")
+            raise InvalidArgumentError(
+                f"times_ms[{index}]", f"got {time_ms}", "Give finite milliseconds, 0 or more."
+            )
     check_type("work", work, Work | None, "Give a Work, or None.")
     several = times_ms if len(times_ms) > 1 else [times_ms[0]] * 2
     p20, _, _, p80 = statistics.quantiles(several, n=5, method="inclusive")
@@ -238,7 +243,8 @@ def launch_overhead(subject: Subject, *, calls: int = 100, batches: int = 20) ->
     """Return the CPU time of a call, in microseconds: :func:`launch_overheads` of one subject.
 
     Args:
-        subject: as for :func:`measure`. calls, batches: as for :func:`launch_overheads`.
+        subject: as for :func:`measure`.
+        calls, batches: as for :func:`launch_overheads`.
 
     Raises:
         as :func:`launch_overheads`.
@@ -271,7 +277,7 @@ def launch_overheads(
     check_positive("calls", calls)
     check_positive("batches", batches)
     if not device.current().is_gpu:
-        refuse_interpreter_time(allowed=False)
+        raise interpreter_time_error("Measure launch overheads on a machine with a GPU.")
 
     def batch(function: Callable[[], object]) -> Sequence[float]:
         torch.cuda.synchronize()
@@ -287,7 +293,7 @@ def launch_overheads(
     return {name: statistics.median(costs[1:]) * 1e3 for name, costs in times.items()}
 
 
-# More would take the interpreter minutes: a product of 512^3, three vectors of 2^18 elements.
+# More would take the interpreter minutes: the FLOPs of a product of 512^3, and four fp32 vectors of 2^18.
 _MOST_INTERPRETED = Work(flops=2 * 512**3, bytes=2**22)
 
 
@@ -299,17 +305,32 @@ def is_too_slow_to_interpret(work: Work) -> bool:
 def refuse_interpreter_time(allowed: bool) -> None:
     """Raise an error that says why nothing can be measured where kernels are interpreted.
 
+    Args:
+        allowed: the argument `interpreter` of the caller.
+
     Raises:
-        NotMeasurableError: always, unless `allowed`. ArgumentTypeError: `allowed` is neither True nor False.
+        NotMeasurableError: `allowed` is False.
+        ArgumentTypeError: `allowed` is neither True nor False.
     """
     check_type("interpreter", allowed, bool, "Give True or False.")
     if not allowed:
-        reason = device.gpu_absence() or "TRITON_INTERPRET is set, although there is a GPU"
-        raise NotMeasurableError(
-            f"Kernels run in Triton's interpreter here ({reason}). Its time on a CPU is no measurement: it "
-            "says nothing about how fast a kernel is on a GPU. Look at a recording instead, or ask for it "
-            "with interpreter=True (on the command line --interpreter), which labels every result so."
+        raise interpreter_time_error(
+            "Look at a recording instead, or ask for it with interpreter=True (on the command line "
+            "--interpreter), which labels every result so."
         )
+
+
+def interpreter_time_error(fix: str) -> NotMeasurableError:
+    """Return the error for a time that was requested where kernels are interpreted.
+
+    Args:
+        fix: what to do instead, as a sentence.
+    """
+    reason = device.gpu_absence() or "TRITON_INTERPRET is set, although there is a GPU"
+    return NotMeasurableError(
+        f"Kernels run in Triton's interpreter here ({reason}). Its time on a CPU is no measurement: it says "
+        f"nothing about how fast a kernel is on a GPU. {fix}"
+    )
 
 
 def callable_of(argument: str, subject: object) -> Callable[[], object]:

@@ -95,7 +95,11 @@ class Adaptor:
         return tuple(found[d] for d in range(len(self.all_names)))
 
     def limits(self, values: Sequence[Any]) -> Iterator[tuple[Stage, Limit]]:
-        """Yield the conditions on `values` (of every dimension), other than being within the top lengths."""
+        """Yield each condition of a stage, with the stage; the top lengths are not among the conditions.
+
+        Args:
+            values: the index along every dimension.
+        """
         for stage in reversed(self.stages):
             for limit in stage.transform.limits([values[d] for d in stage.upper]):
                 yield stage, limit
@@ -119,7 +123,11 @@ class Adaptor:
         return Coordinate(self, self.values(index))
 
     def valid(self, index: Sequence[int]) -> bool:
-        """Return whether the element exists: it is within the lengths and not in padding."""
+        """Return whether the element exists; see :attr:`Coordinate.valid`.
+
+        Raises:
+            InvalidArgumentError, ArgumentTypeError: as :meth:`coordinate`.
+        """
         return self.coordinate(index).valid
 
     @cached_property
@@ -145,9 +153,12 @@ class Adaptor:
         known = {found.name: found for found in self.symbols}
         for name, value in values.items():
             if name not in known:
-                raise InvalidArgumentError(
-                    name, "there is no such symbol", f"The symbols are: {', '.join(known) or 'none'}."
+                fix = (
+                    f"Give a value for {' or '.join(known)}."
+                    if known
+                    else "Give no value: nothing is unknown."
                 )
+                raise InvalidArgumentError(name, "there is no such symbol", fix)
             known[name].check(value)
         stages = tuple(stage._replace(transform=_bound(stage.transform, values)) for stage in self.stages)
         lengths = tuple(substitute(length, values) for length in self.all_lengths)
@@ -191,7 +202,8 @@ class Adaptor:
     def _check_bound(self) -> None:
         if self.symbols:
             names = ", ".join(found.name for found in self.symbols)
-            raise InvalidArgumentError("index", f"{names} not known yet", f"Call bind({names}=...) first.")
+            which = type(self).__name__.lower()
+            raise InvalidArgumentError(which, f"{names} not known yet", f"Call bind({names}=...) first.")
 
 
 @dataclass(frozen=True)
@@ -199,7 +211,7 @@ class Descriptor(Adaptor):
     """An adaptor whose one bottom dimension is the offset in memory, in elements."""
 
     def offset(self, index: Sequence[int]) -> int:
-        """Return the offset of an element from the tensor's first, in elements.
+        """Return the offset of an element in memory, in elements from where the bottom tensor begins.
 
         Raises:
             InvalidArgumentError, ArgumentTypeError: see :meth:`Adaptor.coordinate`.
@@ -223,7 +235,7 @@ class Descriptor(Adaptor):
 
     @property
     def element_space(self) -> Number:
-        """The elements of memory that the bottom tensor spans, from offset 0 to its last element."""
+        """The number of elements of memory from offset 0 to the highest offset of the bottom tensor."""
         return self.all_lengths[self.bottom[0]]
 
     @cached_property
@@ -250,7 +262,7 @@ class Coordinate:
     Attributes:
         adaptor: the graph.
         values: the index along every dimension of the graph, by its number.
-        touched: the stages that the last move went through.
+        touched: the stages that the last move evaluated; none before a move.
     """
 
     adaptor: Adaptor
@@ -281,7 +293,7 @@ class Coordinate:
 
     @property
     def valid(self) -> bool:
-        """True if the element exists: it is within the lengths and not in padding."""
+        """True if the element exists: within the lengths, not in padding, not outside a gather's table."""
         return self.is_in_range and not self.violations
 
     @property
@@ -291,7 +303,9 @@ class Coordinate:
         return tuple(dict.fromkeys(found))
 
     def move(self, step: Sequence[int]) -> Coordinate:
-        """Return the coordinate at `index + step`; only the transforms that the step changes are evaluated.
+        """Return the coordinate at `index + step`.
+
+        Only transforms with an upper index that changes are evaluated.
 
         Args:
             step: the distance along each top dimension; may be negative.
@@ -352,12 +366,18 @@ def packed(lengths: Sequence[Number], *, names: Sequence[str] | None = None) -> 
 
 
 def aligned(lengths: Sequence[Number], alignment: int, *, names: Sequence[str] | None = None) -> Descriptor:
-    """Return a row-major descriptor whose rows begin at multiples of `alignment` elements."""
+    """Return a row-major descriptor whose rows begin at multiples of `alignment` elements.
+
+    Raises:
+        InvalidArgumentError, ArgumentTypeError: `alignment` is not a whole number of 1 or more, or there are
+            no lengths. Others as :func:`naive`.
+    """
     lengths = transforms.checked_lengths(lengths)
     check_type("alignment", alignment, int, "Give a whole number.")
-    if alignment < 1 or not lengths:
-        fix = "Give an alignment of 1 or more, and at least one length."
-        raise InvalidArgumentError("alignment", f"got {alignment} for lengths {lengths}", fix)
+    if alignment < 1:
+        raise InvalidArgumentError("alignment", f"got {alignment}", "Give 1 or more.")
+    if not lengths:
+        raise InvalidArgumentError("lengths", "got none", "Give at least one length: rows are aligned.")
     pitch = (lengths[-1] + (alignment - 1)) // alignment * alignment
     return naive(lengths, row_major((*lengths[:-1], pitch)), names=names)
 
@@ -436,7 +456,9 @@ def chain(base: Kind, upper: Adaptor) -> Kind:
     below = tuple(upper.all_lengths[d] for d in upper.bottom)
     if below != base.lengths:
         raise InvalidArgumentError(
-            "upper", f"its bottom lengths are {below}", f"Give an adaptor of lengths {base.lengths}."
+            "upper",
+            f"its bottom lengths are {below}",
+            f"Give an adaptor whose bottom lengths are the top lengths of `base`: {base.lengths}.",
         )
     count = len(base.all_names)
     others = [d for d in range(len(upper.all_names)) if d not in upper.bottom]
@@ -498,7 +520,7 @@ def _check_fit(which: str, one: Transform, base: Adaptor, places: Sequence[int])
             raise InvalidArgumentError(
                 which,
                 f"{one.label()} takes a dimension of {wanted}, and {has}",
-                "Give the transform that length, or another dimension.",
+                f"Make the transform for a dimension of {length}, or name another one in `lower_dims`.",
             )
         most = interval_of(length).high
         if isinstance(one, transforms.Freeze) and not Interval(one.index, one.index).is_within(0, most):

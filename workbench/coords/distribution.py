@@ -46,7 +46,9 @@ class TileDistributionEncoding:
     There are two P, (warp, lane), for a tile of a block, and one, (lane,), for a tile of a warp.
 
     Raises:
-        InvalidArgumentError: a dimension does not exist, or does not belong to exactly one P or Y.
+        ArgumentTypeError: an argument is not a tuple or list of whole numbers of 0 or more.
+        InvalidArgumentError: a length is 0 or missing, there are not one or two P, a list of minors is not as
+            long as its majors, or a dimension does not exist or does not belong to exactly one P or Y.
     """
 
     rs_lengths: Lengths
@@ -156,7 +158,7 @@ def _tuple_text(index: Sequence[int]) -> str:
 def _items(argument: str, given: Any) -> tuple[Any, ...]:
     if not isinstance(given, tuple | list):
         raise ArgumentTypeError(
-            argument, f"got {given!r}, a {type(given).__name__}", "Give a tuple, as ck_tile's sequences."
+            argument, f"got {given!r}, a {type(given).__name__}", "Give a tuple or a list."
         )
     return tuple(given)
 
@@ -172,10 +174,12 @@ def _check_lengths(encoding: TileDistributionEncoding) -> None:
     lengthss = {"rs_lengths": encoding.rs_lengths}
     lengthss |= {f"hs_lengthss[{i}]": hs for i, hs in enumerate(encoding.hs_lengthss)}
     for name, lengths in lengthss.items():
-        if 0 in lengths or (not lengths and name != "rs_lengths"):
+        if 0 in lengths:
             raise InvalidArgumentError(
                 name, f"got {lengths}", "Give a length of 1 or more for each dimension."
             )
+        if not lengths and name != "rs_lengths":
+            raise InvalidArgumentError(name, "got none", "Give the length of at least one dimension H.")
     if not encoding.hs_lengthss:
         raise InvalidArgumentError("hs_lengthss", "got none", "Give the lengths of H for each X of the tile.")
 
@@ -216,7 +220,7 @@ def _check_dimensions(encoding: TileDistributionEncoding) -> None:
             raise InvalidArgumentError(
                 f"{names}_{part}",
                 f"{user} is of major {major} and minor {minor}, which does not exist",
-                f"There are {', '.join(f'{_dimension_text(one)} {one}' for one in users)}.",
+                f"Give one of {', '.join(f'{_dimension_text(one)} {one}' for one in users)}.",
             )
         if user[0] == "Y" and major == 0:
             raise InvalidArgumentError(
@@ -228,7 +232,7 @@ def _check_dimensions(encoding: TileDistributionEncoding) -> None:
             raise InvalidArgumentError(
                 "encoding",
                 f"{_dimension_text(dimension)} belongs to {' and '.join(found) or 'no P and no Y'}",
-                "Each dimension of R and H belongs to one P or one Y.",
+                "Name each dimension of R and H once, in `ps_to_rhss_*` or in `ys_to_rhs_*`.",
             )
 
 

@@ -69,8 +69,8 @@ class Symbol:
 
     Attributes:
         name: the name in generated code.
-        interval: the range of its values.
-        multiple_of: a number that divides it.
+        interval: the range of the symbol's values.
+        multiple_of: a number that divides the symbol's values.
     """
 
     name: str
@@ -97,14 +97,14 @@ class Index(Symbol):
 
 @dataclass(frozen=True)
 class Quotient:
-    """of // by, rounded down."""
+    """The quotient `of // by`, rounded down."""
 
     of: Number
     by: Number
 
     @cached_property
     def interval(self) -> Interval:
-        """The range of its values."""
+        """The range of values of this term."""
         within, by = interval_of(self.of), interval_of(self.by)
         if isinstance(self.by, int):
             ends = (None if end is None else end // self.by for end in (within.low, within.high))
@@ -115,21 +115,21 @@ class Quotient:
 
     @property
     def multiple_of(self) -> int:
-        """The largest known number that divides it."""
+        """The largest known divisor of this term."""
         whole = divisor_of(self.of)
         return whole // self.by if isinstance(self.by, int) and whole % self.by == 0 else 1
 
 
 @dataclass(frozen=True)
 class Remainder:
-    """of % by, from 0 to by - 1."""
+    """The remainder `of % by`, from 0 to by - 1."""
 
     of: Number
     by: Number
 
     @cached_property
     def interval(self) -> Interval:
-        """The range of its values."""
+        """The range of values of this term."""
         most = interval_of(self.by).high
         high = None if most is None else most - 1
         within = interval_of(self.of)
@@ -139,20 +139,20 @@ class Remainder:
 
     @property
     def multiple_of(self) -> int:
-        """The largest known number that divides it."""
+        """The largest known divisor of this term."""
         return math.gcd(divisor_of(self.of), divisor_of(self.by))
 
 
 @dataclass(frozen=True)
 class Product:
-    """left * right, neither of them constant."""
+    """The product `left * right` of two numbers that are not constant."""
 
     left: Expression
     right: Expression
 
     @cached_property
     def interval(self) -> Interval:
-        """The range of its values."""
+        """The range of values of this term."""
         left, right = interval_of(self.left), interval_of(self.right)
         if left.is_within(0, None) and right.is_within(0, None):
             highs = (left.high, right.high)
@@ -164,20 +164,20 @@ class Product:
 
     @property
     def multiple_of(self) -> int:
-        """The largest known number that divides it."""
+        """The largest known divisor of this term."""
         return divisor_of(self.left) * divisor_of(self.right)
 
 
 @dataclass(frozen=True)
 class ExclusiveOr:
-    """left ^ right, bitwise."""
+    """The bitwise exclusive or `left ^ right`."""
 
     left: Number
     right: Number
 
     @cached_property
     def interval(self) -> Interval:
-        """The range of its values."""
+        """The range of values of this term."""
         left, right = interval_of(self.left), interval_of(self.right)
         if not left.is_within(0, None) or not right.is_within(0, None):
             return Interval(None, None)
@@ -187,20 +187,20 @@ class ExclusiveOr:
 
     @property
     def multiple_of(self) -> int:
-        """The largest known power of two that divides it: one that divides both operands."""
+        """The largest known power of two that divides this term: it divides both operands."""
         common = math.gcd(divisor_of(self.left), divisor_of(self.right))
         return common & -common
 
 
 @dataclass(frozen=True)
 class Absolute:
-    """The absolute value |of|."""
+    """The absolute value of `of`."""
 
     of: Number
 
     @cached_property
     def interval(self) -> Interval:
-        """The range of its values."""
+        """The range of values of this term."""
         within = interval_of(self.of)
         if within.low is None or within.high is None:
             return Interval(0, None)
@@ -208,7 +208,7 @@ class Absolute:
 
     @property
     def multiple_of(self) -> int:
-        """The largest known number that divides it."""
+        """The largest known divisor of this term."""
         return divisor_of(self.of)
 
 
@@ -221,14 +221,14 @@ class Clamped:
 
     @cached_property
     def interval(self) -> Interval:
-        """The range of its values."""
+        """The range of values of this term."""
         within = interval_of(self.of)
         ends = ((within.low, 0), (within.high, self.most))
         return Interval(*(end if near is None else min(max(near, 0), self.most) for near, end in ends))
 
     @property
     def multiple_of(self) -> int:
-        """The largest known number that divides it."""
+        """The largest known divisor of this term."""
         return math.gcd(divisor_of(self.of), self.most) or 1
 
 
@@ -250,19 +250,19 @@ class Table:
 
 @dataclass(frozen=True)
 class Element:
-    """table[index]."""
+    """The element `table[index]`."""
 
     table: Table
     index: Expression
 
     @property
     def interval(self) -> Interval:
-        """The range of its values."""
+        """The range of values of this term."""
         return Interval(min(self.table.values, default=0), max(self.table.values, default=0))
 
     @property
     def multiple_of(self) -> int:
-        """The largest number that divides all values of the table."""
+        """The largest number that divides all values of the table; 1 if all are 0."""
         return math.gcd(*self.table.values) or 1
 
 
@@ -271,7 +271,7 @@ Atom = Symbol | Quotient | Remainder | Product | ExclusiveOr | Absolute | Clampe
 
 @dataclass(frozen=True, eq=False)
 class Expression:
-    """constant + sum of coefficient * atom.
+    """A constant plus a sum of coefficients times atoms.
 
     Attributes:
         terms: distinct atoms with nonzero coefficients; at least one (a number without terms is an `int`).
@@ -297,7 +297,7 @@ class Expression:
 
     @cached_property
     def interval(self) -> Interval:
-        """The range of its values."""
+        """The range of values of the expression."""
         found = Interval(self.constant, self.constant)
         for atom, coefficient in self.terms:
             found += atom.interval * coefficient
@@ -360,7 +360,7 @@ class Expression:
 
 def check_identifier(argument: str, name: object) -> None:
     """Raise if `name` cannot be a name in generated code."""
-    fix = "Give a Python identifier, such as 'n', that is not one of Triton's own names."
+    fix = f"Give a Python identifier, such as 'n', that is no keyword and none of {', '.join(RESERVED)}."
     if not isinstance(name, str):
         raise ArgumentTypeError(argument, f"got {name!r}", fix)
     if not name.isidentifier() or keyword.iskeyword(name) or name in RESERVED:
@@ -371,9 +371,9 @@ def symbol(name: str, *, least: int | None = 0, most: int | None = None, multipl
     """Return a whole number that is not known when code is generated, such as the size of a batch.
 
     Args:
-        name: its name in generated code, a Python identifier.
-        least, most: the range of its values, both included; None where there is no bound.
-        multiple_of: a number that divides it.
+        name: the name in generated code, a Python identifier.
+        least, most: the range of values, both included; None where there is no bound.
+        multiple_of: a number that divides all values.
 
     Raises:
         InvalidArgumentError, ArgumentTypeError: an argument is not as above.
@@ -381,7 +381,7 @@ def symbol(name: str, *, least: int | None = 0, most: int | None = None, multipl
     check_identifier("name", name)
     for argument, end in (("least", least), ("most", most)):
         if isinstance(end, bool) or not isinstance(end, int | None):
-            raise ArgumentTypeError(argument, f"got {end!r}", "Give a whole number, or None for no end.")
+            raise ArgumentTypeError(argument, f"got {end!r}", "Give a whole number, or None for no bound.")
     if least is not None and most is not None and least > most:
         raise InvalidArgumentError(
             "least, most", f"got {least} and {most}", "Give a `least` that is not above `most`."
@@ -544,7 +544,10 @@ def _of_atom(atom: Atom) -> Expression:
 
 
 def _expression(terms: Iterable[tuple[Atom, int]], constant: int) -> Number:
-    """Return the sum; a quotient and a remainder of one number are recombined into it."""
+    """Return the sum of the terms and the constant.
+
+    A quotient and a remainder of the same number are recombined into that number.
+    """
     summed: dict[Atom, int] = {}
     for atom, coefficient in terms:
         summed[atom] = summed.get(atom, 0) + coefficient
@@ -575,7 +578,7 @@ def _scaled(number: Number, factor: int) -> Number:
 
 
 def _product(left: Expression, right: Expression) -> Number:
-    """Multiply out, with constants distributed and common factors in front."""
+    """Return left * right, multiplied out into terms of one atom and products of two."""
     total: Number = left.constant * right.constant
     for atom, k in left.terms:
         total = total + _scaled(_of_atom(atom), k * right.constant)
@@ -589,7 +592,10 @@ def _product(left: Expression, right: Expression) -> Number:
 
 
 def _split(number: Expression, by: int) -> tuple[Number, Number]:
-    """Return the terms that `by` divides, divided, and the rest, whose constant is from 0 to by - 1."""
+    """Return (q, r) with number = by * q + r.
+
+    The rest r has the terms whose coefficients `by` does not divide, and a constant from 0 to by - 1.
+    """
     whole, rest = number.constant // by, number.constant % by
     divided = tuple((atom, k // by) for atom, k in number.terms if k % by == 0)
     others = tuple((atom, k) for atom, k in number.terms if k % by)
@@ -638,5 +644,5 @@ def _remainder(number: Number, by: Number) -> Number:
 
 
 def _without(number: Expression, common: int) -> Expression:
-    """(number - number.constant % common) / common, where `common` divides all coefficients."""
+    """Return (number - number.constant % common) / common; `common` divides all coefficients."""
     return Expression(tuple((atom, k // common) for atom, k in number.terms), number.constant // common)

@@ -58,7 +58,7 @@ class Access:
             broadcast as the indices do; int64 offsets where the indices are int64.
         source: the function's text.
         symbols: names of the numbers that `params` begins with: the descriptor's symbols that the code uses.
-        tables: the tables that follow them in `params`, as int32 tensors.
+        tables: the tables whose values follow the symbols in `params`, as int32 tensors.
         is_checked: False if `valid` is always True.
         promised: all symbols of the descriptor; the code relies on their ranges and divisors.
     """
@@ -75,7 +75,7 @@ class Access:
     ) -> tuple[Any, ...]:
         """Return the last argument, given the symbols' values by name; tables are put on `device`.
 
-        Values of other symbols are checked and left out.
+        Values of the descriptor's other symbols are checked and left out; other names are ignored.
 
         Raises:
             InvalidArgumentError, ArgumentTypeError: a symbol has no value, or one that it cannot have.

@@ -40,24 +40,24 @@ class Limit(NamedTuple):
 
     @property
     def holds(self) -> Any:
-        """True where an int or array satisfies the condition."""
+        """True where the value, an int or an array, satisfies the condition."""
         return (self.low <= self.value) & (self.value < self.high)
 
     @property
     def holds_low(self) -> bool:
-        """True if an expression is never too low."""
+        """True if the value, an expression, is never below `low`."""
         within, low = interval_of(self.value).low, interval_of(self.low).high
         return within is not None and low is not None and within >= low
 
     @property
     def holds_high(self) -> bool:
-        """True if an expression is never too high."""
+        """True if the value, an expression, is always below `high`."""
         within, high = interval_of(self.value).high, interval_of(self.high).low
         return within is not None and high is not None and within < high
 
     @property
     def always_holds(self) -> bool:
-        """True if an expression is never out of range."""
+        """True if the value, an expression, is always from `low` to `high` - 1."""
         return self.holds_low and self.holds_high
 
 
@@ -93,13 +93,13 @@ class Transform(ABC):
         return tuple(now - before for now, before in zip(self.lower(upper), lower, strict=True))
 
     def label(self) -> str:
-        """Return the name and arguments as text."""
+        """Return the name and arguments as text: "pad(8, 1, 1)"."""
         given = (getattr(self, field.name) for field in fields(self))  # type: ignore[arg-type]  # all are dataclasses
         return f"{self.name}({', '.join(in_brackets(v) if isinstance(v, tuple) else str(v) for v in given)})"
 
     @property
     def name(self) -> str:
-        """The name of the function that makes one."""
+        """The name of the function that makes the transform: "pass_through"."""
         return _snake_case(type(self).__name__)
 
 
@@ -107,7 +107,7 @@ class _Linear(Transform):
     """A transform whose lower indices are linear combinations of the upper ones plus constants."""
 
     def move(self, step: Sequence[int], upper: Sequence[int], lower: Sequence[int]) -> tuple[int, ...]:
-        """Return the image of the step, without the constant terms."""
+        """Return how far the lower indices move: the formula of the step, without its constant terms."""
         del upper, lower
         nothing = self.lower((0,) * len(step))
         return tuple(there - here for there, here in zip(self.lower(step), nothing, strict=True))
@@ -115,7 +115,7 @@ class _Linear(Transform):
 
 @dataclass(frozen=True)
 class PassThrough(_Linear):
-    """lower = upper."""
+    """A dimension that stays as it is: lower = upper."""
 
     length: Number
 
@@ -129,7 +129,10 @@ class PassThrough(_Linear):
 
 @dataclass(frozen=True)
 class Pad(_Linear):
-    """lower = upper - left; the length grows by left + right, and only the original elements are valid."""
+    """A padded dimension: lower = upper - left.
+
+    The length grows by left + right, and only the original elements are valid.
+    """
 
     length: Number
     left: int
@@ -150,7 +153,10 @@ class Pad(_Linear):
 
 @dataclass(frozen=True)
 class Embed(_Linear):
-    """lower = sum of upper_i * coefficient_i. Coefficients may be negative or 0; validity is not checked."""
+    """A linear combination: lower = sum of upper_i * coefficients[i].
+
+    Coefficients may be negative or 0. Validity is not checked.
+    """
 
     lengths: tuple[Number, ...]
     coefficients: tuple[Number, ...]
@@ -174,7 +180,10 @@ class Embed(_Linear):
 
 @dataclass(frozen=True)
 class Merge(Transform):
-    """lower = the digits of upper, the last one the fastest; digit i is from 0 to lengths[i] - 1."""
+    """Dimensions merged into one: the lower indices are the digits of the upper index.
+
+    The last digit is the fastest; digit i is from 0 to lengths[i] - 1.
+    """
 
     lengths: tuple[Number, ...]
 
@@ -200,8 +209,8 @@ class Merge(Transform):
             return super().move(step, upper, lower)
         for length in lengths[1:]:
             if not isinstance(length, int):
-                fix = "Bind all lengths except the first to numbers."
-                raise InvalidArgumentError("step", f"got {step[0]} along {self.label()}", fix)
+                given = f"got {step[0]} along {self.label()}, whose length {length} is a symbol"
+                raise InvalidArgumentError("step", given, "Bind all lengths except the first to numbers.")
         sign = -1 if step[0] < 0 else 1
         digits, carry, moved = self.lower((abs(step[0]),)), 0, []
         for i in reversed(range(len(lengths))):
@@ -216,7 +225,10 @@ class Merge(Transform):
 
 @dataclass(frozen=True)
 class Unmerge(_Linear):
-    """lower = the number whose digits are the upper indices, the last one the fastest."""
+    """A dimension split into several: the upper indices are the digits of the lower index.
+
+    The last digit is the fastest; digit i is from 0 to lengths[i] - 1.
+    """
 
     lengths: tuple[Number, ...]
 
@@ -231,7 +243,7 @@ class Unmerge(_Linear):
 
 @dataclass(frozen=True)
 class Freeze(_Linear):
-    """lower = a constant; there is no upper index."""
+    """A dimension whose index is a constant: lower = index, with no upper index."""
 
     index: int
 
@@ -246,7 +258,7 @@ class Freeze(_Linear):
 
 @dataclass(frozen=True)
 class Replicate(_Linear):
-    """No lower index: elements repeat along the upper dimensions. With one length it is CK's insert."""
+    """New dimensions along which elements repeat, with no lower index. With one length it is CK's insert."""
 
     lengths: tuple[Number, ...]
 
@@ -262,7 +274,7 @@ class Replicate(_Linear):
 
 @dataclass(frozen=True)
 class Slice(_Linear):
-    """lower = upper + begin; the length is end - begin."""
+    """A part of a dimension: lower = upper + begin; the upper length is end - begin."""
 
     length: Number
     begin: int
@@ -275,7 +287,7 @@ class Slice(_Linear):
         most = interval_of(self.length).high
         if self.begin > self.end or (most is not None and self.end > most):
             raise InvalidArgumentError(
-                "begin, end", f"got {self.begin} and {self.end}", f"Give a range within (0, {self.length})."
+                "begin, end", f"got {self.begin} and {self.end}", f"Give 0 <= begin <= end <= {self.length}."
             )
         _set(self, lower_lengths=(self.length,), upper_lengths=(self.end - self.begin,))
 
@@ -285,7 +297,7 @@ class Slice(_Linear):
 
 @dataclass(frozen=True)
 class Modulo(Transform):
-    """lower = upper % modulus."""
+    """A dimension that repeats from its start: lower = upper % modulus."""
 
     modulus: int
     length: Number
@@ -301,7 +313,10 @@ class Modulo(Transform):
 
 @dataclass(frozen=True)
 class Xor(Transform):
-    """lower = (upper_0, upper_1 ^ (upper_0 % length_1)): the rows of a tile start at different banks."""
+    """A swizzle: lower = (upper_0, upper_1 ^ (upper_0 % lengths[1])).
+
+    The rows of a tile then start at different banks of shared memory.
+    """
 
     lengths: tuple[Number, int]
 
@@ -321,7 +336,7 @@ class Xor(Transform):
 
 @dataclass(frozen=True)
 class Offset(_Linear):
-    """lower = upper + a constant."""
+    """A shifted dimension: lower = upper + offset."""
 
     length: Number
     offset: int
@@ -337,7 +352,10 @@ class Offset(_Linear):
 
 @dataclass(frozen=True)
 class Reflect(Transform):
-    """lower = upper - left, mirrored at the first and the last element, which are not repeated."""
+    """A dimension padded by reflection: lower = upper - left, mirrored at the first and the last element.
+
+    These two elements are not repeated.
+    """
 
     length: int
     left: int
@@ -358,7 +376,7 @@ class Reflect(Transform):
 
 @dataclass(frozen=True)
 class Clamp(Transform):
-    """lower = upper - left, clamped to the dimension: the first and the last element are repeated."""
+    """A dimension padded by repeating its first and last element: lower = upper - left, clamped."""
 
     length: int
     left: int
@@ -373,7 +391,7 @@ class Clamp(Transform):
 
 @dataclass(frozen=True)
 class Indexing(Transform):
-    """lower = table[upper]: a gather. An index outside the table is not valid."""
+    """A gather: lower = table[upper]. An index outside the table is not valid."""
 
     table: Table
     length: int
@@ -395,87 +413,107 @@ class Indexing(Transform):
 
 
 def pass_through(length: Number) -> PassThrough:
-    """lower = upper."""
+    """Return the transform lower = upper, which keeps a dimension as it is."""
     return PassThrough(length)
 
 
 def pad(length: Number, left: int, right: int) -> Pad:
-    """lower = upper - left, valid where 0 <= lower < length; the upper length is left + length + right."""
+    """Return the transform lower = upper - left, valid where 0 <= lower < length.
+
+    The upper length is left + length + right.
+    """
     return Pad(length, left, right)
 
 
 def left_pad(length: Number, left: int) -> Pad:
-    """Pad on the left, see :func:`pad`."""
+    """Return the padding of a dimension on the left; see :func:`pad`."""
     return Pad(length, left, 0)
 
 
 def right_pad(length: Number, right: int) -> Pad:
-    """Pad on the right, see :func:`pad`."""
+    """Return the padding of a dimension on the right; see :func:`pad`."""
     return Pad(length, 0, right)
 
 
 def embed(lengths: Sequence[Number], coefficients: Sequence[Number]) -> Embed:
-    """lower = sum of upper_i * coefficients[i]; coefficients may be negative or 0."""
+    """Return the transform lower = sum of upper_i * coefficients[i]; coefficients may be negative or 0."""
     return Embed(_tuple("lengths", lengths), _tuple("coefficients", coefficients))
 
 
 def merge(lengths: Sequence[Number]) -> Merge:
-    """lower = the digits of the one upper index, the last the fastest, digit i from 0 to lengths[i] - 1."""
+    """Return the transform whose lower indices are the digits of its one upper index.
+
+    The last digit is the fastest; digit i is from 0 to lengths[i] - 1.
+    """
     return Merge(_tuple("lengths", lengths))
 
 
 def unmerge(lengths: Sequence[Number]) -> Unmerge:
-    """lower = the number whose digits are the upper indices, digit i from 0 to lengths[i] - 1."""
+    """Return the transform whose lower index has the upper indices as digits.
+
+    The last digit is the fastest; digit i is from 0 to lengths[i] - 1.
+    """
     return Unmerge(_tuple("lengths", lengths))
 
 
 def freeze(index: int) -> Freeze:
-    """lower = index, with no upper dimension."""
+    """Return the transform lower = index, which has no upper dimension."""
     return Freeze(index)
 
 
 def insert(length: Number) -> Replicate:
-    """Add an upper dimension along which elements repeat."""
+    """Return the transform that adds an upper dimension along which elements repeat."""
     return Replicate((length,))
 
 
 def replicate(lengths: Sequence[Number]) -> Replicate:
-    """Add upper dimensions along which elements repeat."""
+    """Return the transform that adds upper dimensions along which elements repeat."""
     return Replicate(_tuple("lengths", lengths))
 
 
 def slice(length: Number, begin: int, end: int) -> Slice:
-    """lower = upper + begin; the upper length is end - begin."""
+    """Return the transform lower = upper + begin; the upper length is end - begin."""
     return Slice(length, begin, end)
 
 
 def modulo(modulus: int, length: Number) -> Modulo:
-    """lower = upper % modulus; `length` is the upper length."""
+    """Return the transform lower = upper % modulus; `length` is the upper length."""
     return Modulo(modulus, length)
 
 
 def xor(lengths: Sequence[Number]) -> Xor:
-    """lower = (upper_0, upper_1 ^ (upper_0 % lengths[1])); lengths[1] is a power of two."""
+    """Return the swizzle lower = (upper_0, upper_1 ^ (upper_0 % lengths[1])).
+
+    lengths[1] must be a power of two.
+    """
     return Xor(_tuple("lengths", lengths))
 
 
 def offset(length: Number, offset: int) -> Offset:
-    """lower = upper + offset."""
+    """Return the transform lower = upper + offset; `length` is the upper length."""
     return Offset(length, offset)
 
 
 def reflect(length: int, left: int, right: int) -> Reflect:
-    """lower = upper - left, mirrored at both ends; the upper length is left + length + right."""
+    """Return the transform lower = upper - left, mirrored at both ends.
+
+    The upper length is left + length + right.
+    """
     return Reflect(length, left, right)
 
 
 def clamp(length: int, left: int, right: int) -> Clamp:
-    """lower = upper - left, clamped to 0 ... length - 1; the upper length is left + length + right."""
+    """Return the transform lower = upper - left, clamped to the range from 0 to length - 1.
+
+    The upper length is left + length + right.
+    """
     return Clamp(length, left, right)
 
 
 def indexing(table: Sequence[int], length: int, *, name: str = "table") -> Indexing:
-    """lower = table[upper], a gather from a dimension of `length`; kernels get the table as a tensor.
+    """Return the gather lower = table[upper] from a dimension of `length`.
+
+    Kernels get the table as a tensor.
 
     An index outside the table, which transforms on top can ask for, is invalid like one in padding.
     """
@@ -517,7 +555,8 @@ def _check_lengths(name: str, lengths: Sequence[object], fewest: int = 0) -> Non
         which = name if name == "length" else f"{name}[{i}]"
         _check_number(which, length)
         if not interval_of(length).is_within(0, None):  # type: ignore[arg-type]  # just checked
-            raise InvalidArgumentError(which, f"got {length}", "Give 0 or more.")
+            fix = "Give 0 or more; a symbol needs a `least` of 0 or more."
+            raise InvalidArgumentError(which, f"got {length}", fix)
     if len(lengths) < fewest:
         raise InvalidArgumentError(name, "got none", f"Give at least {fewest}.")
 

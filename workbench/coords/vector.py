@@ -1,9 +1,9 @@
-"""The number of contiguous elements along a dimension that one access can move, up to 16 bytes.
+"""The number of contiguous elements along a dimension that one access can move, at most 16.
 
 A run is `length` indices along one top dimension, beginning at a multiple of `length`, with all other indices
 fixed. Each transform has a rule for the runs below it, given those above: the step from one element of a run
 to the next, and the remainder of the first one's index. Where a rule cannot tell, it claims nothing, so what
-is claimed holds for every index, valid or not.
+is claimed holds for every index within the lengths, in padding too.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Vector(NamedTuple):
 
     @property
     def contiguous(self) -> int:
-        """The elements that one access can move: contiguous, and aligned to their own number."""
+        """The number of elements that one access can move: contiguous, and aligned to that number."""
         if self.stride != 1:
             return 1
         return math.gcd(self.length, self.multiple_of) if self.multiple_of else self.length
@@ -50,7 +50,7 @@ class Run(NamedTuple):
 
     Attributes:
         step: None where the steps differ or are unknown.
-        modulus, remainder: of the base; with modulus 0 the base is the remainder itself.
+        modulus, remainder: all that is known of the base; if the modulus is 0, the base is the remainder.
     """
 
     step: int | None
@@ -70,7 +70,10 @@ class Run(NamedTuple):
         return _run(0 if self.step == 0 else None, common, 0)
 
     def is_within_blocks(self, size: int, length: int) -> bool:
-        """Return whether a run lies between two multiples of `size`, which divides the modulus."""
+        """Return whether a run of `length` elements crosses no multiple of `size`.
+
+        `size` must divide the modulus.
+        """
         if self.step is None:
             return False
         first = self.remainder % size
@@ -117,7 +120,7 @@ def vector_of(
 
 
 def _offset_of_run(descriptor: Descriptor, dim: int, length: int, tile: Sequence[float] | None) -> Run | None:
-    """Return the offset along runs; None where it is unknown, or a run may be valid in part."""
+    """Return how the offset runs along the dimension; None if a run of indices may be valid in part."""
     runs = {}
     hangs_over = False
     for place, number in enumerate(descriptor.top):
@@ -179,12 +182,12 @@ def _is_remainder(number: Expression) -> bool:
 
 
 def divides(tile: float, length: Number) -> bool:
-    """Return whether the dimension's length is known to be a multiple of the tile's."""
+    """Return whether a dimension's length is known to be a multiple of a tile's length."""
     return tile < math.inf and divisor_of(length) % int(tile) == 0
 
 
 def is_all_or_none(run: Run, end: Number, length: int) -> bool:
-    """Return whether the elements of each such run are either all below `end` or all not below it."""
+    """Return whether the elements of each run of `length` are all below `end`, or none of them is."""
     if run.step is None:
         return False
     span = (length - 1) * run.step
@@ -205,18 +208,18 @@ def is_all_or_none(run: Run, end: Number, length: int) -> bool:
 @singledispatch
 def lower_runs(transform: Transform, upper: Sequence[Run], length: int) -> tuple[Run, ...]:
     """Return the runs of the lower indices along runs of `length`, given the upper ones."""
-    raise NotImplementedError(transform.name)
+    raise NotImplementedError(f"No rule for {transform.name}: register one with lower_runs.register.")
 
 
 @lower_runs.register
 def _(transform: transforms.PassThrough, upper: Sequence[Run], length: int) -> tuple[Run, ...]:
-    """Keep the run."""
+    """Return the upper runs unchanged."""
     return tuple(upper)
 
 
 @lower_runs.register
 def _(transform: transforms.Pad, upper: Sequence[Run], length: int) -> tuple[Run, ...]:
-    """Shift the base; whether padding cuts a run is checked with the limits."""
+    """Return the run with its base shifted; whether padding cuts a run is checked with the limits."""
     return (upper[0] + Run(0, 0, -transform.left),)
 
 
@@ -248,7 +251,7 @@ def _(transform: transforms.Merge, upper: Sequence[Run], length: int) -> tuple[R
 
 @lower_runs.register
 def _(transform: transforms.Freeze, upper: Sequence[Run], length: int) -> tuple[Run, ...]:
-    """Return a constant."""
+    """Return a run whose index is a constant."""
     return (Run(0, 0, transform.index),)
 
 
@@ -260,13 +263,13 @@ def _(transform: transforms.Replicate, upper: Sequence[Run], length: int) -> tup
 
 @lower_runs.register
 def _(transform: transforms.Slice, upper: Sequence[Run], length: int) -> tuple[Run, ...]:
-    """Shift the base."""
+    """Return the run with its base shifted."""
     return (upper[0] + Run(0, 0, transform.begin),)
 
 
 @lower_runs.register
 def _(transform: transforms.Offset, upper: Sequence[Run], length: int) -> tuple[Run, ...]:
-    """Shift the base."""
+    """Return the run with its base shifted."""
     return (upper[0] + Run(0, 0, transform.offset),)
 
 

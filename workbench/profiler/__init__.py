@@ -1,7 +1,8 @@
 """The profiler: verifies and times all instances of an operator for a problem, and caches the best one.
 
-It works like Composable Kernel's ckProfiler: operators and their instances come from the registry in
-`kernels/instances`; compiling, racing and caching come from the tuner. Operators never call the profiler.
+It works like Composable Kernel's ckProfiler: operators come from the registry in `workbench/operators`, and
+each lists its instances; compiling, racing and caching come from the tuner. Operators never call the
+profiler.
 """
 
 from workbench.profiler.problem import arguments_of, default_sizes, named

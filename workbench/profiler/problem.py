@@ -69,9 +69,10 @@ def arguments_of(
         layout: a layout of the operator; None for its first.
 
     Raises:
-        UnknownNameError: `name`, a size's name, `init` or `layout` is unknown. InvalidArgumentError,
-        ArgumentTypeError: a size is invalid or needs more memory than there is, or the operator does not
-        support the dtype. The errors name the command-line option.
+        UnknownNameError: `name`, a size's name, `init` or `layout` is unknown.
+        InvalidArgumentError, ArgumentTypeError: a size is invalid or needs more memory than there is, or the
+            operator does not support the dtype or has no layouts.
+        The errors name the command-line option, such as --dtype.
     """
     operation = named(name)
     chosen = default_sizes(operation) | dict(sizes or {})

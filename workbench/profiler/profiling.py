@@ -59,8 +59,8 @@ def profile(
 
     Without a GPU the instances are verified but not timed, and compiled only if a target is named. An
     instance is "refused" if its invoker raises an error. It is "pruned" if it does not compile, if a block
-    needs more than the target has, or if another instance makes the same launch. It is "wrong" if its error
-    exceeds the bound of `bench.accuracy`.
+    needs more than the target has, or if an earlier instance makes the same launch. It is "failed" if its
+    run raises an error, and "wrong" if its error exceeds the bound of `bench.accuracy`.
 
     Args:
         name: the operator's name.
@@ -72,9 +72,10 @@ def profile(
         progress: show progress bars.
 
     Raises:
-        UnknownNameError: the operator, target or mode is unknown. InvalidArgumentError: the results or the
-        reference need too much memory, or the interpreter would take too long. ArgumentTypeError,
-        TensorMismatchError: the arguments do not fit.
+        UnknownNameError: the operator, target or mode is unknown.
+        InvalidArgumentError: the results or the reference need too much memory, or the interpreter would take
+            too long.
+        ArgumentTypeError, TensorMismatchError: the arguments do not fit.
     """
     for word, flag in (("verify", verify), ("again", again), ("progress", progress)):
         check_type(word, flag, bool, "Give True or False.")
@@ -117,19 +118,21 @@ def best(name: str, arguments: Arguments, *, mode: Mode = "events", progress: bo
     """Return the fastest instance for these arguments. The result is cached for each device.
 
     Raises:
-        NotMeasurableError: kernels are interpreted here. InvalidArgumentError: no instance can be timed. Also
-        the errors of :func:`profile`.
+        NotMeasurableError: kernels are interpreted here.
+        InvalidArgumentError: no instance can be timed.
+        Others as :func:`profile`.
     """
     if not device.current().is_gpu:
         raise NotMeasurableError(
-            "Which instance is the fastest, only a GPU tells. `instances` lists them, the shipped one first."
+            "Only a GPU tells which instance is the fastest, and kernels are interpreted here. Take the "
+            "shipped instance, the first one that `instances` lists."
         )
     found = profile(name, arguments, mode=mode, again=False, progress=progress)
     if found.best is None:
         first = found.trials[0]
         raise InvalidArgumentError(
             name, f"no instance can be timed; {first.candidate['instance']} is {first.fate}: {first.reason}",
-            "`profiler.profile` gives the reason for each.",
+            "Call `profiler.profile` for the reason of each instance.",
         )  # fmt: skip
     return found.best
 

@@ -82,7 +82,7 @@ class MaskTiles:
 
     @property
     def used(self) -> float:
-        """The seen fraction of the pairs in visited tiles, those beyond the ends included."""
+        """The fraction of the pairs in visited tiles that is seen; a pair beyond the ends is not seen."""
         return self.pairs / (self.visited * self.tile[0] * self.tile[1]) if self.visited else 0.0
 
     @property
@@ -96,13 +96,13 @@ class MaskTiles:
 
 
 def tiles(launch: Launch) -> MaskTiles:
-    """Interpret `kernels.attention_tiles.launch(attention.launch(...))` and return its tiles.
+    """Interpret `kernels.attention.tiles.launch(attention.launch(...))` and return its tiles.
 
     Raises:
         ArgumentTypeError: `launch` is not a Launch. InvalidArgumentError: it is a launch of something else.
         Others as :func:`workbench.runtime.interpret`.
     """
-    fix = "Give attention_tiles.launch(attention.launch(query, key, value, scoring))."
+    fix = "Give kernels.attention.tiles.launch(attention.launch(query, key, value, scoring))."
     given = _checked_arguments(launch, ("bounds_of", "seen_by", "BLOCK_M", "BLOCK_N", "RULES", "VISITS"), fix)
     bounds, seen, *listed = interpret(launch).outputs
     block_m, block_n = given["BLOCK_M"], given["BLOCK_N"]
@@ -126,7 +126,8 @@ class TileVisit:
     Arrays are float64, with a row for each existing query; the numbers are those of the kernel.
 
     Attributes:
-        number: the number of the tile of keys. begin, end: its keys, `end` excluded.
+        number: the number of the tile of keys.
+        begin, end: its keys, `end` excluded.
         is_masked: whether the mask was evaluated for each pair.
         scores: [rows, end - begin], scaled; -inf where the query does not attend to the key.
         weights: [rows, end - begin], exp(score - maximum).
@@ -170,10 +171,12 @@ class AttentionSteps:
     """The steps of one program, which loads one tile of queries and loops over the tiles of keys.
 
     Attributes:
-        begin, end: its queries, `end` excluded. queries, keys: the total numbers of them.
+        begin, end: its queries, `end` excluded.
+        queries, keys: the total numbers of queries and of keys.
         tile: queries and keys per tile.
         tiles: the number of tiles of queries.
-        dtype: torch's name of the tensors' dtype. state_dtype: that of state and sums.
+        dtype: torch's name of the dtype of the values.
+        state_dtype: torch's name of the dtype of scores, states and sums.
         visits: the visited tiles of keys, in order.
     """
 
@@ -211,13 +214,13 @@ class AttentionSteps:
 
 
 def steps(launch: Launch) -> AttentionSteps:
-    """Interpret `kernels.attention_states.launch(attention.launch(...), tile)` and return its steps.
+    """Interpret `kernels.attention.states.launch(attention.launch(...), tile)` and return its steps.
 
     Raises:
         ArgumentTypeError: `launch` is not a Launch. InvalidArgumentError: it is a launch of something else.
         Others as :func:`workbench.runtime.interpret`.
     """
-    fix = "Give attention_states.launch(attention.launch(query, key, value, scoring), tile)."
+    fix = "Give kernels.attention.states.launch(attention.launch(query, key, value, scoring), tile)."
     given = _checked_arguments(
         launch, ("all_scores", "all_states", "all_sums", "tile", "queries", "keys"), fix
     )
@@ -402,16 +405,18 @@ def attention_bytes(
         launch: a launch of any kernels: fused attention, or attention in three steps.
         tensors: by name, such as {"Q": query, "S": launch.workspaces[0]}: tensors of the steps, or views that
             begin at the same address. A tensor that no step has counts as never touched.
-        label: a name for the launch. length: the number of queries and keys.
+        label: a name for the launch.
+        length: the number of queries and keys.
         timeout: seconds for the run.
 
     Returns:
-        one entry for each of `tensors`, and for each other memory that a step touches, named after the first
-        parameter that has it.
+        the bytes, with an entry for each of `tensors` and for each other memory that a step touches, named
+        after the first parameter that has it.
 
     Raises:
-        ArgumentTypeError, InvalidArgumentError: an argument has another type, or two tensors begin at the
-        same address. Others as :func:`workbench.lens.trace`.
+        ArgumentTypeError: an argument has another type.
+        InvalidArgumentError: two tensors begin at the same address.
+        Others as :func:`workbench.lens.trace`.
     """
     check_type("launch", launch, Launch, "Give a Launch.")
     check_type("label", label, str, "Give a name.")

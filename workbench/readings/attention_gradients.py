@@ -37,12 +37,14 @@ class TileFlow:
     """A tensor whose tiles a kernel loads or stores.
 
     Attributes:
-        name: the symbol in formulas: "dO". argument: the kernel's parameter.
+        name: the symbol in formulas: "dO".
+        argument: the kernel's parameter.
         part: "kept": loaded once by a program; "passing": loaded anew in each iteration; "written": stored at
             the end; "added": added atomically.
         shape: the tile's shape, with all columns together; one axis if there is one number per row.
         tiles: the number of tiles loaded or stored in all.
-        bytes: bytes that active lanes access. distinct_bytes: with each element counted once.
+        bytes: bytes that active lanes access, repeated accesses included.
+        distinct_bytes: bytes with each element counted once.
     """
 
     name: str
@@ -66,7 +68,8 @@ class TileProduct:
     Attributes:
         name: its formula: "dV += Pᵀ dO".
         shape: (m, n, k), with all columns together.
-        times: how often it is computed. flops: the operations of all of them.
+        times: how often the product is computed.
+        flops: the operations of all its computations.
     """
 
     name: str
@@ -80,9 +83,10 @@ class KernelFlow:
     """The data flow of one kernel.
 
     Attributes:
-        kernel: its name. programs: the number of programs.
+        kernel: its name.
+        programs: the number of programs.
         flows: its loads and stores. products: in order; empty for a kernel that only loops over rows.
-        visits: the pairs of tiles, over all programs.
+        visits: the number of pairs of tiles that all programs visit; 0 if there are no products.
         most_visits: the most visits of one program.
     """
 
@@ -132,7 +136,8 @@ def gradient_flow(launch: Launch, *, timeout: float = 120.0) -> GradientFlow:
     """Trace attention's backward in the interpreter and return the data flow of its kernels.
 
     Args:
-        launch: an `attention_backward.launch` in which some program of each kernel visits several tiles.
+        launch: a `kernels.attention.backward.launch` in which some program of each kernel visits several
+            tiles.
         timeout: seconds for the run.
 
     Raises:
@@ -140,9 +145,10 @@ def gradient_flow(launch: Launch, *, timeout: float = 120.0) -> GradientFlow:
             or no program visits several tiles, so that kept and passing tiles look alike.
         Others as :func:`workbench.lens.trace`.
     """
-    check_type("launch", launch, Launch, "Give attention_backward.launch(...).")
+    given = "Give kernels.attention.backward.launch(...)."
+    check_type("launch", launch, Launch, given)
     if not any(step.name in _PRODUCTS for step in launch.steps):
-        raise InvalidArgumentError("launch", f"got {launch!r}", "Give attention_backward.launch(...).")
+        raise InvalidArgumentError("launch", f"got {launch!r}", given)
     return GradientFlow(tuple(map(_kernel_flow, trace(launch, timeout=timeout))))
 
 
@@ -159,7 +165,9 @@ def _kernel_flow(traced: StepTrace) -> KernelFlow:
     most = int(visits.max(initial=0))
     if dots and most < 2:
         fix = "Use smaller tiles, or more queries and keys."
-        raise InvalidArgumentError("launch", f"each program of {traced.kernel} visits {most} tiles", fix)
+        raise InvalidArgumentError(
+            "launch", f"no program of {traced.kernel} visits more than {most} tiles", fix
+        )
     # A tile beyond the ends is loaded by another line of the tile operator than a whole one.
     ways: dict[tuple[object, ...], list[list[Site]]] = {}
     for (kind, argument, _), sites in places.items():

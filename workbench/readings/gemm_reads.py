@@ -88,7 +88,7 @@ class GemmReads:
 
     @cached_property
     def hit_rates(self) -> tuple[float, ...]:
-        """The hit rate of all reads up to and including each program's."""
+        """The hit rates of all reads up to the end of each program, in launch order."""
         reads = np.cumsum([program.reads for program in self.programs])
         hits = np.cumsum([program.hits for program in self.programs])
         return tuple((hits / np.maximum(reads, 1)).tolist())

@@ -19,6 +19,7 @@ from workbench.runtime import interpret
 # The parameters and the outputs that `steps` needs in a kernel.
 _PARAMETERS = ("scores", "BLOCK_SIZE", "SHIFTED")
 _OUTPUTS = ("maxima", "totals", "rescales", "log_sums", "weights")
+_FIX = "Give kernels.rows.softmax_states.launch(scores, block)."
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ class OnlineSoftmax:
     Attributes:
         scores: the row.
         dtype: torch's name of the scores' dtype: "float16".
-        state_dtype: that of the state: "float32" or "float64".
+        state_dtype: torch's name of the state's dtype: "float32" or "float64".
         block: scores per block.
         is_shifted: whether the maximum is subtracted; otherwise the state's maximum is always 0.
         states: the state after each block.
@@ -109,16 +110,17 @@ class OnlineSoftmax:
         return tuple(accumulate(later, lambda factor, rescale: factor * rescale, initial=1.0))[::-1]
 
     def weights(self, at: int) -> tuple[float, ...]:
-        """Return the weights exp(score - maximum) of all scores up to block `at`, with its maximum.
+        """Return exp(score - maximum of block `at`) for all scores up to that block.
 
-        Raises: as :meth:`carried`.
+        Raises:
+            as :meth:`carried`.
         """
         states = zip(self.states, self.carried(at), strict=False)
         return tuple(weight * factor for state, factor in states for weight in state.weights)
 
 
 def steps(launch: Launch) -> OnlineSoftmax:
-    """Run `kernels.softmax_states.launch(scores, block)` in the interpreter and return its states.
+    """Run `kernels.rows.softmax_states.launch(scores, block)` in the interpreter and return its states.
 
     Other kernels work too if they have the parameters `scores`, `BLOCK_SIZE` and `SHIFTED`, and the same five
     outputs in the same order.
@@ -128,7 +130,7 @@ def steps(launch: Launch) -> OnlineSoftmax:
         InvalidArgumentError: it is a launch of something else.
         Others as :func:`workbench.runtime.interpret`.
     """
-    check_type("launch", launch, Launch, "Give softmax_states.launch(scores, block).")
+    check_type("launch", launch, Launch, _FIX)
     scores, block, is_shifted = _checked_arguments(launch)
     outputs = interpret(launch).outputs
     state_dtype = outputs[0].dtype
@@ -160,14 +162,14 @@ def steps(launch: Launch) -> OnlineSoftmax:
 
 
 def _checked_arguments(launch: Launch) -> tuple[torch.Tensor, int, bool]:
-    """Return the scores, the block length and whether it is shifted; raise if the launch has none."""
+    """Return the scores, the block length and `SHIFTED`; raise if the launch does not have them."""
     arguments = launch.steps[0].arguments() if len(launch.steps) == 1 else {}
     missing = [name for name in _PARAMETERS if name not in arguments]
     if missing or len(launch.outputs) != len(_OUTPUTS):
         raise InvalidArgumentError(
             "launch",
             f"{launch!r} must have parameters {', '.join(_PARAMETERS)} and outputs {', '.join(_OUTPUTS)}",
-            "Give softmax_states.launch(scores, block).",
+            _FIX,
         )
     scores, block, is_shifted = (arguments[name] for name in _PARAMETERS)
     return scores, block, is_shifted

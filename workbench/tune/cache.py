@@ -1,8 +1,8 @@
 """On-disk cache of tuning winners, one file for each key.
 
-The files are in the user's cache folder, or in the folder that the environment variable WORKBENCH_HOME names.
-They are replaced atomically, so several processes may write. If a file cannot be read or written, a note says
-so and tuning goes on without it. A corrupt file is kept under another name.
+The files are in the folder `tuned`, in the user's cache folder or in the folder that the environment variable
+WORKBENCH_HOME names. They are replaced atomically, so several processes may write. If a file cannot be read
+or written, a note says so and tuning goes on without it. A corrupt file is kept under another name.
 """
 
 from __future__ import annotations
@@ -83,8 +83,8 @@ def recall(key: Key) -> tuple[Kept | None, str]:
         return None, f"{file} cannot be read: {error.strerror}. {_ADVICE}"
     try:
         return _parsed(text, key), ""
-    except _BrokenError:
-        return None, _set_aside(file)
+    except _BrokenError as error:
+        return None, _set_aside(file, str(error))
 
 
 def keep(key: Key, candidate: Mapping[str, Any], kept: Kept) -> str:
@@ -99,7 +99,7 @@ def keep(key: Key, candidate: Mapping[str, Any], kept: Kept) -> str:
     return f"Kept in {file}"
 
 
-_ADVICE = "Set WORKBENCH_HOME to a folder that you can write to."
+_ADVICE = "Set WORKBENCH_HOME to a folder that you can read and write, on a disk with free space."
 
 
 def today() -> str:
@@ -113,7 +113,7 @@ def digest(candidates: Sequence[Mapping[str, Any]], launches: Iterable[Launch]) 
     Sources include the functions that a kernel calls.
 
     Raises:
-        ArgumentTypeError: a candidate contains something other than strings, numbers, None and lists of them.
+        ArgumentTypeError: a candidate cannot be written as JSON.
     """
     kernels = {id(kernel): kernel for launch in launches for kernel in kernels_of(launch)}
     sources = sorted(json.dumps(_without_locations(pack(kernel))) for kernel in kernels.values())
@@ -128,7 +128,7 @@ def _as_json(index: int, candidate: Mapping[str, Any]) -> str:
         raise ArgumentTypeError(
             f"candidates[{index}]",
             f"it cannot be kept: {error}",
-            "Name things by text and number, or tune without `problem`.",
+            "Use only texts, numbers, bools, None, lists and dicts in it, or tune without `problem`.",
         ) from None
 
 
@@ -143,32 +143,42 @@ def _without_locations(value: Any) -> Any:
 
 
 class _BrokenError(Exception):
-    """The file's content is not in the format of this module."""
+    """The content of a file is not in the format of this module.
+
+    The message completes a sentence that begins with the file's name: "is not JSON".
+    """
 
 
 def _parsed(text: bytes, key: Key) -> Kept:
     try:
         content = json.loads(text)
-        if content["version"] != VERSION or content["key"] != asdict(key):
-            raise _BrokenError("of another version or key")
+    except (ValueError, RecursionError):
+        raise _BrokenError("is not JSON") from None
+    try:
+        if content["version"] != VERSION:
+            raise _BrokenError(f"has format {content['version']!r}, not {VERSION}")
+        if content["key"] != asdict(key):
+            raise _BrokenError("has the key of another problem")
         kept = content["kept"]
         index, when = kept["index"], kept["when"]
         if type(index) is not int or index < 0 or not isinstance(when, str):
-            raise _BrokenError("no place among the candidates")
+            raise _BrokenError("has a wrong index or time")
         return Kept(index, Measurement(**kept["measurement"]), when)
-    except (ValueError, TypeError, KeyError, RecursionError, WorkbenchError) as error:
-        raise _BrokenError(str(error)) from None
+    except (TypeError, KeyError, WorkbenchError) as error:
+        raise _BrokenError(f"has a missing or wrong field ({type(error).__name__}: {error})") from None
 
 
-def _set_aside(file: Path) -> str:
+def _set_aside(file: Path, fault: str) -> str:
     """Move a corrupt file to an unused name; return a note for the user."""
     try:
         handle, aside = tempfile.mkstemp(dir=file.parent, prefix=f"{file.stem}.broken-", suffix=".json")
         os.close(handle)
         os.replace(file, aside)
     except OSError as error:
-        return f"{file} makes no sense and cannot be moved: {error.strerror}. {_ADVICE}"
-    return f"A kept winner makes no sense. Its file is now {aside}."
+        return f"{file} {fault}, and cannot be moved: {error.strerror}. {_ADVICE}"
+    return (
+        f"The kept winner is not used: {file} {fault}. The file is now {aside}; delete it if nobody needs it."
+    )
 
 
 def _replace(file: Path, text: str) -> None:

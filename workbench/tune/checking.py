@@ -21,7 +21,7 @@ def check_all(
 ) -> None:
     """Run each remaining candidate once, and drop it if it fails or its result differs from the reference.
 
-    Without a reference the first result without NaN is taken as the reference.
+    Without a reference the first result without NaN and infinity is taken as the reference.
 
     Raises:
         InvalidArgumentError: there is no reference, and at least half of the results differ from the first.

@@ -143,7 +143,7 @@ class _GemmProblem(NamedTuple):
         return int(rows * cols) * self.batch
 
     def splits(self, side: Side) -> int:
-        """Return the number of splits of K that gives each unit a block; 1 if there are enough tiles."""
+        """Return the largest number of splits of K with at most one block per unit, and at least 1."""
         return max(self.units // self.tiles(side), 1)
 
     def registers(self, side: Side) -> int:
@@ -313,8 +313,9 @@ def tune_gemm(
 ) -> Tuning:
     """Find the fastest configuration of `gemm.launch(a, b)`, and cache it by shapes, strides and dtype.
 
-    Results are compared with a product in fp64. The error may be at most the largest element times four
-    rounding steps of the result's dtype plus sqrt(k) of the accumulator's. The keywords of the winner are
+    Results are compared with a product in fp64. The error may be at most the largest element times the sum of
+    four rounding steps of the result's dtype (of tf32, if `precision` is "tf32") and sqrt(k) rounding steps
+    of the accumulator's dtype. The keywords of the winner are
     `tuning.winner.candidate`.
 
     Args:

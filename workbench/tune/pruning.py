@@ -78,7 +78,7 @@ def here_or(target: str | None) -> targets.Target:
     here = device.current()
     if not here.is_gpu:
         raise InvalidArgumentError(
-            "target", "None, and there is no GPU here", 'Say for which: target="sm_90".'
+            "target", "None, and there is no GPU here", 'Name a target, such as target="sm_90".'
         )
     return targets.target(here.architecture)
 

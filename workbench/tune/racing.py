@@ -1,4 +1,4 @@
-"""The race: short rounds for all candidates, longer rounds for those that are still among the fastest."""
+"""The race: short rounds for all candidates, and longer rounds for the fastest ones."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ class Resources:
 
     @classmethod
     def of(cls, steps: Sequence[CompiledStep]) -> Resources:
-        """Combine the resources of a launch's steps, of which there is at least one."""
+        """Combine the resources of the steps of a launch; there must be at least one step."""
         fewest = min((step.occupancy for step in steps), key=lambda fit: fit.blocks)
         return cls(
             registers=max(step.registers for step in steps),

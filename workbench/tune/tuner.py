@@ -101,13 +101,13 @@ def check_can_time(interpreter: bool) -> None:
 def _check_arguments(
     problem: object, reference: object, tolerance: object, mode: object, again: object, progress: object
 ) -> None:
-    check_type("problem", problem, str | None, "Name operator and sizes in a text, or give None.")
+    check_type("problem", problem, str | None, "Give a text that names operator and sizes, or None.")
     if reference is not None and not callable(reference):
         raise ArgumentTypeError(
             "reference", f"got a {type(reference).__name__}", "Give a function of no arguments, or None."
         )
     if tolerance is not None:
-        check_positive_number("tolerance", tolerance, "a share of the largest value")
+        check_positive_number("tolerance", tolerance)
     check_name("mode", mode, get_args(Mode))
     for name, flag in (("again", again), ("progress", progress)):
         check_type(name, flag, bool, "Give True or False.")
@@ -127,7 +127,7 @@ def _check_left(entrants: Entrants) -> None:
     raise InvalidArgumentError(
         "candidates",
         f"none of {len(entrants.trials)} can be timed; the first one is {first.fate}: {first.reason}",
-        "`prune` gives the reason for each.",
+        "Mend what the reason says, or give other candidates.",
     )
 
 
