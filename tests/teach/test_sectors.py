@@ -128,7 +128,7 @@ def test_the_repr_of_an_access_gives_its_counts() -> None:
     ("kernel", "what"), [(one_element_kernel, "load"), (atomic_kernel, "atomic")], ids=["element", "atomic"]
 )
 def test_accesses_that_cannot_be_counted_raise(kernel: object, what: str) -> None:
-    with pytest.raises(InvalidArgumentError, match=f"the {what} in line .* is not one of a tile of pointers"):
+    with pytest.raises(InvalidArgumentError, match=f"the {what} in line .* accesses no tile of pointers"):
         sectors.by_access(launched(kernel, 100))
 
 
