@@ -183,7 +183,7 @@ def _vectors_once_a_tile(
 
 
 def _by_four(a: torch.Tensor, b: torch.Tensor, addend: torch.Tensor) -> Budget:
-    """Return a budget: tiles load their operands; fp32 parts are stored and loaded once, the addend is loaded once."""
+    """Return a budget: tiles load their operands; fp32 parts move twice, the addend once."""
     (m, k), n = a.shape, b.shape[1]
     parts = 4 * _SPLITS * m * n
     return Budget(

@@ -26,7 +26,7 @@ from workbench.launch import Launch
 
 @triton.jit
 def rows_of_product(a_pointer, b_pointer, row, col, m, n, k):
-    """The tile of a @ b that has these rows and columns, 0 where there are none."""
+    """Tile of a @ b with the given rows and columns; 0 outside of the product."""
     tile = tl.zeros([row.shape[0], col.shape[1]], tl.float32)
     for start in range(0, k, 16):
         of_a = start + tl.arange(0, 16)[None, :]

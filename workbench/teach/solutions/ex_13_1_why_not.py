@@ -1,7 +1,7 @@
 r"""Four questions, from what can be asked of the instance alone to what depends on the device.
 
-**Power of two.** Triton's tiles have sides that are. The lesson's invoker did not ask, and the instance was
-found out only when it ran.
+**Power of two.** The sides of Triton's tiles are powers of two. The lesson's invoker did not ask, and the
+instance was found out only when it ran.
 
 **Tile.** Without a mask, rows and columns that are left over would be read beyond the matrix.
 
