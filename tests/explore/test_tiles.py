@@ -212,7 +212,7 @@ def test_the_measure_button_is_shown_only_on_a_gpu(widget: TileExplorerWidget) -
 
 
 class Library:
-    """Stand-in for the vendor's library on a machine without a GPU."""
+    """Stand-in for a library of the vendor on a machine without a GPU."""
 
     @staticmethod
     def build(op: str, *inputs: torch.Tensor) -> Callable[[], torch.Tensor]:

@@ -87,7 +87,7 @@ def test_a_copy_touches_each_sector_once(kernel: object) -> None:
 
 
 def test_a_ragged_mask_splits_each_request_into_four() -> None:
-    """Each access of 4 elements becomes four; the last 4 of 4100 numbers touch one sector four times."""
+    """An access of 4 elements becomes four; the last 4 of 4100 numbers touch one sector four times."""
     assert counts(launched(copy_kernel, 4100)) == [
         ("load", "x_pointer", 32, 4 * 512 + 4),
         ("store", "output_pointer", 32, 4 * 512 + 4),

@@ -1,6 +1,6 @@
 """Bytes that fusion saves: a fused launch compared with the launches it replaces, counted in traces.
 
-Combines `kernels`, `lens` and `viz`, which do not import one another.
+Combines `kernels` and `readings`, which do not draw, with `viz`, which makes no launches.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ class BytesSaved:
 
     @property
     def saved(self) -> int:
-        """unfused - fused"""
+        """Bytes that the fused plan saves: unfused - fused."""
         return self.unfused - self.fused
 
 
@@ -225,7 +225,9 @@ def plans(
         raise InvalidArgumentError("given", f"got {len(given)} tensors for {op}", f"Give {wanted}.")
     if op != "matmul_matmul" and activation != "identity":
         raise InvalidArgumentError(
-            "activation", f"got {in_brief(activation)} for {op}", "Only matmul_matmul takes an activation."
+            "activation",
+            f"got {in_brief(activation)} for {op}",
+            "Leave it out: only matmul_matmul has one.",
         )
     options: dict[str, Any] = {} if tile is None else {"tile": tile}
     if op in _GATES:
@@ -476,7 +478,7 @@ def _traced_bytes(functors: tuple[str, ...]) -> tuple[Mapping[str, int], ...]:
 
 
 def _source(name: str) -> str:
-    """Return a functor's source without its decorator and docstring."""
+    """Return the source of a functor in `FUNCTORS` without its decorator and docstring."""
     _, make = FUNCTORS[name]
     given = [torch.empty(1)] if FUNCTORS[name][0] else []
     function = make(*given).functors[0].function
@@ -517,7 +519,7 @@ def _recorded_points(choice: FusionChoice) -> tuple[Point, ...]:
 
 
 def _point(line: recording.Line) -> Point:
-    """Return a point; unlike `recording.points`, also for small products, whose calls hit the caches."""
+    """Return the point of a line; `recording.points` leaves out products so small that they hit caches."""
     return Point(
         label=line.problem,
         provider=line.provider,
@@ -570,7 +572,7 @@ def _check_separable(epilogue: Epilogue) -> None:
     check_type("epilogue", epilogue, Epilogue, "Give a chain of functors, such as epilogues.relu().")
     if epilogue.permuted is not None or any(one.dtype is not None for one in epilogue.functors):
         raise InvalidArgumentError(
-            "epilogue", "it casts or permutes", "Cast or permute the result afterwards."
+            "epilogue", "it casts or permutes", "Leave that out, and cast or permute the result afterwards."
         )
 
 
@@ -581,7 +583,7 @@ def _check_functor_dtype(name: str, operand: torch.Tensor) -> None:
 
 
 def _check_images(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
-    """Raise if these are not plain operands of a convolution. Does not compare their lengths."""
+    """Raise if the tensors are not plain operands of a convolution. Their lengths are not compared."""
     given = {"input": input, "weight": weight} | ({} if bias is None else {"bias": bias})
     for name, tensor in given.items():
         check_type(name, tensor, torch.Tensor, "Give a torch.Tensor.")
@@ -589,10 +591,10 @@ def _check_images(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor 
         if (tensor.dtype, tensor.device) != (input.dtype, input.device):
             words = f"{tensor.dtype} on {tensor.device}"
             raise TensorMismatchError(name, words, f"Give {input.dtype} on {input.device}, as the input is.")
-        if tensor.layout != torch.strided or tensor.is_neg():
-            raise TensorMismatchError(
-                name, "not a plain strided tensor", "Give a strided tensor without negation."
-            )
+        if tensor.layout != torch.strided:
+            raise TensorMismatchError(name, f"layout {tensor.layout}", f"Give {name}.to_dense().")
+        if tensor.is_neg():
+            raise TensorMismatchError(name, "the negative view of a tensor", f"Give {name}.resolve_neg().")
         if name != "bias" and (tensor.dim() != 4 or not tensor.numel()):
             given_shape = f"shape {tuple(tensor.shape)}"
             raise TensorMismatchError(name, given_shape, "Give four dimensions, none of them of length 0.")
