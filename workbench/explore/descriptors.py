@@ -166,7 +166,7 @@ class _EvaluatedDescriptor:
         check_type("descriptor", descriptor, Descriptor, _FIX)
         sides = check_each("tile", tile, int, "Give rows and columns, such as (16, 16).")
         if len(sides) != 2:
-            raise InvalidArgumentError("tile", f"got {len(sides)} sizes", "Give rows and columns.")
+            raise InvalidArgumentError("tile", f"got {tuple(sides)}", "Give two sizes: rows and columns.")
         for i, side in enumerate(sides):
             check_positive(f"tile[{i}]", side)
         if descriptor.symbols:
@@ -208,7 +208,7 @@ class _EvaluatedDescriptor:
         by_name = {descriptor.all_names[d]: d for d in bottom}
         if len(pixels) not in (1, 2):
             fix = 'Give height and width, such as ("y", "x"), or the width alone.'
-            raise InvalidArgumentError("pixels", f"got {len(pixels)} names", fix)
+            raise InvalidArgumentError("pixels", f"got {pixels}", fix)
         for i, name in enumerate(pixels):
             check_name(f"pixels[{i}]", name, by_name)
         lengths: Any = descriptor.all_lengths  # numbers: there are no symbols

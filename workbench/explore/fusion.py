@@ -384,7 +384,7 @@ def explore(
 def _choice(shape: Sequence[int], functors: Sequence[str]) -> FusionChoice:
     sizes = check_each("shape", shape, int, "Give m, n and k, such as (4096, 4096, 4096).")
     if len(sizes) != 3:
-        raise InvalidArgumentError("shape", f"got {len(sizes)} sizes", "Give m, n and k.")
+        raise InvalidArgumentError("shape", f"got {tuple(sizes)}", "Give three sizes: m, n and k.")
     names = check_each("functors", functors, str, 'Give names, such as ("add", "gelu").')
     _check_functors(names)
     m, n, k = (check_positive(f"shape[{place}]", size) for place, size in enumerate(sizes))
@@ -448,7 +448,7 @@ def _sizes_of(name: str, functors: Sequence[str]) -> str:
 
 
 def _scaled(name: str, moved: int, functors: Sequence[str], sizes: Mapping[str, int]) -> int:
-    """Scale the bytes of a tensor in the traced product to a product of these sizes."""
+    """Scale the bytes of a tensor in the traced product to a product of the given sizes."""
     letters = _sizes_of(name, functors)
     small, large = (math.prod(each[letter] for letter in letters) for each in (_TRACED_SIZES, sizes))
     return moved * large // small
@@ -570,10 +570,12 @@ def _pair(
 def _check_separable(epilogue: Epilogue) -> None:
     """Raise if a separate kernel for each functor does not give the fused kernel's result."""
     check_type("epilogue", epilogue, Epilogue, "Give a chain of functors, such as epilogues.relu().")
-    if epilogue.permuted is not None or any(one.dtype is not None for one in epilogue.functors):
-        raise InvalidArgumentError(
-            "epilogue", "it casts or permutes", "Leave that out, and cast or permute the result afterwards."
-        )
+    if epilogue.permuted is not None:
+        fix = "Leave the permutation out, and permute the result afterwards."
+        raise InvalidArgumentError("epilogue", "it permutes the result", fix)
+    if (dtype := next((one.dtype for one in epilogue.functors if one.dtype is not None), None)) is not None:
+        fix = "Leave the cast out, and convert the result afterwards."
+        raise InvalidArgumentError("epilogue", f"it casts to {dtype}", fix)
 
 
 def _check_functor_dtype(name: str, operand: torch.Tensor) -> None:

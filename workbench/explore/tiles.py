@@ -172,7 +172,7 @@ class _GemmExplorer:
         """Check the arguments of :func:`tile_sizes`."""
         sizes = check_each("shape", shape, int, "Give m, n and k, such as (4096, 4096, 4096).")
         if len(sizes) != 3:
-            raise InvalidArgumentError("shape", f"got {len(sizes)} sizes", "Give m, n and k.")
+            raise InvalidArgumentError("shape", f"got {tuple(sizes)}", "Give three sizes: m, n and k.")
         m, n, k = (check_positive(f"shape[{i}]", size) for i, size in enumerate(sizes))
         check_name("dtype", dtype, (*recording.FLOATS, INT8))
         kind = torch.int8 if dtype == INT8 else data.torch_dtype(dtype)

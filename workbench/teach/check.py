@@ -772,10 +772,13 @@ def _check_forms(
     for number, (result, own) in enumerate(zip(results, expected, strict=True)):
         name = _numbered(what, number, len(expected))
         if result.shape != own.shape:
-            text = f"{name} of {call} has shape {list(result.shape)}, not {list(own.shape)}."
+            text = (
+                f"{name} of {call} has shape {list(result.shape)}, not {list(own.shape)}. Give it that shape."
+            )
             raise _Rejected("wrong shape", text)
         if result.dtype != own.dtype:
-            raise _Rejected("wrong dtype", f"{name} of {call} has dtype {result.dtype}, not {own.dtype}.")
+            text = f"{name} of {call} has dtype {result.dtype}, not {own.dtype}. Give it that dtype."
+            raise _Rejected("wrong dtype", text)
 
 
 def _check_strides(results: Sequence[torch.Tensor], call: str) -> None:

@@ -48,7 +48,7 @@ def sees(query, key, shift, left):
 def tiles_seen(
     first: int, last: int, keys: int, shift: int, left: int, tile: int
 ) -> tuple[int, int, int, int]:
-    """Return begin, whole, whole_end, end: tiles of keys to visit, and where tiles need no mask."""
+    """Return begin, whole, whole_end, end: visited tiles of keys, and their range without a mask."""
     ### BEGIN SOLUTION
     first_key, end_key = max(first + shift - left, 0), min(last + shift + 1, keys)
     if first_key >= end_key:
