@@ -173,7 +173,7 @@ def every_other(x: torch.Tensor) -> torch.Tensor:
 
 
 def test_strides_of_a_sliced_output_must_be_respected() -> None:
-    """A kernel that knows the stride passes; one that does not writes between the elements."""
+    """A kernel that knows the stride passes; a kernel that ignores it writes between the elements."""
     assert AXPY.evaluate(axpy_with(strided_kernel, every_other)).solved
     verdict = AXPY.evaluate(axpy_with(axpy_kernel, every_other))
     assert verdict.kind == "out of bounds"

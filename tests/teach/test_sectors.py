@@ -95,7 +95,7 @@ def test_a_ragged_mask_splits_each_request_into_four() -> None:
 
 
 def test_accesses_of_a_tile_operator_are_counted_by_call() -> None:
-    """The shipped copy calls the same two operators for whole tiles and for the last one."""
+    """The shipped copy calls the same two operators for whole tiles and for the last tile."""
     x = torch.zeros(4100)
     load, store, last_load, last_store = counts(transfer.launch(x, torch.empty_like(x)))
     assert (load[2:], store[2:]) == ((128, 512), (128, 512))

@@ -458,7 +458,7 @@ class _TimeOver(BaseException):
 
 @contextlib.contextmanager
 def _time_limit(seconds: float) -> Iterator[None]:
-    """Raise _TimeOver after a number of seconds; works in the main thread only."""
+    """Raise _TimeOver in this context after a number of seconds; set no limit outside the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -92,7 +92,7 @@ def _states(generator: torch.Generator, rows: int, splits: int) -> tuple[torch.T
 
 
 def _special_states(generator: torch.Generator, rows: int, splits: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return states with large and small maxima and empty splits in the first 5 rows; needs 4 splits."""
+    """Return states with large and small maxima and empty splits in the first 5 rows, of 4 splits or more."""
     maxima, totals = _states(generator, rows, splits)
     maxima[1, 2] += 300
     maxima[2] -= 300

@@ -1,6 +1,6 @@
 """Add digit by digit from the fast end, as on paper, and carry or borrow one.
 
-A digit of the index is less than its length, and so is the amount of a digit of the step. With one carried,
+A digit of the index is less than its length, and so is the magnitude of a digit of the step. With one carried,
 their sum is less than twice the length, and not below minus the length. So a digit overflows once at most:
 one comparison and one subtraction do what a remainder would.
 

@@ -89,7 +89,7 @@ def add_tile(state, sums, held, key, value, row, start, keys, shift, left, MASKE
 
 @triton.jit
 def windowed_kernel(query, key, value, plan, output, tiles, queries, keys, shift, left):
-    """Attend a tile of queries to the tiles of keys in its plan; count those visited and those masked."""
+    """Attend a tile of queries to the tiles of keys in its plan; count visited and masked tiles."""
     program = tl.program_id(axis=0)
     begin, whole = tl.load(plan + 4 * program), tl.load(plan + 4 * program + 1)
     whole_end, end = tl.load(plan + 4 * program + 2), tl.load(plan + 4 * program + 3)
