@@ -23,7 +23,7 @@ import triton
 
 
 def plan(m: int, n: int, units: int) -> tuple[int, int, int]:
-    """Return rows and columns of the best tile, and the fewest programs that make all tiles in as many waves."""
+    """Return rows and columns of the best tile, and the fewest programs that need no more waves."""
     ### BEGIN SOLUTION
     tiles_to_try = [(rows, cols) for rows in (64, 128) for cols in (64, 128, 192, 256)]
 
