@@ -38,11 +38,11 @@ def long_product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 def plan(m: int, n: int, units: int) -> tuple[int, int, int]:
     """Return rows and columns of the best tile for an output [m, n], and the number of programs to start.
 
-    The best tile is the one with which `units` units finish first. Tiles have 64 or 128 rows, and 64, 128, 192 or
-    256 columns. A unit makes one tile at a time, and a tile of rows x cols takes max(rows * cols, 80 * (rows
-    + cols)). The units begin together, and each has as many tiles as any other or one fewer, so the product
-    takes as long as the unit with the most tiles. Among tiles that are equally good, the one with the fewest
-    rows is best, and among these the one with the fewest columns.
+    The best tile is the one with which `units` units finish first. Tiles have 64 or 128 rows, and 64, 128,
+    192 or 256 columns. A unit makes one tile at a time, and a tile of rows x cols takes max(rows * cols, 80 *
+    (rows + cols)). The units begin together, and each has as many tiles as any other or one fewer, so the
+    product takes as long as the unit with the most tiles. Among tiles that are equally good, the one with the
+    fewest rows is best, and among these the one with the fewest columns.
 
     The number of programs is the fewest persistent programs, at most one for each unit, with which the
     product takes no longer.
