@@ -53,7 +53,7 @@ def test_each_trial_becomes_an_instance() -> None:
     ]
 
 
-def test_an_instance_has_the_limiting_resource_that_the_compile_lens_finds() -> None:
+def test_instances_of_a_pruning_have_resources_and_their_limit() -> None:
     a, b = (torch.empty(256, 256, dtype=torch.float16) for _ in range(2))
     candidates = [
         {"tile": (64, 64, 32), "num_warps": 4, "num_stages": 3},
@@ -95,7 +95,7 @@ def test_profiles_of_any_operator_with_tiles_become_instances(name: str) -> None
     assert {each.name for each in explore.instances.of_trials(profile)} >= set(tiled)
 
 
-def test_an_instance_without_a_tile_takes_that_of_the_same_launch() -> None:
+def test_an_instance_without_a_tile_takes_the_tile_of_an_equal_launch() -> None:
     found = {each.name: each for each in explore.instances.of_trials(profiled("permute_copy", verify=False))}
     twin = found["64x64_4_warps"]
     assert twin.unsupported == "the same launch as instance=shipped"
@@ -131,5 +131,5 @@ def test_one_line_opens_the_landscape_of_a_product(monkeypatch: pytest.MonkeyPat
 def test_errors_name_wrong_trials() -> None:
     with pytest.raises(ArgumentTypeError, match="trials: got 3"):
         explore.instances.of_trials(3)  # type: ignore[arg-type]
-    with pytest.raises(InvalidArgumentError, match="trials: a candidate of num_warps=4"):
+    with pytest.raises(InvalidArgumentError, match="trials: a candidate has num_warps=4, and no tile"):
         explore.instances.of_trials(Trials((Trial({"num_warps": 4}, "left"),), "for sm_90"))

@@ -117,7 +117,7 @@ def one_element_kernel(x_pointer, y_pointer, output_pointer, alpha):
 
 
 def test_other_correct_solutions_pass() -> None:
-    """One element per program, one large block, two steps and numpy numbers all pass."""
+    """Answers with one element per program, one large block, two steps or numpy numbers pass."""
 
     def by_elements(alpha: float, x: torch.Tensor, y: torch.Tensor) -> Launch:
         output = torch.empty_like(x)
@@ -173,7 +173,7 @@ def every_other(x: torch.Tensor) -> torch.Tensor:
 
 
 def test_strides_of_a_sliced_output_must_be_respected() -> None:
-    """A kernel that knows the stride passes; one that does not writes between the elements."""
+    """A kernel that knows the stride passes; a kernel that ignores it writes between the elements."""
     assert AXPY.evaluate(axpy_with(strided_kernel, every_other)).solved
     verdict = AXPY.evaluate(axpy_with(axpy_kernel, every_other))
     assert verdict.kind == "out of bounds"
@@ -255,7 +255,7 @@ def test_returning_none_in_a_later_case_is_a_wrong_type() -> None:
         (lambda alpha, x, y: [1.0], "returns a list. Return the launch"),
         (
             lambda alpha, x, y: Launch(axpy(alpha, x, y).steps, ()),
-            "names 0 outputs, not 1: outputs=output",
+            "names 0 outputs, not 1: outputs=output.",
         ),
     ],
     ids=["kernel", "result", "torch's own", "run", "list", "no output"],
@@ -330,7 +330,10 @@ def test_function_or_kernel_that_exits_is_caught() -> None:
     assert "count(1000, 256) raises SystemExit: enough\n  line " in verdict.text
     verdict = AXPY.evaluate(axpy_with(leaving_kernel))
     assert verdict.kind == "raises"
-    assert "the kernel of axpy(2.5, float32[300], float32[300]) raises SystemExit." in verdict.text
+    assert (
+        "the kernel of axpy(2.5, float32[300], float32[300]) raises SystemExit. Let the kernel return"
+        in verdict.text
+    )
 
 
 def test_a_function_with_other_parameters_raises() -> None:
@@ -614,7 +617,7 @@ def racing_kernel(x_pointer, y_pointer, output_pointer, length, alpha, BLOCK_SIZ
 
 
 def test_a_race_between_programs_is_traced_to_both_lines() -> None:
-    """In plain order each program repairs what the one before spoiled, so the result is correct by luck."""
+    """A program repairs what the program before spoiled, so that the plain order gives a correct result."""
     verdict = AXPY.evaluate(axpy_with(racing_kernel))
     assert verdict.kind == "race"
     zeros, results = "tl.store(output_pointer + ahead", "tl.store(output_pointer + offsets"
@@ -842,7 +845,7 @@ def test_prints_of_the_kernel_are_shown_once(capsys: pytest.CaptureFixture[str])
     assert said.count("length") == said.partition("00-2 axpy: ")[0].count("length") == 5
 
 
-def test_mutant_is_tried_once_a_case(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_of_mutants_are_kept_between_checks(monkeypatch: pytest.MonkeyPatch) -> None:
     """A second wrong answer is compared with the kept results of the mutants."""
     exercise = dataclasses.replace(teach.exercise("00-2"))  # a copy, for which nothing is kept yet
     wrong = mutants.build_mutant(exercise, exercise.mutants[-1])
@@ -1006,6 +1009,10 @@ def test_wrong_elements_are_named_by_output_and_index() -> None:
     assert "element (1, 2): expected " in verdict.text
     assert "written by program 0, line" in verdict.text
 
+    both = exercise_on(sums_and_doubles, -3, returns_launch=True).evaluate(
+        lambda x: dataclasses.replace(launch := sums_and_wrong_doubles(x), outputs=launch.outputs[:1])
+    )
+    assert "names 1 outputs, not 2: outputs=(output_0, output_1, ...)." in both.text
     only_one = exercise_on(doubled, -3, returns_launch=True).evaluate(sums_and_wrong_doubles)
     assert "names 2 outputs, not 1" in only_one.text
 
@@ -1116,7 +1123,7 @@ def test_a_descriptor_is_judged_by_elements_and_transforms(
 
 
 def test_any_transforms_pass_without_a_limit() -> None:
-    """Without a limit on transforms only the elements count, so a table passes."""
+    """The elements alone count without a limit on transforms, so a table passes."""
     anyhow = dataclasses.replace(BORDERED, transforms=None)
     assert anyhow.evaluate(through_a_table).solved
 
@@ -1168,8 +1175,8 @@ def test_a_size_of_1_is_a_constant_to_the_compiler() -> None:
     assert verdict.text.splitlines()[-1].startswith("  Hint: an argument that is 1 is a constant")
 
 
-def test_kernels_are_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Eight cases of different sizes need two compilations: sizes of 1 are constants."""
+def test_a_kernel_is_compiled_once_for_all_sizes_above_1(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nine cases of eight sizes need two compilations: a size of 1 is a constant."""
     compiled: list[str] = []
     plain = lens.compile
 

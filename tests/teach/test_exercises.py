@@ -1,4 +1,4 @@
-"""Each exercise: the solution passes, wrong answers fail, the stub is not solved yet, the lesson shows it."""
+"""Solutions pass, wrong answers fail, stubs are not solved yet, and lessons show the exercises."""
 
 from __future__ import annotations
 
@@ -313,7 +313,7 @@ def test_generated_mutant_of_a_solution_is_rejected(exercise: teach.Exercise, ed
 
 
 def test_each_kind_of_edit_is_generated() -> None:
-    """Each harmless edit that is listed above is generated too."""
+    """The harmless edits that are listed above are generated, too."""
     edits = {(exercise.id, edit) for exercise, edit, _ in GENERATED}
     assert set(HARMLESS) <= edits
     assert ("00-2", "offsets < length -> offsets <= length") in edits
@@ -416,7 +416,7 @@ def test_exercises_are_found_by_id_and_by_lesson() -> None:
     assert repr(teach.exercise("00-2")) == "Exercise 00-2 axpy"
 
 
-def test_unknown_ids_are_told_with_the_nearest() -> None:
+def test_errors_of_unknown_ids_suggest_the_nearest_id() -> None:
     with pytest.raises(UnknownNameError, match=r"exercise: '00-22' is not known. Did you mean '00-2'"):
         teach.exercise("00-22")
     with pytest.raises(UnknownNameError, match="lesson: '2' is not known"):
@@ -433,8 +433,8 @@ def test_unknown_ids_are_told_with_the_nearest() -> None:
 
 @pytest.mark.gpu
 @each_exercise
-def test_checks_work_beside_a_gpu(exercise: teach.Exercise) -> None:
-    """The inputs are in GPU memory, and the worker still interprets the kernel."""
+def test_solutions_pass_with_inputs_in_gpu_memory(exercise: teach.Exercise) -> None:
+    """The worker interprets the kernel on copies of inputs that are in GPU memory."""
     solution = defined_after_the_imports(exercise, teach.solution_text(exercise.id))
     assert exercise.evaluate(solution).solved
 

@@ -54,7 +54,7 @@ NAMES = ("one tile", "no start", "no start, twice", "no call", "no check")
 
 
 def changes_of(text: str) -> list[str]:
-    """The lines of the solution that a version lacks (-), and those that it has instead (+)."""
+    """Return the lines of the solution that a version lacks (-), and its own lines (+)."""
     solution = MarkedSource(TEXT, NAMES, "answer.py").solution.splitlines()
     changed = text.splitlines()
     return [f"-{line.strip()}" for line in solution if line not in changed] + [
@@ -155,7 +155,7 @@ def test_functions_that_the_stub_lacks_leave_no_blank_lines() -> None:
         ("### END SOLUTION", r"a.py, line 2: has END SOLUTION without a BEGIN.*Close each"),
         (
             "### BEGIN SOLUTION\nx = 1\n### BEGIN SOLUTION\n### END SOLUTION",
-            "line 4: has BEGIN.*that of line 2",
+            "line 4: has BEGIN.*inside of the block of line 2",
         ),
         ("### BEGIN SOLUTION\n### END SOLUTION", "line 3: ends a block without code"),
         ("### SOLUTION\nx = 1", "line 2: reads '### SOLUTION'.*BEGIN or END"),
@@ -205,12 +205,12 @@ def test_version_that_is_no_python_is_named() -> None:
 
 
 @pytest.mark.parametrize("mark", ["zeroes: x = 0", "zero x = 0", "x = 0"])
-def test_mark_of_an_unknown_wrong_answer_is_told_the_known_ones(mark: str) -> None:
+def test_the_error_of_a_mark_with_an_unknown_name_lists_the_known_names(mark: str) -> None:
     with pytest.raises(UnknownNameError, match=r"wrong answer in a\.py, line 2.*Known: zero"):
         MarkedSource(f"x = 1\n# WRONG {mark}\n", ["zero"], "a.py")
 
 
-def test_unknown_wrong_answer_is_told_the_known_ones() -> None:
+def test_the_error_of_an_unknown_wrong_answer_suggests_a_known_name() -> None:
     with pytest.raises(UnknownNameError, match=r"wrong answer: 'zeroes' is not known\. Did you mean 'zero'"):
         MarkedSource("x = 1\n# WRONG zero: x = 0\n", ["zero"], "a.py").wrong("zeroes")
 

@@ -34,7 +34,7 @@ def bounded(lines: int, cache_bytes: int = 8 * TILE_BYTES, resident: int = 4) ->
     [
         (8, 20),
         (64, 12),
-    ],  # a cache of two waves; one that holds all matrices, so that each tile is fetched once
+    ],  # a cache of two waves; a cache of all matrices, for which each tile is fetched once
 )
 def test_fetched_lines_are_counted_exactly(cache_tiles: int, tiles: int) -> None:
     """The product has 6 x 6 tiles; a tile of A or B is sixteen lines of 32 bytes."""
@@ -89,7 +89,7 @@ def test_a_launch_of_two_steps_has_no_countable_reads() -> None:
 
     verdict = bounded(10**6).evaluate(by_two_steps)
     assert verdict.kind == "raises"
-    assert "is right, but its reads cannot be told" in verdict.text
+    assert "is right, but its reads cannot be counted" in verdict.text
 
 
 def test_a_ragged_case_has_no_budget_of_misses() -> None:

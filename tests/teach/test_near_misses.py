@@ -307,7 +307,7 @@ def rows_by_the_package(
 def test_a_kernel_of_the_package_is_refused(id: str, candidate: Callable[..., Launch], kernel: str) -> None:
     verdict = teach.exercise(id).evaluate(candidate)
     assert verdict.kind == "computed elsewhere"
-    assert f"runs {kernel}, a kernel of the package's.\n  Write the kernel yourself." in verdict.text
+    assert f"runs {kernel}, a kernel of the package.\n  Write the kernel yourself." in verdict.text
 
 
 IN_FP32, IN_FP16_AT_FIRST = (f"tl.{dtype})\n    for start" for dtype in ("float32", "float16"))

@@ -1,4 +1,4 @@
-"""Code of a module, made ready for a notebook."""
+"""Code of a module as `for_notebook` formats it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_wide_signature_has_an_argument_a_line() -> None:
 @pytest.mark.parametrize(
     "code",
     [
-        # A text of several lines has no code.
+        # A string of several lines holds no code.
         f'TEXT = """\nf({"a" * 60}, {"b" * 60})\n"""\n',
         f'TEXT = f"""\n{{1}} f({"a" * 60}, {"b" * 60})\n"""\n',
         "def f(x): ...\n",
@@ -53,11 +53,11 @@ def test_code_that_fits_and_lines_inside_strings_are_not_changed(code: str) -> N
     assert for_notebook(code) == code
 
 
-def test_function_of_a_docstring_keeps_a_body() -> None:
+def test_function_with_only_a_docstring_keeps_a_body() -> None:
     assert for_notebook('def f(x: int) -> None:\n    """Do nothing."""\n') == "def f(x):\n    pass\n"
 
 
-def test_escaped_quote_does_not_end_a_text() -> None:
+def test_escaped_quote_does_not_end_a_string() -> None:
     arguments = [r'"\"("', r"'\'('", "a" * 40, "b" * 40]
     code = f"f({', '.join(arguments)})\n"
     assert for_notebook(code) == "f(\n" + "".join(f"    {each},\n" for each in arguments) + ")\n"

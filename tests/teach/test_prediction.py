@@ -1,4 +1,4 @@
-"""Predictions: what `reveal` prints for a guess and for none."""
+"""Predictions: the lines that `reveal` prints for a guess and without one."""
 
 from __future__ import annotations
 

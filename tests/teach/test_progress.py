@@ -73,7 +73,7 @@ def test_one_exercise_or_all_can_be_reset() -> None:
     assert {state for *_, state in teach.progress().rows} == {"open"}
 
 
-def test_a_reset_without_a_file_makes_none() -> None:
+def test_a_reset_without_a_file_creates_no_file() -> None:
     teach.reset_progress()
     assert not progress_file.path().exists()
 

@@ -1,4 +1,4 @@
-"""Races between programs are found where they share an element, and nowhere else."""
+"""Races between programs are found in elements that they share, and nowhere else."""
 
 from __future__ import annotations
 
@@ -237,7 +237,7 @@ def shared_memory_kernel(x, output, N: tl.constexpr):
 
 
 def test_arguments_that_share_memory_race() -> None:
-    """One argument is read where the other is written."""
+    """A kernel reads by one argument the memory that it writes by another."""
     memory = torch.zeros(64)
     race = found(Launch.of(shared_memory_kernel, 2, memory[8:], memory[:32], 16, outputs=memory))
     assert race is not None
@@ -251,7 +251,7 @@ def grid_kernel(output, columns):
     tl.store(output + tl.program_id(0) * columns, tl.program_id(1))
 
 
-def test_elements_and_programs_have_several_indices() -> None:
+def test_races_give_all_indices_of_elements_and_programs() -> None:
     output = torch.zeros(3, 5, dtype=torch.int32)
     race = found(Launch.of(grid_kernel, (3, 2), output, 5, outputs=output))
     assert race is not None
@@ -265,7 +265,7 @@ def test_elements_and_programs_have_several_indices() -> None:
 
 
 def test_two_million_accesses_take_less_than_a_second(machine: Machine) -> None:
-    """Only the million lanes that store count: accesses to a tensor that is only read cost nothing."""
+    """The million lanes that store are searched; accesses to a tensor that is only read cost nothing."""
     x, output = torch.ones(2**20), torch.zeros(2**20)
     launch = Launch.of(copy_kernel, 64, x, output, 2**20, 2**14, outputs=output)
     seen: list[Access] = []

@@ -1,4 +1,4 @@
-"""Lanes of one program race where one touches what another wrote, without a barrier between them."""
+"""Lanes of one program race if one accesses an element that another wrote, without a barrier in between."""
 
 from __future__ import annotations
 
@@ -225,7 +225,7 @@ def counting_kernel(bins, counts, output, ZEROED: tl.constexpr, N: tl.constexpr,
         (0, True, "counts is updated by one lane of a program, then read by another"),
     ],
 )
-def test_atomics_race_with_plain_accesses_alone(zeroed: int, is_read: bool, words: str | None) -> None:
+def test_atomics_race_only_with_plain_accesses(zeroed: int, is_read: bool, words: str | None) -> None:
     """Atomics on one element are ordered with one another, but with no load or store."""
     bins, counts = torch.arange(32) % 4, torch.zeros(4, dtype=torch.int32)
     output = torch.zeros(4, dtype=torch.int32) if is_read else None

@@ -87,7 +87,7 @@ def test_a_copy_touches_each_sector_once(kernel: object) -> None:
 
 
 def test_a_ragged_mask_splits_each_request_into_four() -> None:
-    """Each access of 4 elements becomes four; the last 4 of 4100 numbers touch one sector four times."""
+    """An access of 4 elements becomes four; the last 4 of 4100 numbers touch one sector four times."""
     assert counts(launched(copy_kernel, 4100)) == [
         ("load", "x_pointer", 32, 4 * 512 + 4),
         ("store", "output_pointer", 32, 4 * 512 + 4),
@@ -95,7 +95,7 @@ def test_a_ragged_mask_splits_each_request_into_four() -> None:
 
 
 def test_accesses_of_a_tile_operator_are_counted_by_call() -> None:
-    """The shipped copy calls the same two operators for whole tiles and for the last one."""
+    """The shipped copy calls the same two operators for whole tiles and for the last tile."""
     x = torch.zeros(4100)
     load, store, last_load, last_store = counts(transfer.launch(x, torch.empty_like(x)))
     assert (load[2:], store[2:]) == ((128, 512), (128, 512))
@@ -128,7 +128,7 @@ def test_the_repr_of_an_access_gives_its_counts() -> None:
     ("kernel", "what"), [(one_element_kernel, "load"), (atomic_kernel, "atomic")], ids=["element", "atomic"]
 )
 def test_accesses_that_cannot_be_counted_raise(kernel: object, what: str) -> None:
-    with pytest.raises(InvalidArgumentError, match=f"the {what} in line .* is not one of a tile of pointers"):
+    with pytest.raises(InvalidArgumentError, match=f"the {what} in line .* accesses no tile of pointers"):
         sectors.by_access(launched(kernel, 100))
 
 

@@ -1,6 +1,6 @@
 """Pictures of attention with a single call: the tiles it visits, its state after each tile, its traffic.
 
-Combines `kernels` and `lens`, which do not import widgets, with `viz`, which imports none of the three.
+Combines `kernels` and `readings`, which do not draw, with `viz`, which makes no launches.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from workbench.readings.attention_gradients import gradient_flow
 from workbench.viz.attention.attention_stepper import AttentionStepperWidget
 from workbench.viz.attention.attention_tiles import AttentionTilesWidget, TilesChoice
 
-# Which tensors the kernels of `attention_backward.launch(...)` keep on chip, stream, multiply and write.
+# Returns the tensors that the kernels of an `attention_backward.launch(...)` keep on chip, stream, multiply
+# and write.
 gradients = gradient_flow
 
 # Lengths of consecutive documents, as shares of all queries and keys.
@@ -36,8 +37,8 @@ def tiles(launch: Launch, *, batch: int = 0, head: int = 0) -> MaskTiles:
     """Return which tiles the programs of a head visit and which they mask, by the kernel's own rules.
 
     Args:
-        launch: of `attention.launch`, with one program a tile of queries (splits=1).
-        batch, head: which head.
+        launch: a launch of `attention.launch` with one program for each tile of queries (splits=1).
+        batch, head: the indices of the batch and of the query head.
 
     Raises: as `attention_tiles.launch` and `readings.attention.tiles`.
     """
@@ -48,8 +49,8 @@ def steps(launch: Launch, tile: int = 0, *, batch: int = 0, head: int = 0) -> At
     """Return the state of one tile of queries after each tile of keys, computed by the kernel's operators.
 
     Args:
-        launch: of `attention.launch`, with one program a tile of queries (splits=1).
-        tile: which tile of queries. batch, head: of which head.
+        launch: a launch of `attention.launch` with one program for each tile of queries (splits=1).
+        tile: the index of the tile of queries. batch, head: the indices of the batch and of the query head.
 
     Raises: as `attention_states.launch` and `readings.attention.steps`.
     """
@@ -66,7 +67,7 @@ def bytes_by_length(
     """Return the bytes of each tensor that unfused and fused attention move, counted in traces.
 
     Args:
-        lengths: sequence lengths; queries and keys have the same.
+        lengths: sequence lengths, each for both queries and keys.
         columns: head dimension of queries, keys and values. dtype: their dtype.
         tile: (queries, keys) of the fused kernel; (rows, columns) of the unfused products.
 
@@ -131,9 +132,9 @@ def step_through(
     """Return the widget that steps through the tiles of keys for any tile of queries.
 
     Args:
-        launch: of `attention.launch`, with one program a tile of queries (splits=1).
-        batch, head: of which head.
-        theme: as :class:`AttentionStepperWidget`.
+        launch: a launch of `attention.launch` with one program for each tile of queries (splits=1).
+        batch, head: the indices of the batch and of the query head.
+        theme: as for :class:`AttentionStepperWidget`.
 
     Raises: as :func:`steps` and :class:`AttentionStepperWidget`.
     """

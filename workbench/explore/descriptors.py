@@ -1,6 +1,6 @@
 """Pictures of a descriptor: its code, its load widths, and what a tile reads of an image.
 
-Combines `coords`, which does not draw, with `viz`, which does not evaluate descriptors.
+Evaluates descriptors of `coords`, and draws the results with `viz`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def code(descriptor: Descriptor, *, title: str | None = None, theme: str | None 
 
     Args:
         descriptor: the descriptor; its symbols become arguments.
-        title: the title; None for the names of its dimensions.
+        title: the title; None for the signature of the function, with the names of the dimensions.
         theme: "light" or "dark"; by default the environment's `WORKBENCH_THEME`, else "light".
 
     Raises:
@@ -68,7 +68,7 @@ def code(descriptor: Descriptor, *, title: str | None = None, theme: str | None 
 
 
 def vector_widths(descriptors: Mapping[str, Descriptor], itemsize: int) -> tuple[VectorWidth, ...]:
-    """Return what one load moves along each dimension; `viz.vector_widths_figure` draws it.
+    """Return the bytes that one load moves along each dimension; `viz.vector_widths_figure` draws them.
 
     Args:
         descriptors: descriptors by their names in the table, such as "before" and "after".
@@ -107,7 +107,7 @@ def tile_on_image(
         descriptor: a descriptor of [rows, cols] or [batch, rows, cols], with all symbols bound.
         tile: rows and columns of a tile.
         at: index of the tile along the rows, and of the step along K.
-        batch: index in the batch.
+        batch: index in the batch; not used without a batch dimension.
         pixels: names of the height and width dimensions in memory, or of the width alone.
         image: name of the dimension that counts images, if there is one.
 
@@ -128,7 +128,7 @@ def move_tile(
     image: str = "n",
     theme: str | None = None,
 ) -> ImageTileWidget:
-    """Return the widget that moves the tile. Arguments and errors are those of :func:`tile_on_image`."""
+    """Return the widget that moves a tile over the matrix. Arguments and errors: :func:`tile_on_image`."""
     evaluated = _EvaluatedDescriptor.of(descriptor, tile, batch, pixels, image)
     return ImageTileWidget(evaluated.tile, *evaluated.counts, at=evaluated.place(at), theme=theme)
 
@@ -166,7 +166,7 @@ class _EvaluatedDescriptor:
         check_type("descriptor", descriptor, Descriptor, _FIX)
         sides = check_each("tile", tile, int, "Give rows and columns, such as (16, 16).")
         if len(sides) != 2:
-            raise InvalidArgumentError("tile", f"got {len(sides)} sizes", "Give rows and columns.")
+            raise InvalidArgumentError("tile", f"got {tuple(sides)}", "Give two sizes: rows and columns.")
         for i, side in enumerate(sides):
             check_positive(f"tile[{i}]", side)
         if descriptor.symbols:
@@ -181,7 +181,7 @@ class _EvaluatedDescriptor:
             )
         rows, cols = lengths[-2:]
         if rows * cols > MOST_ELEMENTS:
-            fix = f"At most {MOST_ELEMENTS} elements: take fewer images, pixels or channels."
+            fix = f"Give {MOST_ELEMENTS} elements at most: fewer images, pixels or channels."
             raise InvalidArgumentError("descriptor", f"its matrix is {rows} x {cols}", fix)
         check_type("batch", batch, int, "Give a whole number.")
         if len(lengths) == 3 and not 0 <= batch < lengths[0]:
@@ -207,7 +207,8 @@ class _EvaluatedDescriptor:
         bottom = descriptor.stages[0].upper
         by_name = {descriptor.all_names[d]: d for d in bottom}
         if len(pixels) not in (1, 2):
-            raise InvalidArgumentError("pixels", f"got {len(pixels)} names", 'Give two, such as ("y", "x").')
+            fix = 'Give height and width, such as ("y", "x"), or the width alone.'
+            raise InvalidArgumentError("pixels", f"got {pixels}", fix)
         for i, name in enumerate(pixels):
             check_name(f"pixels[{i}]", name, by_name)
         lengths: Any = descriptor.all_lengths  # numbers: there are no symbols
@@ -247,7 +248,7 @@ class _EvaluatedDescriptor:
         return numbers[0], numbers[1]
 
     def tile(self, row: int, step: int) -> ImageTile:
-        """Return what one tile reads."""
+        """Return the elements that one tile reads, counted by pixel."""
         (rows, cols) = (
             (at * side, min((at + 1) * side, most))
             for at, side, most in zip((row, step), self.sides, self.valid.shape, strict=True)

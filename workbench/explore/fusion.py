@@ -1,6 +1,6 @@
 """Bytes that fusion saves: a fused launch compared with the launches it replaces, counted in traces.
 
-Combines `kernels`, `lens` and `viz`, which do not import one another.
+Combines `kernels` and `readings`, which do not draw, with `viz`, which makes no launches.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ class BytesSaved:
 
     @property
     def saved(self) -> int:
-        """unfused - fused"""
+        """Bytes that the fused plan saves: unfused - fused."""
         return self.unfused - self.fused
 
 
@@ -225,7 +225,9 @@ def plans(
         raise InvalidArgumentError("given", f"got {len(given)} tensors for {op}", f"Give {wanted}.")
     if op != "matmul_matmul" and activation != "identity":
         raise InvalidArgumentError(
-            "activation", f"got {in_brief(activation)} for {op}", "Only matmul_matmul takes an activation."
+            "activation",
+            f"got {in_brief(activation)} for {op}",
+            "Leave it out: only matmul_matmul has one.",
         )
     options: dict[str, Any] = {} if tile is None else {"tile": tile}
     if op in _GATES:
@@ -382,7 +384,7 @@ def explore(
 def _choice(shape: Sequence[int], functors: Sequence[str]) -> FusionChoice:
     sizes = check_each("shape", shape, int, "Give m, n and k, such as (4096, 4096, 4096).")
     if len(sizes) != 3:
-        raise InvalidArgumentError("shape", f"got {len(sizes)} sizes", "Give m, n and k.")
+        raise InvalidArgumentError("shape", f"got {tuple(sizes)}", "Give three sizes: m, n and k.")
     names = check_each("functors", functors, str, 'Give names, such as ("add", "gelu").')
     _check_functors(names)
     m, n, k = (check_positive(f"shape[{place}]", size) for place, size in enumerate(sizes))
@@ -446,7 +448,7 @@ def _sizes_of(name: str, functors: Sequence[str]) -> str:
 
 
 def _scaled(name: str, moved: int, functors: Sequence[str], sizes: Mapping[str, int]) -> int:
-    """Scale the bytes of a tensor in the traced product to a product of these sizes."""
+    """Scale the bytes of a tensor in the traced product to a product of the given sizes."""
     letters = _sizes_of(name, functors)
     small, large = (math.prod(each[letter] for letter in letters) for each in (_TRACED_SIZES, sizes))
     return moved * large // small
@@ -476,7 +478,7 @@ def _traced_bytes(functors: tuple[str, ...]) -> tuple[Mapping[str, int], ...]:
 
 
 def _source(name: str) -> str:
-    """Return a functor's source without its decorator and docstring."""
+    """Return the source of a functor in `FUNCTORS` without its decorator and docstring."""
     _, make = FUNCTORS[name]
     given = [torch.empty(1)] if FUNCTORS[name][0] else []
     function = make(*given).functors[0].function
@@ -517,7 +519,7 @@ def _recorded_points(choice: FusionChoice) -> tuple[Point, ...]:
 
 
 def _point(line: recording.Line) -> Point:
-    """Return a point; unlike `recording.points`, also for small products, whose calls hit the caches."""
+    """Return the point of a line; `recording.points` leaves out products so small that they hit caches."""
     return Point(
         label=line.problem,
         provider=line.provider,
@@ -568,10 +570,12 @@ def _pair(
 def _check_separable(epilogue: Epilogue) -> None:
     """Raise if a separate kernel for each functor does not give the fused kernel's result."""
     check_type("epilogue", epilogue, Epilogue, "Give a chain of functors, such as epilogues.relu().")
-    if epilogue.permuted is not None or any(one.dtype is not None for one in epilogue.functors):
-        raise InvalidArgumentError(
-            "epilogue", "it casts or permutes", "Cast or permute the result afterwards."
-        )
+    if epilogue.permuted is not None:
+        fix = "Leave the permutation out, and permute the result afterwards."
+        raise InvalidArgumentError("epilogue", "it permutes the result", fix)
+    if (dtype := next((one.dtype for one in epilogue.functors if one.dtype is not None), None)) is not None:
+        fix = "Leave the cast out, and convert the result afterwards."
+        raise InvalidArgumentError("epilogue", f"it casts to {dtype}", fix)
 
 
 def _check_functor_dtype(name: str, operand: torch.Tensor) -> None:
@@ -581,7 +585,7 @@ def _check_functor_dtype(name: str, operand: torch.Tensor) -> None:
 
 
 def _check_images(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
-    """Raise if these are not plain operands of a convolution. Does not compare their lengths."""
+    """Raise if the tensors are not plain operands of a convolution. Their lengths are not compared."""
     given = {"input": input, "weight": weight} | ({} if bias is None else {"bias": bias})
     for name, tensor in given.items():
         check_type(name, tensor, torch.Tensor, "Give a torch.Tensor.")
@@ -589,10 +593,10 @@ def _check_images(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor 
         if (tensor.dtype, tensor.device) != (input.dtype, input.device):
             words = f"{tensor.dtype} on {tensor.device}"
             raise TensorMismatchError(name, words, f"Give {input.dtype} on {input.device}, as the input is.")
-        if tensor.layout != torch.strided or tensor.is_neg():
-            raise TensorMismatchError(
-                name, "not a plain strided tensor", "Give a strided tensor without negation."
-            )
+        if tensor.layout != torch.strided:
+            raise TensorMismatchError(name, f"layout {tensor.layout}", f"Give {name}.to_dense().")
+        if tensor.is_neg():
+            raise TensorMismatchError(name, "the negative view of a tensor", f"Give {name}.resolve_neg().")
         if name != "bias" and (tensor.dim() != 4 or not tensor.numel()):
             given_shape = f"shape {tuple(tensor.shape)}"
             raise TensorMismatchError(name, given_shape, "Give four dimensions, none of them of length 0.")

@@ -1,6 +1,6 @@
-"""Landscape of the instances of a product: by tile, with what limits each.
+"""Landscape of the instances of a product: each at its tile, with its time and the resource that limits it.
 
-Combines `tune` and `profiler`, which do not import widgets, with `viz`, which does not tune.
+Combines results of `tune` and `profiler` with the widgets of `viz`.
 `explore.tiles` shows a single tile instead.
 """
 
@@ -31,9 +31,10 @@ def gemm(
     progress: bool = True,
     theme: str | None = None,
 ) -> InstanceLandscapeWidget:
-    """Return the tuner's candidates for a product, compiled for a target; needs no GPU and times nothing.
+    """Return the landscape of the tuner's candidates for a product, compiled for a target and not timed.
 
-    To include times on a GPU, use `InstanceLandscapeWidget(of_trials(tune.tune_gemm(a, b)))`.
+    No GPU is needed. To include times on a GPU, use
+    `InstanceLandscapeWidget(of_trials(tune.tune_gemm(a, b)))`.
 
     Args:
         a, b, precision, progress: as for `tune.prune_gemm`. target: a name in `lens.targets.TARGETS`.
@@ -97,7 +98,7 @@ def _profiled(trials: Sequence[Trial], instances: Sequence[Instance]) -> Iterato
 
 def _numbered(number: int, trial: Trial) -> LandscapeInstance:
     if not _has_tile(trial.candidate):
-        given = f"a candidate of {in_words(trial.candidate)}"
+        given = f"a candidate has {in_words(trial.candidate)}, and no tile"
         fix = "Give trials of candidates with a tile of rows and columns."
         raise InvalidArgumentError("trials", given, fix)
     others = {

@@ -70,7 +70,8 @@ def source_lens(
     if not isinstance(launch, Launch):
         raise ArgumentTypeError("launch", f"got a {type(launch).__name__}", "Give a Launch.")
     if isinstance(step, bool) or not isinstance(step, int) or not 0 <= step < len(launch.steps):
-        raise InvalidArgumentError("step", f"got {step!r}", f"The launch has {len(launch.steps)} steps.")
+        fix = f"Give the index of a step: the launch has {len(launch.steps)}, counted from 0."
+        raise InvalidArgumentError("step", f"got {step!r}", fix)
     names = check_each("shown", shown, str, 'Give names in a tuple, such as ("sm_90", "gfx942").')
     for name in names:
         check_name("target", name, TARGETS)
@@ -101,7 +102,7 @@ def _layout_of(tensor: TensorLayout, target: str) -> Layout | SharedLayout | Non
 
 
 def sources(kernel: Any, trace: StepTrace, compiled: Iterable[CompiledStep]) -> tuple[Source, ...]:
-    """Return the kernel and each function it called, except Triton's own."""
+    """Return the sources of the kernel and of each function that it called, except Triton's own."""
     packed = pack(kernel)
     own = Source(packed.name, packed.file, packed.line, packed.text)
     places = {(frame.file, frame.line) for site in trace.sites for frame in site.frames}

@@ -1,6 +1,6 @@
 """Explorer of a matrix product's tile sizes: compiles, rates and measures configurations.
 
-Combines `kernels`, `lens` and `bench`, which do not import widgets, with `viz`, which imports none of them.
+Combines `kernels`, `lens` and `bench`, which do not import widgets, with `viz`, which times nothing.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from workbench.viz.gemm.tile_explorer import ExploredTile, TileConfiguration, Ti
 TARGETS_OFFERED = ("sm_90", "sm_80", "gfx942")
 THIS_TILE = "this tile"
 
-# Values to choose from, if `gemm.launch` accepts them.
+# The values of each control; those that `gemm.launch` does not accept are left out.
 _SIDES = (16, 32, 64, 96, 128, 192, 256)
 _CANDIDATES: Mapping[str, tuple[Any, ...]] = {
     "template": ("simple", "persistent"),
@@ -172,7 +172,7 @@ class _GemmExplorer:
         """Check the arguments of :func:`tile_sizes`."""
         sizes = check_each("shape", shape, int, "Give m, n and k, such as (4096, 4096, 4096).")
         if len(sizes) != 3:
-            raise InvalidArgumentError("shape", f"got {len(sizes)} sizes", "Give m, n and k.")
+            raise InvalidArgumentError("shape", f"got {tuple(sizes)}", "Give three sizes: m, n and k.")
         m, n, k = (check_positive(f"shape[{i}]", size) for i, size in enumerate(sizes))
         check_name("dtype", dtype, (*recording.FLOATS, INT8))
         kind = torch.int8 if dtype == INT8 else data.torch_dtype(dtype)
@@ -226,7 +226,14 @@ class _GemmExplorer:
         )
 
     def measure(self, chosen: TileConfiguration) -> tuple[Point, ...]:
-        """Time the configuration and the vendor's libraries in turns on this machine's GPU."""
+        """Time the configuration and the vendor's libraries in turns on this machine's GPU.
+
+        Returns:
+            the point of the fastest library, then the point of the configuration.
+
+        Raises:
+            NotMeasurableError: the configuration is for another architecture.
+        """
         here = device.current()
         if here.architecture != chosen.target:
             raise NotMeasurableError(
@@ -290,7 +297,7 @@ class _GemmExplorer:
         )
 
     def _compiled(self, chosen: TileConfiguration, on: Target) -> tuple[CompiledStep | None, str, int]:
-        """Return the compiled kernel or None, why it cannot run or "", and the programs at a time."""
+        """Return the compiled kernel or None, why it cannot run or "", and its concurrent programs."""
         try:
             launch = self._launch(chosen, self.a, self.b, self.output, on=chosen.target)
             if problem := self._too_large(chosen, on):
@@ -307,7 +314,7 @@ class _GemmExplorer:
         return step, "", min(launch.steps[0].axes[0], most) if chosen.template == "persistent" else most
 
     def _too_large(self, chosen: TileConfiguration, on: Target) -> str:
-        """Return why the configuration should not be compiled, or ""."""
+        """Return why compiling the configuration would take too long; "" if it would not."""
         words = 2 if self.dtype == "fp64" else 1
         threads = chosen.num_warps * on.warp_size
         needed = chosen.block_m * chosen.block_n * words // threads

@@ -3,7 +3,8 @@
 A launch runs twice in the interpreter, on copies of its tensors, with outputs full of NaN. The first run
 keeps the usual order of programs and records every memory access, so that the verdict can name the line that
 stored a wrong element and the two programs of a race. The second run shuffles the programs and uses other
-numbers in the inputs, which exposes a result that was computed before the launch.
+numbers in the inputs, which exposes a result that was computed before the launch. If it gives a wrong result,
+a third run, with those numbers and the usual order, tells whether the order is to blame.
 """
 
 from __future__ import annotations
@@ -104,7 +105,7 @@ class Verdict:
 
 
 def evaluate(definition: Definition, candidate: object, timeout: float) -> Verdict:
-    """Try `candidate` on every case; the first failure decides the verdict.
+    """Try `candidate` on every case and return the verdict, which the first failure decides.
 
     The learner's own prints are shown for the first case only, up to `PRINTED_LINES` lines.
 
@@ -150,7 +151,7 @@ class _Answer:
 
     Attributes:
         launch: the launch; None if the function does not return a launch.
-        usage: the resources that the launch used; None if there is not a launch.
+        usage: the resources that the launch used; None if the function does not return a launch.
         note: a note for the verdict, as lines to append; often empty.
         sectors: the sectors that its loads and stores touch; empty without a budget for sectors.
         missed: the cache lines that its reads fetch from memory, by the model; 0 without a budget for misses.
@@ -277,7 +278,8 @@ def _try_launch(
     expected, exact = map(_as_tensors, _expected(definition, case.inputs()))
     if len(launch.outputs) != len(expected):
         text = (
-            f"the launch of {call} names {len(launch.outputs)} outputs, not {len(expected)}: outputs=output."
+            f"the launch of {call} names {len(launch.outputs)} outputs, not {len(expected)}: "
+            f"outputs={'output' if len(expected) == 1 else '(output_0, output_1, ...)'}."
         )
         raise _Rejected("wrong type", text)
     _check_forms(launch.outputs, expected, "the output", call)
@@ -355,10 +357,11 @@ def _count_missed_lines(budget: Budget | None, launch: Launch, call: str) -> int
     """Count the cache lines that a correct launch's reads fetch from memory; 0 without a budget for them."""
     if budget is None or budget.misses is None:
         return 0
-    with _reject_on_error(f"the result of {call} is right, but its reads cannot be told."):
+    with _reject_on_error(f"the result of {call} is right, but its reads cannot be counted."):
         trace, *more = lens.trace(launch)
         if more:
-            raise InvalidArgumentError("launch", f"it has {len(launch.steps)} steps", "Make it of one.")
+            given = f"it has {len(launch.steps)} steps, and the model of the cache knows one"
+            raise InvalidArgumentError("launch", given, "Return a launch of one kernel.")
         found = readings.gemm_reads.reads_of(
             trace, resident=budget.misses.resident, cache_bytes=budget.misses.cache_bytes
         )
@@ -455,7 +458,7 @@ class _TimeOver(BaseException):
 
 @contextlib.contextmanager
 def _time_limit(seconds: float) -> Iterator[None]:
-    """Raise _TimeOver after a number of seconds; works in the main thread only."""
+    """Raise _TimeOver in this context after a number of seconds; set no limit outside the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -515,7 +518,8 @@ def _run_interpreted(
     except WorkbenchError as error:
         raise rejected("raises", error) from None
     except SystemExit:
-        raise _Rejected("raises", f"the kernel of {call} raises SystemExit.") from None
+        text = f"the kernel of {call} raises SystemExit. Let the kernel return instead of exiting."
+        raise _Rejected("raises", text) from None
 
 
 def _check_own_kernels(launch: Launch, call: str) -> None:
@@ -524,7 +528,7 @@ def _check_own_kernels(launch: Launch, call: str) -> None:
         if observation.is_the_packages(step.kernel):
             raise _Rejected(
                 "computed elsewhere",
-                f"the launch of {call} runs {step.name}, a kernel of the package's.\n"
+                f"the launch of {call} runs {step.name}, a kernel of the package.\n"
                 "  Write the kernel yourself. It may call the package's tile operators.",
             )
 
@@ -567,9 +571,13 @@ def _check_changed(
     for memory in changed:
         for name, tensor in inputs.items():
             if share_memory(tensor, memory):
-                raise _Rejected("inputs changed", f"the kernel of {call} writes to {name}, an input.")
+                text = f"the kernel of {call} writes to {name}, an input. Store to the output only."
+                raise _Rejected("inputs changed", text)
         if any(share_memory(output, memory) for output in launch.outputs):
-            text = f"the kernel of {call} writes beside the elements of its output, into the same memory."
+            text = (
+                f"the kernel of {call} writes beside the elements of its output, into the same memory. "
+                "Use the strides of the output in its offsets, and mask the store."
+            )
             raise _Rejected("out of bounds", text)
 
 
@@ -583,7 +591,8 @@ def _check_depends_on_inputs(
 ) -> None:
     """Raise _Rejected if the launch is wrong with other numbers in its inputs and with shuffled programs.
 
-    Its result then depends on the order of the programs, or was computed elsewhere, for example by torch.
+    A result that is wrong only then depends on the order of the programs, or was computed elsewhere, for
+    example by torch.
     """
     call, others = _format_call(definition, case), case.other_inputs()
     other_tensors = (value for value in others if isinstance(value, torch.Tensor))
@@ -672,10 +681,13 @@ def _first_that_differs(result: object, expected: object) -> str:
 def _compare_descriptors(definition: Definition, result: object, expected: Descriptor, call: str) -> None:
     """Judge a descriptor by the offset of each element, and by its transforms."""
     if not isinstance(result, Descriptor):
-        raise _Rejected("wrong type", f"{call} returns a {type(result).__name__}, not a descriptor.")
+        text = f"{call} returns a {type(result).__name__}, not a descriptor. Return the descriptor."
+        raise _Rejected("wrong type", text)
     if result.symbols:
         names = ", ".join(found.name for found in result.symbols)
-        raise _Rejected("wrong type", f"{call} returns a descriptor in which {names} is not known yet.")
+        raise _Rejected(
+            "wrong type", f"{call} returns a descriptor in which {names} is not known yet. Give numbers."
+        )
     if result.lengths != expected.lengths:
         text = f"the descriptor of {call} has lengths {[*result.lengths]}, not {[*expected.lengths]}."
         raise _Rejected("wrong shape", text, result.lengths)
@@ -750,7 +762,7 @@ def _compare_outputs(
 def _wrong(
     definition: Definition, got: torch.Tensor, reference: torch.Tensor, torchs_own: torch.Tensor
 ) -> torch.Tensor:
-    """Call `comparison.wrong_elements` with the exercise's tolerance; references may be on any device."""
+    """Call `comparison.wrong_elements` with the exercise's tolerance; `got` has to be on the CPU."""
     return comparison.wrong_elements(got, reference.cpu(), torchs_own.cpu(), definition.tolerance)
 
 
@@ -760,10 +772,13 @@ def _check_forms(
     for number, (result, own) in enumerate(zip(results, expected, strict=True)):
         name = _numbered(what, number, len(expected))
         if result.shape != own.shape:
-            text = f"{name} of {call} has shape {list(result.shape)}, not {list(own.shape)}."
+            text = (
+                f"{name} of {call} has shape {list(result.shape)}, not {list(own.shape)}. Give it that shape."
+            )
             raise _Rejected("wrong shape", text)
         if result.dtype != own.dtype:
-            raise _Rejected("wrong dtype", f"{name} of {call} has dtype {result.dtype}, not {own.dtype}.")
+            text = f"{name} of {call} has dtype {result.dtype}, not {own.dtype}. Give it that dtype."
+            raise _Rejected("wrong dtype", text)
 
 
 def _check_strides(results: Sequence[torch.Tensor], call: str) -> None:
@@ -798,7 +813,7 @@ def _wrong_values(
 
 @dataclass(frozen=True, eq=False)
 class _WrongResult:
-    """A wrong result and its reference. Two are equal if they show the same mistake up to rounding.
+    """A wrong result and its reference; two of them are equal if they show one mistake up to rounding.
 
     In floating dtypes each element may differ by `NAMING_SHARE` of its error plus `NAMING_STEPS` rounding
     steps of the reference, but if all errors are finite, by no more than `NAMING_SHARE` of the largest error.
@@ -881,7 +896,7 @@ def _check_budget(definition: Definition, case: Case, answer: _Answer) -> None:
 
 
 def _matching_mutant(definition: Definition, function: Callable[..., Any]) -> Mutant | None:
-    """Return a mutant that fails like this wrong answer in every case, if possible bit for bit."""
+    """Return a mutant that fails like `function` in every case, if possible bit for bit; else None."""
     like = None
     with _suppress_prints(shown=False):
         signatures = list(_failure_signatures(definition, partial(_failure_signature, definition, function)))
@@ -916,7 +931,10 @@ def _in_bits(signatures: Iterable[_Signature]) -> list[object]:
 def _failure_signatures(
     definition: Definition, signature: Callable[[Case], _Signature]
 ) -> Iterator[_Signature]:
-    """Yield the signature of each case, up to the first failure without evidence, which equals no other."""
+    """Yield the signature of each case, up to the first failure without evidence.
+
+    The signature of a failure without evidence equals no other signature.
+    """
     for case in definition.cases:
         found = signature(case)
         if found is not None and found[1] is None:

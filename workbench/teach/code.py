@@ -33,7 +33,7 @@ class Excess:
 
     Attributes:
         signature: a value that is equal for two answers with the same mistake. It leaves out the number of
-            registers, which seldom agrees between two such kernels.
+            registers, in which the kernels of two such answers seldom agree.
         text: the text for the learner.
     """
 
@@ -75,8 +75,8 @@ def identity(step: Step) -> bytes | None:
     """Return a key by which a step is compiled once; None if all its functions are the package's.
 
     The key has the kernel's source, the constants on which its branches may depend, and the integers that
-    are 1, which Triton makes constants (without `.to`, for example). It has no other sizes, so that the
-    launches of all cases of an exercise are compiled once or twice.
+    are 1, which Triton makes constants: they lack the methods of tensors, such as `.to`. The key has no other
+    sizes, so that the launches of all cases of an exercise are compiled once or twice.
     """
     arguments = step.arguments()
     functions = [step.kernel, *_functions_in(tuple(arguments.values()))]
@@ -99,7 +99,7 @@ def _functions_in(value: Any) -> Iterator[Any]:
 
 
 def why_nothing_compiles(target: str) -> str:
-    """Say why even the simplest kernel does not compile for `target` here; empty if it compiles."""
+    """Return why even the simplest kernel does not compile for `target` here; empty if it compiles."""
     output = torch.zeros(1, device="cpu")
     try:
         lens.compile(Launch.of(_simplest_kernel, 1, output, outputs=output), target)

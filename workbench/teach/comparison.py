@@ -25,8 +25,8 @@ def wrong_elements(
 
     Args:
         got: the result to judge, on the CPU.
-        reference: the same computed in float64, if `got` has a floating dtype.
-        torchs_own: the same computed by torch in the dtype of `got`.
+        reference: the expected result, computed in float64; not used unless `got` has a floating dtype.
+        torchs_own: the expected result, computed by torch in the dtype of `got`.
         tolerance: an additional allowed error, relative to the largest reference value.
 
     Returns:
@@ -47,7 +47,11 @@ def wrong_elements(
 
 
 def same_type(got: Any, expected: Any) -> bool:
-    """Return whether `got` has the type of `expected`: an integer, a real number, a string, or a tuple."""
+    """Return whether `got` has the type of `expected`: a bool, integer, real number, string or tuple.
+
+    NumPy's integers and floats count too, and an integer passes where a float is expected. Tuples have to
+    agree in length and in the types of their items.
+    """
     if isinstance(expected, tuple):
         return isinstance(got, tuple) and len(got) == len(expected) and all(map(same_type, got, expected))
     if isinstance(expected, bool | str):
@@ -57,7 +61,7 @@ def same_type(got: Any, expected: Any) -> bool:
 
 
 def same_value(got: Any, expected: Any) -> bool:
-    """Return whether `got`, of the same type, equals `expected`; floats are compared to nine digits."""
+    """Return whether `got` equals `expected`, of the same type; floats may differ by 1e-9 of their value."""
     if isinstance(expected, tuple):
         return all(map(same_value, got, expected))
     if isinstance(expected, float):

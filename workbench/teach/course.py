@@ -37,17 +37,21 @@ def exercises(lesson: str | None = None) -> list[Exercise]:
 
 
 def solution_text(id: str) -> str:
-    """Return the code of an exercise's solution; it needs a lesson's imports (torch, triton, tl, Launch)."""
+    """Return the code of an exercise's solution, which needs the imports of its lesson.
+
+    Raises:
+        UnknownNameError: there is no such exercise.
+    """
     return exercise(id).solution_code()
 
 
 def solution_explanation(id: str) -> str:
-    """Return the explanation of an exercise's solution, in Markdown."""
+    """Return the explanation of an exercise's solution, in Markdown. Raises as :func:`solution_text`."""
     return exercise(id).solution_explanation()
 
 
 def stub_text(id: str) -> str:
-    """Return the code that the lesson gives as a start."""
+    """Return the code that the lesson gives as a start. Raises as :func:`solution_text`."""
     return exercise(id).stub_code()
 
 

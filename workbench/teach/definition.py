@@ -49,12 +49,12 @@ class Case:
 
 
 def eighths(generator: torch.Generator, *shape: int) -> torch.Tensor:
-    """Return random fp32 multiples of 1/8 in [-8, 8): short sums and products are exact and easy to read."""
+    """Return random fp32 multiples of 1/8 in [-8, 8), whose short sums and products are exact."""
     return torch.randint(-64, 64, shape, generator=generator) / 8
 
 
 def normals(generator: torch.Generator, *shape: int) -> torch.Tensor:
-    """Return standard normals in fp32 with all their digits, so that rounding to fp16 is noticed."""
+    """Return standard normal numbers in the full precision of fp32, so that rounding to fp16 is noticed."""
     # torch.randn in fp32 differs in the last digit between processors.
     return torch.randn(shape, generator=generator, dtype=torch.float64).float()
 
@@ -62,8 +62,9 @@ def normals(generator: torch.Generator, *shape: int) -> torch.Tensor:
 def cancelling(generator: torch.Generator, m: int, n: int, k: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Return fp16 matrices [m, k] and [k, n] whose product nearly cancels between the two halves of K.
 
-    The halves are mirror images along K, which is even. However programs split K, their partial sums are
-    large and the total is small, so that rounding a partial sum to fp16 is noticed.
+    The second half of A along K, which is even, is the mirror image of the first; the second half of B is the
+    negated mirror image of the first, plus a small rest. So the total is small, while sums over a part of K
+    are large, and rounding such a partial sum to fp16 is noticed.
     """
     a, b = normals(generator, m, k // 2).half(), 16 * normals(generator, k // 2, n).half()
     rest = (normals(generator, k // 2, n) / 16).half()
@@ -72,11 +73,11 @@ def cancelling(generator: torch.Generator, m: int, n: int, k: int) -> tuple[torc
 
 @dataclass(frozen=True)
 class Mutant:
-    """A typical wrong answer. The solution's module says in its `# WRONG name:` marks what it has instead.
+    """A typical wrong answer; `# WRONG name:` marks in the solution's module hold its code.
 
     Attributes:
         name: the mistake in a few words.
-        says: the explanation for a learner with the same wrong result.
+        says: the explanation for a learner whose answer fails in the same way.
     """
 
     name: str
@@ -90,7 +91,7 @@ class Code:
     Attributes:
         target: the GPU, a name in `lens.targets.TARGETS`.
         bits: the minimum width of a lane's access, in every load and every store.
-        registers: the maximum registers of a thread.
+        registers: the maximum number of registers of a thread.
     """
 
     target: str
@@ -100,12 +101,12 @@ class Code:
 
 @dataclass(frozen=True)
 class Misses:
-    """Limit for the cache misses of a product's reads, by the model of `lens.gemm_reads`.
+    """Limit for the cache misses of a product's reads, by the model of `readings.gemm_reads`.
 
     Attributes:
-        lines: the maximum number of lines that miss the cache, of `lens.gemm_reads.LINE_BYTES` each.
+        lines: the maximum number of lines that miss the cache, of `readings.gemm_reads.LINE_BYTES` each.
         resident: the number of programs that run at the same time.
-        cache_bytes: the size of the cache.
+        cache_bytes: the size of the cache, in bytes.
     """
 
     lines: int
@@ -118,7 +119,7 @@ class Budget:
     """The resources that an answer may use.
 
     Attributes:
-        loaded_bytes, stored_bytes: the maximum traffic of all programs together.
+        loaded_bytes, stored_bytes: the maximum bytes that all programs together load and store.
         programs: the exact number of programs; None for any number.
         steps: the maximum number of kernels.
         sectors: the maximum number of memory sectors that the requests of all loads and stores touch, as
@@ -146,10 +147,10 @@ class Definition:
         title: a short title; id and title name the solution's module.
         function: the name of the function that the learner writes.
         specification: computes the function's expected result in plain Python and torch.
-        cases: the cases, tried in order. All mutants but the subtle ones fail on the first.
+        cases: the cases, tried in order. Most mutants already fail on the first.
         hints: questions, each closer to the answer.
         mutants: wrong answers, specific ones before general ones.
-        unproven: what passing the check does not prove, as a sentence.
+        unproven: the end of the sentence "This does not prove ..." in the verdict "solved".
         returns_launch: whether the function returns a Launch; otherwise a number, a string, a tensor, a
             tuple of these, or a Descriptor.
         is_contiguous: whether the launch's outputs have to be contiguous.
@@ -188,9 +189,10 @@ class Definition:
 
     @property
     def solution_file(self) -> Path:
-        """The solution's module: its docstring is the explanation, its code what a learner would write.
+        """Path of the solution's module: its docstring explains, and its code is what a learner would write.
 
-        Its marks (:mod:`workbench.teach.marked`) say what the stub and the wrong answers have instead.
+        The marks in the module (:mod:`workbench.teach.marked`) say what the stub and the wrong answers have
+        instead.
         """
         name = re.sub(r"\W+", "_", self.name.lower())
         return SOLUTIONS / f"ex_{name}.py"

@@ -20,7 +20,7 @@ class Exercise(Definition):
     _hints_given: ClassVar[dict[str, int]] = {}
 
     def __repr__(self) -> str:
-        """Return a text without addresses, for the end of a notebook cell."""
+        """Return the word Exercise, the id and the title."""
         return f"Exercise {self.name}"
 
     def check(self, candidate: object, *, timeout: float = TIMEOUT_SECONDS) -> None:

@@ -40,7 +40,7 @@ _Rows = tuple[int, int]  # the first row, and the one after the last
 
 @dataclass(frozen=True)
 class _Edit:
-    """The rows of the marked source that a version replaces, and what it has there."""
+    """The rows of the marked source that a version (stub or wrong answer) replaces, and its code for them."""
 
     version: str
     rows: _Rows
@@ -49,14 +49,14 @@ class _Edit:
 
 @dataclass(frozen=True)
 class _Block:
-    """Lines between BEGIN and END: the kind, and the row of BEGIN."""
+    """The lines between BEGIN and END: the kind of block, and the row of BEGIN."""
 
     kind: str
     begin: int
 
     @property
     def mark(self) -> str:
-        """The kind of mark that replaces the block."""
+        """Kind of the mark that replaces the block."""
         return _STUB if self.kind == _SOLUTION else _WRONG
 
 
@@ -87,16 +87,16 @@ class MarkedSource:
 
     @property
     def solution(self) -> str:
-        """The module without marks."""
+        """Text of the module without marks."""
         return self._version("")
 
     @property
     def stub(self) -> str:
-        """The code that a learner begins with, as :func:`for_notebook` gives it."""
+        """Code that a learner begins with, formatted by :func:`for_notebook`."""
         return for_notebook(self._version(_STUB))
 
     def wrong(self, name: str) -> str:
-        """Return the module of a wrong answer.
+        """Return the text of the module with a mistake.
 
         Raises:
             UnknownNameError: no wrong answer has this name.
@@ -158,12 +158,14 @@ class MarkedSource:
         block = _BLOCK.fullmatch(text)
         if block is None:
             raise self._malformed(
-                row, f"reads {text!r}", "After `###` write BEGIN or END, and SOLUTION or WRONG."
+                row, f"reads {text!r}", "After `###` write BEGIN or END, then SOLUTION or WRONG."
             )
         self._marks.add(row)
         side, kind = block[1], block[2]
         if (side == "BEGIN") == (kind in opened):
-            beside = f"inside of that of line {opened[kind] + 1}" if kind in opened else "without a BEGIN"
+            beside = (
+                f"inside of the block of line {opened[kind] + 1}" if kind in opened else "without a BEGIN"
+            )
             raise self._malformed(
                 row, f"has {side} {kind} {beside}", "Close each BEGIN by one END of its kind."
             )
@@ -176,7 +178,7 @@ class MarkedSource:
         self._blocks[row] = _Block(kind, begin)
 
     def _named(self, row: int, rest: str) -> tuple[str, str]:
-        """Return the version of a wrong answer's mark, and what follows the name."""
+        """Return the version that a wrong answer's mark names, and the text after the name."""
         for name in self._wrong:
             if rest.startswith(f"{name}:"):
                 return _WRONG + name, rest.removeprefix(name)
@@ -221,7 +223,7 @@ class MarkedSource:
         raise self._malformed(row, "replaces nothing", "Put the mark directly below a line of code.")
 
     def _finish(self) -> None:
-        """Add what blocks have without a mark, and check that marks neither overlap nor are missing."""
+        """Add `pass` to the stub for unmarked solution blocks; find overlapping and missing marks."""
         marked = {edit.rows for edit in self._edits}
         for end, block in self._blocks.items():
             rows = (block.begin, end)
@@ -240,7 +242,7 @@ class MarkedSource:
                 )
 
     def _indentation(self, row: int) -> str:
-        """Return the indentation of this row; of a row that begins a block, that of the block's code."""
+        """Return the indentation of a row; for the row of BEGIN, the indentation of the block's code."""
         for end, block in self._blocks.items():
             if block.begin == row:
                 row = next(first for first, _ in self._statements if row < first < end)

@@ -15,7 +15,7 @@ def build(definition: Definition, source: str, file: str) -> Callable[..., Any]:
     Args:
         definition: the exercise.
         source: the text of a module.
-        file: a file name for messages, by which kernels also find their source.
+        file: a file name for messages, under which Triton also finds the source of kernels.
     """
     # Triton reads a kernel's text through linecache, which needs an entry for a file that does not exist.
     linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)

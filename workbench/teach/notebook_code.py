@@ -1,4 +1,4 @@
-"""Code as a notebook shows it: no docstrings, imports and types, and lines that are not too wide."""
+"""Code as a notebook shows it: without docstrings, imports and types, and with wide lines broken."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ WIDTH = 88
 
 
 def for_notebook(source: str) -> str:
-    """Return a module's functions without docstrings, imports and types; Triton's annotations stay.
+    """Return a module's code without docstrings, imports and types.
 
+    Decorated functions, which are Triton's, keep their annotations.
     A signature that fits into a line becomes one line; a longer line of code is broken at its brackets.
     """
     original = lines_of(source)
@@ -48,12 +49,12 @@ def for_notebook(source: str) -> str:
 
 
 def _replace(lines: list[str | None], first: int, last: int | None, *new: str) -> None:
-    """Replace lines without moving those below."""
+    """Replace lines; None fills the rows that become free, so that the lines below keep their numbers."""
     lines[first:last] = [*new, *[None] * (len(lines[first:last]) - len(new))]
 
 
 def _signature(function: ast.FunctionDef) -> str:
-    """Return the line `def name(...):` of a function, without types outside Triton's language."""
+    """Return the line `def name(...):` of a function, without types unless it is decorated."""
     if not function.decorator_list:
         function.returns = None
         for argument in ast.walk(function.args):
@@ -97,7 +98,7 @@ def _split_at_commas(text: str) -> list[str]:
 
 
 def _last_brackets(text: str) -> tuple[int, int] | None:
-    """Return the places of the last brackets that are neither within others nor empty."""
+    """Return the places of the last pair of brackets that is neither empty nor within others, if any."""
     last, opened = None, []
     for place, character in enumerate(_without_strings(text)):
         if character in "([{":
@@ -115,7 +116,7 @@ def _without_strings(text: str) -> str:
 
 
 def _rows_of_texts(source: str) -> set[int]:
-    """Return the rows of strings of several lines."""
+    """Return the rows that strings of several lines occupy."""
     # No other token has several lines.
     spans = [(token.start[0] - 1, token.end[0]) for token in tokens(source)]
     return {row for first, last in spans if last - first > 1 for row in range(first, last)}
@@ -132,7 +133,10 @@ def tokens(text: str) -> Iterator[tokenize.TokenInfo]:
 
 
 def statements(text: str) -> Iterator[tuple[int, int]]:
-    """Yield the first row, and the one after the last, of each simple statement and of each header."""
+    """Yield the first row, and the row after the last, of each simple statement and of each header.
+
+    A header is the first line of a compound statement, such as `for i in range(n):`.
+    """
     beside = (tokenize.COMMENT, tokenize.NL, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
     first: int | None = None
     for token in tokens(text):

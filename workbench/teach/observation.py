@@ -47,7 +47,7 @@ def usage(launch: Launch, accesses: Accesses, outputs: tuple[torch.Tensor, ...])
 
 
 def bits(tensor: torch.Tensor) -> bytes:
-    """Return the bytes of a tensor's elements, by which NaN equals NaN."""
+    """Return the bytes of a tensor's elements, for comparisons in which NaN equals NaN."""
     # contiguous() would let a single element keep any stride.
     packed = tensor.cpu().clone(memory_format=torch.contiguous_format).reshape(-1)
     return packed.view(torch.uint8).numpy().tobytes()
@@ -59,7 +59,7 @@ def share_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def is_the_packages(kernel: Any) -> bool:
-    """Return whether a jit function is the package's; solutions count as the learner's."""
+    """Return whether a jit function is part of the package; solutions count as the learner's."""
     module = f"{compat.python_function(kernel).__module__}."
     return module.startswith("workbench.") and not module.startswith("workbench.teach.solutions.")
 
@@ -73,7 +73,7 @@ def place_of(step: Step, access: Access) -> str:
 
 
 def loads(launch: Launch, accesses: Accesses, tensor: torch.Tensor) -> bool:
-    """Return whether any program loads from the tensor's memory."""
+    """Return whether any program loads from the tensor's memory or updates it by an atomic."""
     return any(
         access.kind != "store" and share_memory(target, tensor)
         for _, access, target in _touched(launch, accesses)
@@ -82,10 +82,11 @@ def loads(launch: Launch, accesses: Accesses, tensor: torch.Tensor) -> bool:
 
 @dataclass(frozen=True)
 class Writers:
-    """The last store to each element of an output.
+    """The last store or atomic to each element of an output.
 
     Attributes:
-        stores: every store to the output's memory, in order, with its step.
+        stores: every store and atomic to the output's memory through a tensor of its dtype, in order, each
+            with its step.
         last: int64, of the output's shape: the index in `stores` of each element's last store; -1 for none.
     """
 
@@ -94,7 +95,7 @@ class Writers:
 
     @classmethod
     def of(cls, launch: Launch, accesses: Accesses, output: torch.Tensor) -> Writers:
-        """Find the stores to one of the launch's outputs."""
+        """Find the stores and atomics to `output` in the recorded accesses."""
         last = torch.full((output.untyped_storage().nbytes() // output.element_size(),), -1)
         stores: list[tuple[Step, Access]] = []
         for step, access, target in _touched(launch, accesses):
@@ -105,7 +106,7 @@ class Writers:
         return cls(stores, last.as_strided(output.shape, output.stride(), output.storage_offset()))
 
     def describe(self, element: tuple[int, ...]) -> str:
-        """Describe the last store to an element by program, line and source; empty if there is none."""
+        """Describe the last store or atomic to an element by program, line and source; empty if none."""
         place = int(self.last[element])
         if place < 0:
             return ""

@@ -111,7 +111,11 @@ def _validated(choices: tuple[str, ...], name: str, value: object) -> Answer:
 
 
 def _number(value: float) -> str:
-    """Format a number: integers in full, others to three digits."""
+    """Format a number: in full if it is whole, else rounded.
+
+    Numbers from 1,000 on are rounded to whole ones, and smaller ones, like all from 10^15 on, to three
+    digits.
+    """
     if value == int(value) and abs(value) < 1e15:
         return f"{int(value):,}"
     return f"{value:,.0f}" if 1000 <= abs(value) < 1e15 else f"{value:.3g}"

@@ -99,7 +99,7 @@ def _read() -> dict[str, State]:
 
 
 def _read_or_set_aside() -> tuple[dict[str, State], str]:
-    """Like :func:`load`, for a caller that holds the lock."""
+    """Load the states like :func:`load`; the caller holds the lock."""
     try:
         return _read(), ""
     except _BrokenError as error:

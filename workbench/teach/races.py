@@ -33,10 +33,11 @@ class Race:
     Attributes:
         step: the step.
         element: the element's index, as text.
-        store: the access of the first: a plain store, or between lanes also an atomic.
-        other: the access of the second; between lanes it is `store` itself if that writes two values.
+        store: the access of the first program or lane: a plain store, or between lanes also an atomic.
+        other: the access of the second program or lane; between lanes it is `store` itself if two lanes of
+            that access write two values.
         is_harmless: True if both store the same value.
-        is_within: True if they are lanes of one program.
+        is_within: True if two lanes of one program race.
         is_other_first: between lanes, True if the program did `other` before `store`.
     """
 
@@ -75,7 +76,9 @@ class Race:
 
 
 def find(launch: Launch, accesses: Accesses) -> Race | None:
-    """Return a race of the launch, or None: harmful ones first, and between programs before lanes.
+    """Return the first harmful race of the launch, else the first harmless one, else None.
+
+    Within a step, races between programs come before races between lanes.
 
     Args:
         launch: any launch.
@@ -90,7 +93,7 @@ _NO_LANES = Lanes(_NOTHING, _NOTHING, _NOTHING, _NOTHING, np.empty(0, np.uint64)
 
 
 def _of_step(step: Step, seen: tuple[Access, ...]) -> Iterator[Race]:
-    """Yield a race for each combination of accesses by two programs, and one between lanes."""
+    """Yield races between the programs of a step, then at most one race between lanes of a program."""
     memory = step.memory()
     lanes = _shared_lanes(seen, memory)
     if not lanes.address.size:
@@ -118,9 +121,9 @@ def _of_step(step: Step, seen: tuple[Access, ...]) -> Iterator[Race]:
 
 
 def _shared_lanes(seen: tuple[Access, ...], memory: Mapping[str, torch.Tensor]) -> Lanes:
-    """Return the lanes that share their address with another lane, in memory that is written.
+    """Return the lanes that share their address with another lane, in memory that may be raced for.
 
-    Only these can race.
+    A storage can be raced for if an access stores to it, or if both loads and atomics access it.
     """
     touched = {
         kind: {_storage(memory[a.argument]) for a in seen if a.kind == kind and a.mask.any()}
@@ -168,7 +171,10 @@ def _pieces(seen: tuple[Access, ...], memory: Mapping[str, torch.Tensor]) -> dic
 
 
 def _bits(access: Access, pieces: int, size: int) -> npt.NDArray[np.uint64]:
-    """Return the bits that a store writes, for each active lane in pieces of `size` bytes; 0 otherwise."""
+    """Return the bits that a store writes, for each active lane in pieces of `size` bytes.
+
+    They are 0 for a load and an atomic. `pieces` is the number of all pieces.
+    """
     if access.stored is None:
         return np.zeros(pieces, np.uint64)
     return access.stored[access.mask].view(f"u{size}").astype(np.uint64)

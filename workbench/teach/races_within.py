@@ -33,7 +33,7 @@ class Lanes(NamedTuple):
         access: int64, the number of the lane's access, in execution order.
         program: int64, the number of the program.
         lane: int64, equal for equal positions in tiles of equal shape.
-        value: uint64, the bits that a store writes; 0 for loads and atomics.
+        value: uint64, the bits that a store writes; 0 for a load or an atomic.
     """
 
     address: Numbers
@@ -101,7 +101,7 @@ def find(seen: Sequence[Access], lanes: Lanes) -> Meeting | None:
 
 
 def _first_meeting(seen: Sequence[Access], lanes: Lanes, group: Numbers) -> Meeting | None:
-    """Like :func:`find`, for lanes in groups that each contain a write.
+    """Return the same as :func:`find`, for lanes in groups that each contain a write.
 
     A group has one address, one program, and no barrier inside.
     """
@@ -150,7 +150,7 @@ def _first_meeting(seen: Sequence[Access], lanes: Lanes, group: Numbers) -> Meet
 
 
 def _last_of_another(chosen: npt.NDArray[np.bool_], lane: Numbers, group: Numbers) -> Numbers:
-    """Like :func:`_last_before`, but only entries of other lanes than the position's own."""
+    """Return for each position the last chosen position before it in its group, of another lane; else -1."""
     last = _last_before(chosen, group)
     if not chosen.any():
         return last

@@ -1,6 +1,7 @@
 """Count the memory sectors that each load and store of a launch touches.
 
-The launch's trace gives the elements; its compiled code gives the lane that moves each, and the bits at once.
+The launch's trace gives the elements; its compiled code gives the lane that moves each element, and the bits
+that a lane moves at once.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ def _of_step(trace: StepTrace, compiled: CompiledStep) -> Iterator[AccessSectors
         if not found or not site.shape:
             raise InvalidArgumentError(
                 "launch",
-                f"the {site.kind} in line {site.line} of {trace.kernel} is not one of a tile of pointers",
+                f"the {site.kind} in line {site.line} of {trace.kernel} accesses no tile of pointers",
                 "Write it as tl.load(pointer + offsets) or tl.store(pointer + offsets, tile).",
             )
         place = min(found)
@@ -90,7 +91,7 @@ def _is_at_or_below(place: Frames, frames: Frames) -> bool:
 
 
 def _bits(compiled: CompiledStep, kind: str, place: Frames) -> int | None:
-    """Return the bits that a lane moves in one instruction; None if there is no such instruction."""
+    """Return the fewest bits that a lane moves in one instruction of an access; None if none is found."""
     widths = [
         each.bits
         for each in compiled.instructions

@@ -79,14 +79,14 @@ def test_every_rung_takes_heads_interleaved_in_memory(name: str) -> None:
 
 @pytest.mark.parametrize(("name", "tiles"), [("online", 64), ("causal", 36), ("grouped_queries", 36)])
 def test_rungs_visit_only_tiles_that_the_mask_leaves(name: str, tiles: int) -> None:
-    """Each tile has two products; of 8 x 8 tiles the causal mask leaves those on and below the diagonal."""
+    """Visited tiles have two products each; of 8 x 8 tiles, 36 lie on and below the diagonal."""
     given = tensors(1, 1, 1, 128, 128, 16, torch.float16)
     (trace,) = lens.trace(LADDER[name](*given, torch.empty_like(given[0]), tile=(16, 16)))
     assert len(list(trace.events(kind="dot"))) == 2 * tiles
 
 
 @each_rung
-def test_each_element_is_read_from_memory_once(name: str) -> None:
+def test_loads_touch_all_inputs_and_stores_all_outputs(name: str) -> None:
     given = tensors(1, 1, 1, 64, 64, 16, torch.float16)
     launch = launched(name, *given)
     (trace,) = lens.trace(launch)
@@ -143,7 +143,7 @@ def test_whole_rows_of_many_keys_spill() -> None:
         "heads do not divide", "no keys", "no batch dimension",
     ],
 )  # fmt: skip
-def test_mismatched_tensors_raise(name: str, shapes: tuple[tuple[int, ...], ...]) -> None:
+def test_shapes_that_no_rung_takes_raise(name: str, shapes: tuple[tuple[int, ...], ...]) -> None:
     query, key, value = (torch.zeros(shape, dtype=torch.float16) for shape in shapes)
     with pytest.raises(TensorMismatchError):
         LADDER[name](query, key, value, torch.empty_like(query))
@@ -151,13 +151,34 @@ def test_mismatched_tensors_raise(name: str, shapes: tuple[tuple[int, ...], ...]
 
 def test_only_the_last_rung_takes_shared_heads() -> None:
     given = tensors(1, 2, 1, 8, 8, 16, torch.float16)
-    with pytest.raises(TensorMismatchError):
-        attention_ladder.causal(*given, torch.empty_like(given[0]))
+    *others, last = LADDER
+    for name in others:
+        with pytest.raises(TensorMismatchError, match="Give 2 heads in key and value"):
+            launched(name, *given)
+    launched(last, *given)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "fix"),
+    [
+        (((1, 2, 8, 16), (1, 2, 8, 32), (1, 2, 8, 32)), r"Give query and output \[b, h, q, size\]"),
+        (((1, 2, 8, 24),) * 3, r"Give a size \(last dimension\) that is a power of two of 16 or more"),
+        (((1, 3, 8, 16), (1, 2, 8, 16), (1, 2, 8, 16)), "Give a divisor of 3 heads in key and value"),
+        (((2, 8, 16),) * 3, "Give four dimensions for each"),
+        (((70_000, 1, 1, 16),) * 3, "Give fewer batches or heads: 65535 heads of all batches at most"),
+        (((1, 2**15, 2**13, 16),) * 3, r"offsets of elements have to be below 2\^31"),
+    ],
+    ids=["other columns", "size", "heads", "dimensions", "batches", "offsets"],
+)
+def test_errors_of_shapes_say_what_to_give(shapes: tuple[tuple[int, ...], ...], fix: str) -> None:
+    query, key, value = (torch.empty(shape, dtype=torch.float16, device="meta") for shape in shapes)
+    with pytest.raises(TensorMismatchError, match=rf"query, key, value, output: .*{fix}"):
+        attention_ladder.grouped_queries(query, key, value, torch.empty_like(query))
 
 
 def test_unsupported_dtypes_tiles_and_batches_raise() -> None:
     given = tensors(1, 1, 1, 8, 8, 16, torch.float32)
-    with pytest.raises(TensorMismatchError):
+    with pytest.raises(TensorMismatchError, match="all in fp16 or all in bf16"):
         attention_ladder.online(*given, torch.empty_like(given[0]))
     given = tensors(1, 1, 1, 8, 8, 16, torch.float16)
     for tile in ((8, 16), (16, 24)):
@@ -170,8 +191,8 @@ def test_unsupported_dtypes_tiles_and_batches_raise() -> None:
 
 @pytest.mark.parametrize("is_causal", [False, True])
 @pytest.mark.parametrize("rung", ladder.RUNGS["scaled_dot_product_attention"])
-def test_rungs_called_by_suites_compute_what_the_operator_does(rung: str, is_causal: bool) -> None:
-    """A rung either has a causal mask or none, and refuses the other."""
+def test_rungs_built_for_suites_agree_with_torch(rung: str, is_causal: bool) -> None:
+    """Each rung but the portable one has either a causal mask or none, and refuses the other case."""
     query, key, value = (torch.randn(1, 2, 40, 16).half() for _ in range(3))
     build = ladder.RUNGS["scaled_dot_product_attention"][rung]
     if rung != "portable" and is_causal != (rung in ("causal", "grouped_queries")):
@@ -184,7 +205,7 @@ def test_rungs_called_by_suites_compute_what_the_operator_does(rung: str, is_cau
 
 
 @pytest.mark.parametrize("is_causal", [False, True])
-def test_the_one_pass_backward_called_by_suites_computes_the_gradients(is_causal: bool) -> None:
+def test_the_one_pass_backward_built_for_suites_computes_the_gradients(is_causal: bool) -> None:
     given = [torch.randn(1, 2, 40, 16).half() for _ in range(4)]
     build = ladder.RUNGS["scaled_dot_product_attention_backward"]["one_pass"]
     found = build(*given, is_causal=is_causal, enable_gqa=False)()

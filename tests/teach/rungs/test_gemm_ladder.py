@@ -90,7 +90,7 @@ def test_any_number_of_splits_gives_the_product(splits: int) -> None:
     assert launch.steps[0].grid == (4, min(splits, 4 if splits == 5 else 7))
 
 
-def test_persistent_programs_are_no_more_than_tiles() -> None:
+def test_persistent_rungs_start_at_most_a_program_for_each_tile() -> None:
     a, b, output = whole(64, 16), whole(16, 64, seed=1), torch.empty(64, 64).half()
     grids = [
         rung(a, b, output, tile=(16, 32, 16), programs=programs).steps[0].grid
@@ -101,7 +101,7 @@ def test_persistent_programs_are_no_more_than_tiles() -> None:
 
 
 def test_rungs_load_as_many_bytes_as_the_lesson_says() -> None:
-    """Each program loads each operand element that it needs once, as lesson 05 predicts."""
+    """As lesson 05 predicts, a program loads every operand element that it needs once."""
     m, n, k = 32, 64, 48
     a, b, output = numbers(m, k), numbers(k, n, seed=1), torch.empty(m, n).half()
 
@@ -193,20 +193,20 @@ def test_the_last_rung_is_the_shipped_kernel() -> None:
     assert step.meta["DESCRIPTORS"] == (True, True, True)
 
 
-def test_grouped_programs_share_more_rows_and_columns() -> None:
-    """The tiles of the first 8 programs are counted by the rows and columns that they occupy."""
+def test_grouped_programs_go_down_the_rows_of_a_group_first() -> None:
+    """The first 16 of 8 x 8 tiles are two rows in plain order, and two columns in a group of 8 rows."""
     a, b, output = numbers(128, 16), numbers(16, 128), torch.empty(128, 128).half()
 
-    def stands(rung: Callable[..., Launch]) -> int:
+    def rows_and_columns(rung: Callable[..., Launch]) -> list[int]:
         (step,) = lens.trace(rung(a, b, output, tile=(16, 16, 16)))
         first: dict[str, set[int]] = {"a_pointer": set(), "b_pointer": set()}
         for event in step.events(kind="load"):
             if event.program < 16 and event.offsets is not None:
                 first[event.site.argument].add(int(event.offsets.flat[0]))
-        return sum(map(len, first.values()))
+        return [len(found) for found in first.values()]
 
-    assert stands(gemm_ladder.ragged) == 2 + 8
-    assert stands(gemm_ladder.grouped) == 8 + 2
+    assert rows_and_columns(gemm_ladder.ragged) == [2, 8]
+    assert rows_and_columns(gemm_ladder.grouped) == [8, 2]
 
 
 def test_rungs_are_candidates_of_matmul() -> None:

@@ -23,7 +23,7 @@ def test_a_copy_by_every_pattern_equals_its_source(pattern: str, length: int) ->
 
 
 @pytest.mark.parametrize("pattern", ladder.PATTERNS)
-def test_the_kernel_reads_where_the_pattern_says(pattern: str) -> None:
+def test_a_copy_reads_the_indices_of_its_pattern(pattern: str) -> None:
     output = torch.empty(256)
     launch = ladder.copy_by(pattern, ladder.spread(torch.randn(256), pattern), output, block_size=64)
     (step,) = lens.trace(launch)
@@ -82,7 +82,7 @@ def test_a_source_too_short_or_strided_for_its_pattern_raises() -> None:
 
 @pytest.mark.parametrize("rung", [ladder.transpose_rows, ladder.transpose_tiles])
 def test_matrices_that_a_rung_would_transpose_wrongly_raise(rung: Callable[..., Launch]) -> None:
-    with pytest.raises(TensorMismatchError, match=r"source: its strides are \(1, 8\)"):
+    with pytest.raises(TensorMismatchError, match=r"x: its strides are \(1, 8\)"):
         rung(torch.ones(4, 8).t(), torch.empty(4, 8))
     with pytest.raises(TensorMismatchError, match=r"shapes \(4, 8\) and \(4, 8\)"):
         rung(torch.ones(4, 8), torch.empty(4, 8))

@@ -1,4 +1,4 @@
-"""Reductions by thread, warp and block: who holds a row, what is exchanged, and the arithmetic of the kernel.
+"""Reductions by thread, warp and block: the holders of a row, the exchanges, and the kernel's arithmetic.
 
 Gluon is not interpreted. The results of the kernels are tested on a GPU (tests/gpu). Here the kernel's own
 text runs with Triton's functions in place of Gluon's, which differ in nothing but layouts.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
+import re
 import types
 from typing import Any
 
@@ -221,7 +222,7 @@ def test_every_tile_has_the_same_number_of_elements(level: str, cols: int) -> No
     assert taken in (fewest, most) or taken // 2 < cols <= taken
 
 
-def test_levels_are_candidates_of_their_operators() -> None:
+def test_levels_built_for_suites_need_a_gpu() -> None:
     x = torch.empty(4, 8)
     for operator in ("sum", "amax"):
         for level in LEVELS:
@@ -233,18 +234,19 @@ def test_levels_are_candidates_of_their_operators() -> None:
 @pytest.mark.parametrize(
     ("x", "reason"),
     [
-        (torch.empty(2, 3, dtype=torch.float64), "x is torch.float64; supported: float32, float16, bfloat16"),
+        (torch.empty(2, 3, dtype=torch.float64), "x is torch.float64"),
         (torch.empty(2, 3, 4), "x has 3 dimensions, not 2"),
         (torch.tensor(1.0), "x has 0 dimensions, not 2"),
-        (torch.empty(0, 4), "x has no elements"),
-        (torch.empty(4, 0), "x has no elements"),
-        (torch.empty(2, 3).to_sparse(), "x is not a plain strided tensor"),
+        (torch.empty(0, 4), r"x has shape \(0, 4\), so there is nothing to reduce"),
+        (torch.empty(4, 0), r"x has shape \(4, 0\), so there is nothing to reduce"),
+        (torch.empty(2, 3).to_sparse(), "x has the layout torch.sparse_coo"),
+        (torch.zeros(2, 3, dtype=torch.complex64).conj().imag, "x is the negative view of a tensor"),
         (torch.empty_strided((1, 4), (1, 2**30), device="meta"), "a row of 4 elements, 1073741824 apart"),
         (3.0, "x is a float, not a tensor"),
     ],
 )
 def test_unsupported_inputs_raise_with_the_reason(x: Any, reason: str) -> None:
-    assert reason in reduction_levels.is_supported(x)
+    assert re.search(reason, reduction_levels.is_supported(x))
     with pytest.raises(TensorMismatchError, match=reason):
         reduction_levels.launch(x)
 

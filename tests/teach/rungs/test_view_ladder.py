@@ -1,4 +1,4 @@
-"""Every rung computes the same convolution, and knows less of its operand than the rung before."""
+"""Every rung computes the same convolution; its loads are as wide as what its descriptor knows allows."""
 
 from __future__ import annotations
 
@@ -108,3 +108,12 @@ def test_images_that_are_not_channels_last_raise() -> None:
     x = images(1, 8, 4, 4).contiguous(memory_format=torch.contiguous_format)
     with pytest.raises(InvalidArgumentError, match="input: strides"):
         view_ladder.constants(x, images(4, 8, 3, 3))
+
+
+def test_too_many_elements_of_images_or_output_raise() -> None:
+    """The images have 2^28 elements, and the output 2^31."""
+    x = torch.empty(2**8, 16, 2**8, 2**8, dtype=torch.float16, device="meta")
+    x, weight = x.contiguous(memory_format=torch.channels_last), torch.empty(128, 16, 1, 1, device="meta")
+    given = "input: 268435456 elements, and 2147483648 in the output. Give fewer images"
+    with pytest.raises(InvalidArgumentError, match=given):
+        view_ladder.computed(x, weight)

@@ -1,4 +1,4 @@
-"""The exercises, one module a lesson."""
+"""The exercises, with one module for each lesson."""
 
 from workbench.teach.exercises import (
     lesson_00,

@@ -13,7 +13,7 @@ Numbers = Callable[[torch.Generator, int], torch.Tensor]
 
 
 def count(n: int, block_size: int) -> tuple[int, int]:
-    """Return how many programs cover n >= 1 elements, block_size each, and the idle lanes of the last one."""
+    """Return the number of programs of block_size lanes that cover n >= 1 elements, and the idle lanes."""
     programs = 0
     while programs * block_size < n:
         programs += 1
@@ -21,12 +21,12 @@ def count(n: int, block_size: int) -> tuple[int, int]:
 
 
 def axpy(alpha: float, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """alpha * x + y, for contiguous x and y of one shape [n] and dtype."""
+    """Return alpha * x + y, for contiguous x and y of one shape [n] and dtype."""
     return alpha * x + y
 
 
 def add_persistent(x: torch.Tensor, y: torch.Tensor, programs: int) -> torch.Tensor:
-    """x + y, for contiguous x and y of one shape [n] and dtype, by `programs` >= 1 programs."""
+    """Return x + y, for contiguous x and y of one shape [n] and dtype, by `programs` >= 1 programs."""
     return x + y
 
 

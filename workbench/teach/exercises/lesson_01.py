@@ -11,7 +11,7 @@ SECTOR_BYTES = 32
 
 
 def sectors(first: int, stride: int, itemsize: int) -> int:
-    """Return how many sectors of 32 bytes a warp touches if lane l of its 32 reads element l * stride.
+    """Return the number of 32-byte sectors that a warp touches if lane l of its 32 reads element l * stride.
 
     Elements have `itemsize` bytes and follow one another; the first begins at byte `first`, a multiple of
     `itemsize`.
@@ -31,7 +31,7 @@ def copy_any(x: torch.Tensor) -> torch.Tensor:
 
 
 def quarter_turn(x: torch.Tensor) -> torch.Tensor:
-    """x, turned counterclockwise: output[columns - 1 - j, i] = x[i, j], for a contiguous matrix in fp32."""
+    """Return x turned counterclockwise: output[columns - 1 - j, i] = x[i, j]; x is contiguous, in fp32."""
     return torch.rot90(x).contiguous()
 
 
@@ -48,7 +48,7 @@ def _transposed(rows: int, columns: int, seed: int) -> Case:
 
 
 def _window(rows: int, columns: int, step: int, seed: int) -> Case:
-    """Case with every step-th column of a wider matrix."""
+    """Return a case with every `step`-th column of a wider matrix."""
     return Case(lambda generator: (eighths(generator, rows, step * columns + 5)[:, 3:-2:step],), seed)
 
 
@@ -57,9 +57,10 @@ def _each_once(x: torch.Tensor) -> Budget:
 
 
 def _least_sectors(x: torch.Tensor) -> Budget:
-    """Each sector once, or twice if rows do not begin at sectors, since two runs then share a sector.
+    """Return a budget with each sector touched once, or twice if a side is not a multiple of 16.
 
-    A vector may touch any number of sectors: on one of its sides a tile has no runs.
+    Then rows need not begin at sectors, so that two programs may share a sector. A vector may touch any
+    number of sectors: on one of its sides a tile has no runs of neighboring elements.
     """
     least = 2 * -(-x.nbytes // SECTOR_BYTES)
     is_aligned = all(length % 16 == 0 for length in x.shape)

@@ -10,7 +10,7 @@ from workbench.teach.exercise import Exercise
 
 
 def intensity(m: int, n: int, k: int, bytes_per_element: int) -> float:
-    """Return the FLOP per byte of C = A B, with A [m, k] and B [k, n] and each matrix moved once."""
+    """Return the FLOP per byte of C = A B, where A is [m, k], B is [k, n], and each matrix is moved once."""
     a, b = torch.empty(m, k, device="meta"), torch.empty(k, n, device="meta")
     with FlopCounterMode(display=False) as counter:
         c = a @ b
@@ -19,15 +19,16 @@ def intensity(m: int, n: int, k: int, bytes_per_element: int) -> float:
 
 
 def least_seconds(flops: float, bytes: float, bandwidth: float, rate: float) -> tuple[float, str]:
-    """Return the least seconds for `flops` at `rate` FLOP/s and, meanwhile, `bytes` at `bandwidth` bytes/s.
+    """Return the least time in seconds of a job, and its bound: "memory" or "compute".
 
-    Also return what takes that long: "memory" or "compute"; "compute" if both do.
+    The job computes `flops` at `rate` FLOP/s, and at the same time moves `bytes` at `bandwidth` bytes/s. If
+    both take equally long, the bound is "compute".
     """
     return max((flops / rate, "compute"), (bytes / bandwidth, "memory"), key=lambda bound: bound[0])
 
 
 def multiply_add(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
-    """a * b + c, elementwise, for contiguous tensors of one shape [n] and dtype."""
+    """Return a * b + c, elementwise, for contiguous tensors of one shape [n] and dtype."""
     return a * b + c
 
 

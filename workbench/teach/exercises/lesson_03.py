@@ -26,22 +26,23 @@ def smallest(x: torch.Tensor) -> torch.Tensor:
 def log_sum_exp(x: torch.Tensor) -> torch.Tensor:
     """Return the log of the sum of exp(x[i]) of each row i, for a contiguous fp32 matrix without inf and NaN.
 
-    Elements may be -inf. If all elements of a row are, its result is -inf.
+    Elements may be -inf. If all elements of a row are -inf, the result of the row is -inf.
     """
     return torch.logsumexp(x, dim=1)
 
 
 def join_splits(maxima: torch.Tensor, totals: torch.Tensor) -> torch.Tensor:
-    """Return the log of the sum of exp of each row, from the states of its splits.
+    """Return the log-sum-exp of each row, from the online-softmax states of its splits.
 
     maxima and totals are contiguous, in fp32, of shape [rows, splits]. For the elements x of a split,
-    `maxima` has the largest, and `totals` the sum of exp(x - largest); for an empty split, -inf and 0.
+    `maxima` holds the largest x, and `totals` holds the sum of exp(x - largest). An empty split has -inf and
+    0.
     """
     return torch.logsumexp(maxima + torch.log(totals), dim=1)
 
 
 def _with_ties(generator: torch.Generator, rows: int, columns: int) -> torch.Tensor:
-    """Return whole numbers from 0 to 3, so that most rows have their smallest number several times."""
+    """Return whole numbers from 0 to 3, so that a long row has its smallest number several times."""
     return torch.randint(4, (rows, columns), generator=generator).float()
 
 
@@ -52,7 +53,7 @@ def _last_is_smallest(generator: torch.Generator, rows: int, columns: int) -> to
 
 
 def _with_nan_and_infinities(generator: torch.Generator, rows: int, columns: int) -> torch.Tensor:
-    """Return numbers with NaN and infinities in the first 7 rows; at least 7 rows and 9 columns."""
+    """Return numbers with NaN and infinities in the first 7 rows; needs at least 7 rows and 9 columns."""
     x = _with_ties(generator, rows, columns) + 1
     x[0] = INFINITY
     x[1, 3:] = torch.nan
@@ -66,7 +67,7 @@ def _with_nan_and_infinities(generator: torch.Generator, rows: int, columns: int
 
 
 def _scores(generator: torch.Generator, rows: int, columns: int) -> torch.Tensor:
-    """Return normals, with large, small or missing elements in the first 7 rows; more than 128 columns."""
+    """Return normals with large, small or missing elements in the first 7 rows; `columns` is above 128."""
     x = normals(generator, rows, columns)
     x[1] += 300
     x[2, :64] += 300  # the largest come first,
@@ -80,7 +81,7 @@ def _scores(generator: torch.Generator, rows: int, columns: int) -> torch.Tensor
 
 
 def _lowest(generator: torch.Generator, rows: int, columns: int) -> torch.Tensor:
-    """Return numbers near the lowest of fp32, below any that a learner would start a maximum from."""
+    """Return numbers near the lowest of fp32, below any number that a learner would start a maximum from."""
     return -3.4e38 + 1e37 * torch.rand(rows, columns, generator=generator)
 
 
@@ -91,7 +92,7 @@ def _states(generator: torch.Generator, rows: int, splits: int) -> tuple[torch.T
 
 
 def _special_states(generator: torch.Generator, rows: int, splits: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return states with large and small maxima and empty splits in the first 5 rows; at least 5 splits."""
+    """Return states with large and small maxima and empty splits in the first 5 rows, of 4 splits or more."""
     maxima, totals = _states(generator, rows, splits)
     maxima[1, 2] += 300
     maxima[2] -= 300
@@ -112,7 +113,7 @@ def _index_each(x: torch.Tensor) -> Budget:
 
 
 def _value_each(*inputs: torch.Tensor) -> Budget:
-    """Each element is loaded once, and one fp32 element is stored for each row."""
+    """Return a budget: each element is loaded once, and one fp32 element is stored for each row."""
     return Budget(loaded_bytes=sum(x.nbytes for x in inputs), stored_bytes=4 * len(inputs[0]))
 
 
@@ -121,7 +122,7 @@ LONG = 5000
 
 
 def fixed_tiles(*sizes: int) -> tuple[Mutant, ...]:
-    """Return wrong answers whose tile has one of these widths, whatever the row."""
+    """Return a mutant for each of `sizes`: the tile has this width, however long the row is."""
     return tuple(
         Mutant(
             f"a tile of {size:,}, whatever the row",

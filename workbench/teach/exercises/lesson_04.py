@@ -16,14 +16,14 @@ ROUNDING = 1e-5
 
 
 def variance(x: torch.Tensor) -> torch.Tensor:
-    """Return the biased variance of each row of a contiguous matrix in fp32."""
+    """Return the biased variance (divided by the columns) of each row of a contiguous matrix in fp32."""
     return torch.var(x, dim=1, unbiased=False)
 
 
 def add_rms_norm(
     x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the RMS norm of h = x + residual, and h: (h / sqrt(mean of h^2 + eps) * weight, h).
+    """Return (h / sqrt(mean of h^2 + eps) * weight, h), where h = x + residual: its RMS norm, and h itself.
 
     x and residual are contiguous matrices of one shape in fp32, whose rows are normalized; weight has an
     element for each column.
@@ -50,7 +50,7 @@ def _around(mean: float, deviation: float, rows: int, columns: int, seed: int) -
 
 
 def _rising(rows: int, columns: int, seed: int) -> Case:
-    """Return a case with normals that rise by 0.1 a column, so that tiles have different means."""
+    """Return a case with normals that rise by 0.1 for each column, so that tiles have different means."""
 
     def build(generator: torch.Generator) -> tuple[torch.Tensor]:
         return (normals(generator, rows, columns) + 0.1 * torch.arange(columns),)
@@ -75,17 +75,17 @@ def _to_differentiate(rows: int, columns: int, eps: float, seed: int, scale: flo
 
 
 def _value_each(x: torch.Tensor) -> Budget:
-    """Each element is loaded once, and one fp32 element is stored for each row."""
+    """Return a budget: each element is loaded once, and one fp32 element is stored for each row."""
     return Budget(loaded_bytes=x.nbytes, stored_bytes=4 * len(x))
 
 
 def _fused(x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float) -> Budget:
-    """Each element is loaded once, the weight once for each row, and both outputs are stored once."""
+    """Return a budget: loads of all elements once, and of the weight for each row; stores of both outputs."""
     return Budget(2 * x.nbytes + len(x) * weight.nbytes, 2 * x.nbytes)
 
 
 def _backward(x: torch.Tensor, weight: torch.Tensor, dy: torch.Tensor, eps: float) -> Budget:
-    """Each element is loaded once, the weight once for each row, and the gradient is stored once."""
+    """Return a budget: loads of all elements once, and of the weight for each row; stores of the gradient."""
     return Budget(2 * x.nbytes + len(x) * weight.nbytes, x.nbytes)
 
 

@@ -7,40 +7,40 @@ import torch
 from workbench.teach.definition import Budget, Case, Mutant, cancelling, normals
 from workbench.teach.exercise import Exercise
 
-# The side of a tile in 05-3, by which the budget is counted.
+# The side of a tile in 05-3, from which its budget follows.
 _SIDE = 16
 
 
 def loaded_bytes(m: int, n: int, k: int, block_m: int, block_n: int) -> int:
     """Return the bytes that all programs load together for a product of fp16 matrices, [m, k] and [k, n].
 
-    A program makes a tile of block_m x block_n of the output, and loads what it needs of A and B once. Lanes
-    beyond the end of a matrix load nothing.
+    A program computes a tile of block_m x block_n of the output, and loads its rows of A and columns of B
+    once. Lanes beyond the end of a matrix load nothing.
     """
     tiles = ((row, col) for row in range(0, m, block_m) for col in range(0, n, block_n))
     return sum(2 * k * (min(block_m, m - row) + min(block_n, n - col)) for row, col in tiles)
 
 
 def linear(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """x @ weight.t(), contiguous, for contiguous matrices in fp16, [m, k] and [n, k].
+    """Return x @ weight.t(), contiguous, for contiguous matrices in fp16, [m, k] and [n, k].
 
-    Sums are made in fp32 and rounded to fp16 in the end.
+    Sums are computed in fp32, and rounded to fp16 at the end.
     """
     return x @ weight.t()
 
 
 def gram(x: torch.Tensor) -> torch.Tensor:
-    """x.t() @ x, contiguous, for a contiguous matrix in fp16; sums are made in fp32."""
+    """Return x.t() @ x, contiguous, for a contiguous matrix in fp16; sums are computed in fp32."""
     return x.t() @ x
 
 
 def best_tile(m: int, n: int, registers: int) -> tuple[int, int]:
     """Return rows and columns of the tile with which a product with output [m, n] loads the fewest elements.
 
-    Both are 16, 32, 64, 128 or 256. A program has 128 threads, each of which has `registers` registers, two
-    or more, for the sums of the tile, one for each sum. Loads are counted as in exercise 05-1. Among tiles
-    that load equally little, the one with the fewest rows is best, and among these the one with the fewest
-    columns.
+    Rows and columns are 16, 32, 64, 128 or 256. A program has 128 threads. Each thread has `registers`
+    registers, two or more, for the sums of the tile, and each sum takes one register. Loads are counted as in
+    exercise 05-1. Among tiles that load equally little, the one with the fewest rows is best, and among these
+    the one with the fewest columns.
     """
     sides = [2**power for power in range(4, 9)]
     fitting = [(rows, cols) for rows in sides for cols in sides if rows * cols <= 128 * registers]
@@ -68,7 +68,10 @@ def _cancelling_layer(m: int, n: int, k: int, seed: int) -> Case:
 
 
 def _many_small(rows: int, columns: int, seed: int) -> Case:
-    """Case in which 16 rows after the first 16 add less than half a rounding step to sums on the diagonal."""
+    """Return a case whose diagonal sums lose small terms if they are rounded to fp16 on the way.
+
+    Each 16 rows after the first 16 add less than half a rounding step of fp16 to such a sum.
+    """
 
     def build(generator: torch.Generator) -> tuple[torch.Tensor]:
         signs = normals(generator, rows, columns).sign()
@@ -78,13 +81,13 @@ def _many_small(rows: int, columns: int, seed: int) -> Case:
 
 
 def _each_once(x: torch.Tensor, weight: torch.Tensor) -> Budget:
-    """Each tile of 16 x 32 loads its rows of x and its columns of the weight once."""
+    """Return a budget: a tile of 16 x 32 loads its rows of x and its columns of the weight once."""
     (m, k), n = x.shape, weight.shape[0]
     return Budget(loaded_bytes=loaded_bytes(m, n, k, 16, 32), stored_bytes=2 * m * n)
 
 
 def _half(x: torch.Tensor) -> Budget:
-    """Only tiles on and above the diagonal are computed; those on it may be stored twice."""
+    """Return a budget: only tiles on and above the diagonal are computed; tiles on it may be stored twice."""
     rows, columns = x.shape
     sides = [min(_SIDE, columns - start) for start in range(0, columns, _SIDE)]
     pairs = [left + right for i, left in enumerate(sides) for right in sides[i:]]

@@ -8,7 +8,7 @@ from workbench.teach.definition import Budget, Case, Misses, Mutant, cancelling,
 from workbench.teach.exercise import Exercise
 from workbench.teach.exercises.lesson_05 import loaded_bytes
 
-# The side of the tiles in 06-1, 06-2 and 06-4, and the lines of memory of such a tile in fp16.
+# The side of the tiles in 06-1, 06-2 and 06-4, and the number of 32-byte lines of such a tile in fp16.
 _SIDE, _LINES = 16, 16
 
 # Programs that run at the same time in 06-1, and tiles that fit its model of a cache, stored ones included.
@@ -23,12 +23,12 @@ _SPLITS, _PROGRAMS = 4, 6
 
 
 def ordered(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """a @ b, contiguous, for contiguous matrices in fp16, [m, 16] and [16, n]; sums are made in fp32."""
+    """Return a @ b, contiguous, for contiguous matrices in fp16, [m, 16] and [16, n]; sums are in fp32."""
     return a @ b
 
 
 def long_product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """a @ b, contiguous, for contiguous matrices in fp16, [m, k] and [k, n].
+    """Return a @ b, contiguous, for contiguous matrices in fp16, [m, k] and [k, n].
 
     Sums and their parts are computed in fp32, and rounded to fp16 at the end.
     """
@@ -36,14 +36,16 @@ def long_product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 
 def plan(m: int, n: int, units: int) -> tuple[int, int, int]:
-    """Return the tile with which `units` units finish an output [m, n] first, and the programs for it.
+    """Return rows and columns of the best tile for an output [m, n], and the number of programs to start.
 
-    Tiles have 64 or 128 rows, and 64, 128, 192 or 256 columns. A unit makes one tile at a time, and a tile of
-    rows x cols takes max(rows * cols, 80 * (rows + cols)). The units begin together, and each has as many
-    tiles as any other or one fewer, so the product takes as long as the unit with the most tiles. Among tiles
-    that are equally good, the one with the fewest rows is best, and among these that with the fewest columns.
+    The best tile is the one with which `units` units finish first. Tiles have 64 or 128 rows, and 64, 128,
+    192 or 256 columns. A unit makes one tile at a time, and a tile of rows x cols takes max(rows * cols, 80 *
+    (rows + cols)). The units begin together, and each has as many tiles as any other or one fewer, so the
+    product takes as long as the unit with the most tiles. Among tiles that are equally good, the one with the
+    fewest rows is best, and among these the one with the fewest columns.
 
-    The third number is the least number of persistent programs, one a unit, with which it takes no longer.
+    The number of programs is the fewest persistent programs, at most one for each unit, with which the
+    product takes no longer.
     """
 
     def time(tile: tuple[int, int], programs: int) -> int:
@@ -58,7 +60,7 @@ def plan(m: int, n: int, units: int) -> tuple[int, int, int]:
 
 
 def batched(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """a @ b, contiguous, for contiguous batches of matrices in fp16, [batch, m, k] and [batch, k, n].
+    """Return a @ b, contiguous, for contiguous batches of matrices in fp16, [batch, m, k] and [batch, k, n].
 
     Sums are computed in fp32, and rounded to fp16 at the end.
     """
@@ -74,7 +76,7 @@ def _product(m: int, n: int, k: int, seed: int) -> Case:
 
 
 def _cancelling(m: int, n: int, k: int, seed: int) -> Case:
-    """Case in which the two halves of K nearly cancel: the partial sums are large, and the sum is small."""
+    """Return a case in which the halves of K nearly cancel: partial sums are large, and the sum is small."""
     return Case(lambda generator: cancelling(generator, m, n, k), seed)
 
 
@@ -100,7 +102,7 @@ def _tiles(m: int, n: int) -> tuple[int, int]:
 
 
 def _fewer_from_memory(a: torch.Tensor, b: torch.Tensor) -> Budget:
-    """The order of tiles does not change the loads; if all tiles are full, fewer of them come from memory."""
+    """Return a budget: tiles load the same in any order; if all are full, fewer lines come from memory."""
     m, n = a.shape[0], b.shape[1]
     loaded = loaded_bytes(m, n, _SIDE, _SIDE, _SIDE)
     tiles = _FETCHED.get((m // _SIDE, n // _SIDE)) if m % _SIDE == n % _SIDE == 0 else None
@@ -124,7 +126,7 @@ def _by_four(a: torch.Tensor, b: torch.Tensor) -> Budget:
 
 
 def _by_six(a: torch.Tensor, b: torch.Tensor) -> Budget:
-    """Return a budget: tiles load their operands, in six programs."""
+    """Return a budget: tiles load their operands, in six programs altogether."""
     (batch, m, k), n = a.shape, b.shape[2]
     loaded = batch * loaded_bytes(m, n, k, _SIDE, _SIDE)
     return Budget(loaded_bytes=loaded, stored_bytes=2 * batch * m * n, programs=_PROGRAMS)

@@ -21,15 +21,15 @@ _BLOCK_NS = (32, 64, 128, 256)
 
 
 def holder(row: int, column: int) -> tuple[int, int]:
-    """Return the lane and its register that hold an element of the 16 x 8 accumulator of mma.m16n8k16."""
+    """Return the lane and the register that hold an element of the 16 x 8 accumulator of mma.m16n8k16."""
     (place,) = lens.layout.of(_ACCUMULATOR, (16, 8), target="sm_80").holders(row, column)
     return place.lane, place.register
 
 
 def largest_tile(launch: Launch, target: str, registers: int) -> int:
-    """Return the largest BLOCK_N of 32, 64, 128 and 256 for which the launch's kernel fits, or 0.
+    """Return the largest BLOCK_N of 32, 64, 128 and 256 for which the launch's kernel fits; 0 if none fits.
 
-    It fits if a thread uses at most `registers` registers on the target and spills none of them.
+    A kernel fits if a thread uses at most `registers` registers on the target and spills none of them.
     """
     return max(
         (block_n for block_n in _BLOCK_NS if _fits(launch, target, registers, block_n)),
@@ -55,7 +55,7 @@ def distribute(
 
 
 def relu(x: torch.Tensor) -> torch.Tensor:
-    """max(x, 0), contiguous, for a matrix in fp16 whose rows follow one another, perhaps with gaps.
+    """Return max(x, 0), contiguous, for a matrix in fp16 whose rows follow one another, perhaps with gaps.
 
     NaN stays NaN, as in torch. Rows have a multiple of 8 elements, and begin at multiples
     of 8 elements, which are 16 bytes.
@@ -73,7 +73,7 @@ def _fits(launch: Launch, target: str, registers: int, block_n: int) -> bool:
 def product_kernel(  # type: ignore[no-untyped-def]
     a_pointer, b_pointer, c_pointer, N, K, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr
 ):
-    """C = A B, row-major; its tiles divide the matrices."""
+    """Compute C = A B for row-major matrices, which the tiles divide."""
     rows = tl.program_id(axis=0) * BLOCK_M + tl.arange(0, BLOCK_M)
     columns = tl.program_id(axis=1) * BLOCK_N + tl.arange(0, BLOCK_N)
     steps = tl.arange(0, BLOCK_K)
@@ -88,7 +88,7 @@ def product_kernel(  # type: ignore[no-untyped-def]
 
 @functools.cache
 def _product(num_warps: int = 4) -> Launch:
-    """Make a product of 256 x 256 matrices, which is compiled and never runs."""
+    """Return the launch of a product of 256 x 256 matrices, which is compiled and never runs."""
     a, b, c = (torch.zeros(256, 256, dtype=torch.float16) for _ in range(3))
     return Launch.of(
         product_kernel,
@@ -116,7 +116,7 @@ def _budget(target: str, registers: int, num_warps: int = 4) -> Case:
 
 
 def _rows(rows: int, columns: int, stride: int, seed: int) -> Case:
-    """Case with columns of a wider matrix, without its first eight if the stride has room for those."""
+    """Return a case with columns of a matrix of `stride` columns, without its first 8 if there is room."""
     first = min(8, stride - columns)
     return Case(
         lambda generator: (eighths(generator, rows, stride).half()[:, first : first + columns],), seed
@@ -124,7 +124,7 @@ def _rows(rows: int, columns: int, stride: int, seed: int) -> Case:
 
 
 def _with_nan(rows: int, columns: int, stride: int, seed: int) -> Case:
-    """Case as in :func:`_rows`, with NaN in every seventh column."""
+    """Return a case as in :func:`_rows`, with NaN in every seventh column of the wider matrix."""
     first = min(8, stride - columns)
 
     def build(generator: torch.Generator) -> tuple[torch.Tensor]:
@@ -136,7 +136,7 @@ def _with_nan(rows: int, columns: int, stride: int, seed: int) -> Case:
 
 
 def _wide_and_small(x: torch.Tensor) -> Budget:
-    """Accesses have 128 bits on both GPUs; with 64 registers, 1,024 threads fit on an NVIDIA SM."""
+    """Return a budget: accesses of 128 bits on both GPUs, and 64 registers for each thread."""
     code = tuple(Code(target, bits=128, registers=64) for target in ("sm_90", "gfx942"))
     return Budget(x.nbytes, x.nbytes, code=code)
 

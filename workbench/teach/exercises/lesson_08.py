@@ -17,7 +17,7 @@ from workbench.teach.definition import Budget, Case, Code, Mutant, eighths, norm
 from workbench.teach.exercise import Exercise
 from workbench.teach.exercises.lesson_05 import loaded_bytes
 
-# The side of the tiles in 08-4, which the stub sets.
+# The side of the tiles in 08-4, as the stub sets it.
 _SIDE = 16
 
 
@@ -25,8 +25,8 @@ def enlarged(rows: int, cols: int, factor: int) -> Descriptor:
     """Describe a contiguous image [rows, cols] with every pixel `factor` times in each direction.
 
     Element [i, j] of the descriptor, which is [rows * factor, cols * factor], lies at offset
-    i // factor * cols + j // factor. The descriptor has at most three transforms on that of the image, and no
-    table.
+    i // factor * cols + j // factor. The descriptor has at most three transforms above the transform of the
+    image, and no table.
     """
     # Strides of 0 repeat elements, as replicate does.
     apart = naive((rows, factor, cols, factor), (cols, 0, 1, 0))
@@ -35,7 +35,7 @@ def enlarged(rows: int, cols: int, factor: int) -> Descriptor:
 
 
 def move(digits: Sequence[int], lengths: Sequence[int], step: Sequence[int]) -> tuple[int, ...]:
-    """Return the digits of an index after a step, as `merge(lengths)` makes them.
+    """Return the digits that an index has after a step, where `merge(lengths)` defines the digits.
 
     Digit i counts to lengths[i], and the last one is the fastest. `step` is a number of either sign, given by
     its digits: each is less than its length, and has the sign of the number. The first digit has no limit: it
@@ -53,7 +53,7 @@ def move(digits: Sequence[int], lengths: Sequence[int], step: Sequence[int]) -> 
 
 
 def causal(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """y[i, f] = sum over t and c of x[i + t - (taps - 1), c] * weight[f, t, c], contiguous, for fp16.
+    """Return y[i, f] = sum over t and c of x[i + t - (taps - 1), c] * weight[f, t, c], contiguous, for fp16.
 
     x is [n, channels], weight [features, taps, channels], both contiguous; elements before x are 0.
     Channels and features are multiples of 8. Sums are computed in fp32, and rounded to fp16 at the end.
@@ -78,7 +78,7 @@ def patch_embedding(images: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
 
 
 def _number(value: object) -> int | None:
-    """Return the number of an operand that can be added to an `Undivided`, or None."""
+    """Return the number of an operand that can be added to an `Undivided`; None for any other operand."""
     if isinstance(value, Undivided):
         return value._number
     return int(value) if isinstance(value, int) else None
@@ -105,11 +105,13 @@ def _told(method: Callable[[int, int], bool]) -> Any:
 
 
 def _refuse(self: Undivided, *other: object) -> NoReturn:
-    raise TypeError("a division, which takes far longer than to add and to compare. Do without it.")
+    text = f"digit {self._number} cannot be divided here, which takes far longer than to add or compare it."
+    raise TypeError(f"{text} Add and compare the digits instead.")
 
 
 def _stay(self: Undivided, *other: object) -> NoReturn:
-    raise TypeError("the number as an int, which could be divided. Add and compare it as it is.")
+    text = f"digit {self._number} cannot become an int or a float, which could be divided."
+    raise TypeError(f"{text} Add and compare the digit as it is.")
 
 
 class Undivided:
@@ -181,7 +183,7 @@ def _images(n: int, h: int, w: int, side: int, features: int, seed: int) -> Case
 
 
 def _wide(x: torch.Tensor, weight: torch.Tensor) -> Budget:
-    """Loads and stores have 16 bytes on an H200. Windows overlap, so a sample is loaded for every tap."""
+    """Return a budget: 16 bytes in each access on an H200; a sample is loaded for every tap that sees it."""
     (n, channels), (features, taps, _) = x.shape, weight.shape
     whole = sum(max(n - (taps - 1 - tap), 0) for tap in range(taps)) * channels
     loaded = 2 * (whole * -(-features // 32) + weight.numel() * -(-n // 64))
@@ -189,7 +191,7 @@ def _wide(x: torch.Tensor, weight: torch.Tensor) -> Budget:
 
 
 def _no_copies(images: torch.Tensor, weight: torch.Tensor) -> Budget:
-    """Each pixel is loaded once for each tile of features; padding is not loaded."""
+    """Return a budget: a pixel is loaded once for each tile of features; padding is not loaded."""
     (n, h, w), (features, side, _) = images.shape, weight.shape
     rows, k = n * -(-h // side) * -(-w // side), side * side
     of_weight = loaded_bytes(rows, features, k, _SIDE, _SIDE) - 2 * rows * k * -(-features // _SIDE)

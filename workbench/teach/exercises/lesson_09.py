@@ -8,7 +8,7 @@ import torch.nn.functional as functional
 from workbench.teach.definition import Budget, Case, Mutant, normals
 from workbench.teach.exercise import Exercise
 
-# The side of all tiles of the products.
+# The side of all tiles of the products in 09-1 and 09-4.
 _SIDE = 16
 
 
@@ -20,10 +20,10 @@ def convolved(
     Args:
         image: [n, height, width, channels], contiguous, in fp16.
         weight: [taps down, taps across, channels, features], likewise.
-        stride, padding, dilation: as torch has them, the same down and across.
+        stride, padding, dilation: as in torch, the same down and across.
 
     Returns:
-        [n, height, width, features]. Sums are made in fp32.
+        [n, height, width, features] of the output. Sums are computed in fp32.
     """
     result = functional.conv2d(
         image.permute(0, 3, 1, 2), weight.permute(3, 2, 0, 1), None, stride, padding, dilation
@@ -36,9 +36,9 @@ def loaded_bytes(
 ) -> int:
     """Return the bytes that all programs of an implicit product load together for a convolution in fp16.
 
-    Images and windows are square, and a program makes a tile of tile x tile of the output,
-    [images * outputs * outputs, features]. It loads its parts of A and B once; padding, and elements beyond
-    the end of a matrix, are not loaded.
+    Images and windows are square, and a program computes a tile of tile x tile of the output,
+    [images * outputs * outputs, features]. It loads its rows of A and columns of B once; padding, and
+    elements beyond the end of a matrix, are not loaded.
     """
     inside = functional.unfold(torch.ones(1, 1, size, size), taps, 1, padding, stride)
     rows = images * inside.shape[2]
@@ -48,7 +48,7 @@ def loaded_bytes(
 
 
 def space_to_batch(image: torch.Tensor, block: int, padding: int) -> torch.Tensor:
-    """Return images of every `block`-th pixel, contiguous.
+    """Return the images cut into blocks, with one image for each place in a block: every `block`-th pixel.
 
     Args:
         image: [n, height, width, channels], contiguous.
@@ -56,8 +56,8 @@ def space_to_batch(image: torch.Tensor, block: int, padding: int) -> torch.Tenso
         padding: zeros on each side of height and width.
 
     Returns:
-        [block * block * n, height, width, channels], with as many pixels as there are blocks. Images are in
-        the order of (pixel of a block down, across, image).
+        [block * block * n, blocks down, blocks across, channels], contiguous. The first dimension counts
+        (place in a block down, place across, image).
     """
     padded = functional.pad(image, (0, 0, padding, padding, padding, padding))
     blocks = padded.unflatten(2, (-1, block)).unflatten(1, (-1, block))
@@ -73,7 +73,7 @@ def upsampled(image: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         weight: [channels, features, factor, factor], likewise, as torch's conv_transpose2d takes it.
 
     Returns:
-        [n, height * factor, width * factor, features]. Sums are made in fp32.
+        [n, height * factor, width * factor, features]. Sums are computed in fp32.
     """
     result = functional.conv_transpose2d(image.permute(0, 3, 1, 2), weight, stride=weight.shape[-1])
     return result.permute(0, 2, 3, 1).contiguous()
@@ -87,7 +87,7 @@ def _convolution(
     dilation: int,
     seed: int,
 ) -> Case:
-    """Case with images [n, height, width, channels] and a weight for (taps down, taps across, features)."""
+    """Return a case; `image` is [n, height, width, channels], `weight` (taps down, taps across, features)."""
     taps = (*weight[:2], image[3], weight[2])
     return Case(
         lambda generator: (
@@ -119,7 +119,7 @@ def _tiles(length: int) -> int:
 def _what_is_inside(
     image: torch.Tensor, weight: torch.Tensor, stride: int, padding: int, dilation: int
 ) -> Budget:
-    """Each column of tiles loads the elements of A inside of the image, and each row of tiles loads B."""
+    """Return a budget: a column of tiles loads the elements of A inside the image, and a row of tiles B."""
     (n, height, width, channels), (high, wide, _, features) = image.shape, weight.shape
     ones = torch.ones(1, 1, height, width)
     inside = functional.unfold(ones, (high, wide), dilation, padding, stride)
@@ -133,14 +133,14 @@ def _what_is_inside(
 
 
 def _each_pixel_once(image: torch.Tensor, block: int, padding: int) -> Budget:
-    """The image is loaded once, and its blocks are stored once."""
+    """Return a budget: the image is loaded once, and its blocks, padding included, are stored once."""
     n, height, width, channels = image.shape
     stored = n * (height + 2 * padding) * (width + 2 * padding) * channels
     return Budget(loaded_bytes=2 * image.numel(), stored_bytes=2 * stored)
 
 
 def _no_second_pass(image: torch.Tensor, weight: torch.Tensor) -> Budget:
-    """Tiles load their operands, and each element of the output is stored once."""
+    """Return a budget: tiles load their operands, and each element of the output is stored once."""
     rows, cols = image.numel() // image.shape[3], weight.numel() // weight.shape[0]
     return Budget(
         loaded_bytes=2 * (_tiles(cols) * image.numel() + _tiles(rows) * weight.numel()),

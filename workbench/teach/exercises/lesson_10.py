@@ -16,12 +16,12 @@ _SIDE, _WIDTH, _SPLITS = 16, 32, 4
 def gated(
     a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor, gate: torch.Tensor, most: float
 ) -> torch.Tensor:
-    """Return a product with a bias, clamped, gated, and 0 right of the diagonal; in fp16.
+    """Return a product plus a bias, clamped, multiplied by a gate, and 0 right of the diagonal; in fp16.
 
     Args:
         a, b: [m, k] and [k, n], contiguous, in fp16.
-        bias: [n], a number for each column. gate: [m], one for each row. In fp16.
-        most: a number above 0.
+        bias: [n], a number for each column, in fp16. gate: [m], a number for each row, in fp16.
+        most: the bound of the clamp, above 0.
 
     Returns:
         [m, n]: min(max((a @ b)[i, j] + bias[j], -most), most) * gate[i] where j <= i, else 0. All of it is
@@ -33,7 +33,7 @@ def gated(
 
 
 def activated(a: torch.Tensor, b: torch.Tensor, addend: torch.Tensor) -> torch.Tensor:
-    """silu(a @ b + addend), contiguous, for contiguous matrices in fp16: [m, k], [k, n] and [m, n].
+    """Return silu(a @ b + addend), contiguous, for contiguous matrices in fp16: [m, k], [k, n] and [m, n].
 
     silu(x) is x / (1 + exp(-x)). Sums and their parts are computed in fp32, and rounded to fp16 at the end.
     """
@@ -72,7 +72,7 @@ def _gated(m: int, n: int, k: int, most: float, seed: int) -> Case:
 
 
 def _beyond_fp16(m: int, n: int, k: int, seed: int) -> Case:
-    """Case whose sums exceed fp16 before the clamp and after it, until the gate makes them small."""
+    """Return a case whose sums exceed fp16 before the clamp and after it, until the gate makes them small."""
     return Case(
         lambda generator: (
             150 * normals(generator, m, k).half(), 150 * normals(generator, k, n).half(),
@@ -83,7 +83,7 @@ def _beyond_fp16(m: int, n: int, k: int, seed: int) -> Case:
 
 
 def _with_nan(m: int, n: int, k: int, seed: int) -> Case:
-    """Case with NaN in the third row of A and in the second bias."""
+    """Return a case with NaN in the third row of A and in the second number of the bias."""
 
     def build(generator: torch.Generator) -> tuple[torch.Tensor | float, ...]:
         a, b = normals(generator, m, k).half(), normals(generator, k, n).half()
@@ -105,12 +105,12 @@ def _added(m: int, n: int, k: int, seed: int) -> Case:
 
 
 def _cancelling(m: int, n: int, k: int, seed: int) -> Case:
-    """Case in which the programs that share K have large partial sums, whose sum is small."""
+    """Return a case in which the programs that share K have large partial sums, whose sum is small."""
     return Case(lambda generator: (*cancelling(generator, m, n, k), normals(generator, m, n).half()), seed)
 
 
 def _undone(m: int, n: int, k: int, seed: int, *, about: float) -> Case:
-    """Case with an addend of about -(a @ b) + `about`, so that rounding to fp16 before the addition shows."""
+    """Return a case with an addend of about `about` - a @ b, which shows sums rounded to fp16 too early."""
 
     def build(generator: torch.Generator) -> tuple[torch.Tensor, ...]:
         a, b = normals(generator, m, k).half(), normals(generator, k, n).half()
@@ -121,7 +121,7 @@ def _undone(m: int, n: int, k: int, seed: int, *, about: float) -> Case:
 
 
 def _far_below_0(m: int, n: int, k: int, seed: int) -> Case:
-    """Case with sums below the range of fp16, where silu is 0, and rows that the addend nearly cancels."""
+    """Return a case with sums below the range of fp16, where silu is 0, and sums that the addend cancels."""
 
     def build(generator: torch.Generator) -> tuple[torch.Tensor, ...]:
         sizes = 2.0 ** -torch.randint(0, 5, (m, 1), generator=generator)
@@ -133,9 +133,9 @@ def _far_below_0(m: int, n: int, k: int, seed: int) -> Case:
 
 
 def _undone_rows(m: int, n: int, k: int, seed: int) -> Case:
-    """Case in which the bias nearly cancels the normalized and scaled rows, which are all the same.
+    """Return a case in which the bias nearly cancels the normalized and scaled rows, which are all the same.
 
-    Rounding to fp16 before the bias is added therefore shows.
+    So rounding to fp16 before the bias is added shows.
     """
 
     def build(generator: torch.Generator) -> tuple[torch.Tensor | float, ...]:
@@ -150,7 +150,7 @@ def _undone_rows(m: int, n: int, k: int, seed: int) -> Case:
 
 
 def _rows(m: int, n: int, k: int, seed: int, *, epsilon: float = 1e-5, level: float = 0.0) -> Case:
-    """Case with normals; with a `level`, the mean of a row is about `level` times the sum of a row of A."""
+    """Return a case with normals; a `level` gives a row a mean of about `level` times the sum of A's row."""
 
     def build(generator: torch.Generator) -> tuple[torch.Tensor | float, ...]:
         a, b = normals(generator, m, k), normals(generator, k, n)
@@ -171,7 +171,7 @@ def _tiles(length: int) -> int:
 def _vectors_once_a_tile(
     a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor, gate: torch.Tensor, most: float
 ) -> Budget:
-    """Tiles load their operands, and the columns of the bias and the rows of the gate that belong to them."""
+    """Return a budget: tiles load their operands, and the elements of bias and gate that belong to them."""
     (m, k), n = a.shape, b.shape[1]
     rows, cols = -(-m // _SIDE), -(-n // _WIDTH)
     vectors = rows * bias.nbytes + cols * gate.nbytes
@@ -183,7 +183,7 @@ def _vectors_once_a_tile(
 
 
 def _by_four(a: torch.Tensor, b: torch.Tensor, addend: torch.Tensor) -> Budget:
-    """Tiles load their operands; fp32 parts are stored once and loaded once; the addend is loaded once."""
+    """Return a budget: tiles load their operands; fp32 parts move twice, the addend once."""
     (m, k), n = a.shape, b.shape[1]
     parts = 4 * _SPLITS * m * n
     return Budget(
@@ -197,7 +197,7 @@ def _by_four(a: torch.Tensor, b: torch.Tensor, addend: torch.Tensor) -> Budget:
 def _in_one_kernel(
     a: torch.Tensor, b: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, epsilon: float
 ) -> Budget:
-    """A is loaded once; each tile of rows loads all of B, weight and bias. The product is not stored."""
+    """Return a budget: A is loaded once; a tile of rows loads B, weight and bias; no product is stored."""
     return Budget(
         loaded_bytes=a.nbytes + _tiles(len(a)) * (b.nbytes + weight.nbytes + bias.nbytes),
         stored_bytes=2 * len(a) * b.shape[1],

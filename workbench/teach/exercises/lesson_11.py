@@ -1,4 +1,4 @@
-"""Exercises of lesson 11: the online softmax, tiles inside a window, merged splits, a hook for scores."""
+"""Exercises of lesson 11: the online softmax, the tiles of a window, merged splits, a hook for scores."""
 
 from __future__ import annotations
 
@@ -34,13 +34,15 @@ def windowed(
 
     Args:
         query: [queries, 16], contiguous, in fp16. key, value: [keys, 16], likewise.
-        left: how many keys before its own place a query sees.
-        from_end: the last query is at the place of the last key; else the first is at that of the first.
+        left: the number of keys before its own place that a query sees.
+        from_end: whether the last query is at the place of the last key; otherwise the first query is at the
+            place of the first key.
 
     Returns:
         the output, [queries, 16], 0 for a query that sees nothing; and int32 [tiles, 2] with two counts for
-        each tile of 16 queries: the tiles of 16 keys that it visits, because some query sees some key of
-        them, and those of these that it masks, because some query does not see all keys of them.
+        each tile of 16 queries. The first counts the tiles of 16 keys in which some query sees some key. The
+        second counts the tiles among them in which some query does not see all keys, so that they need a
+        mask.
     """
     place = torch.arange(len(query), device=query.device)[:, None]
     place = place + (len(key) - len(query) if from_end else 0)
@@ -56,14 +58,16 @@ def windowed(
 
 
 def merged(outputs: torch.Tensor, log_sums: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the attention to all keys from the attention to each of several sets of them; contiguous fp32.
+    """Return the attention to all keys, merged from the attention to each split of them; contiguous fp32.
 
     Args:
-        outputs: [splits, rows, size]: softmax(scores of the split's keys) @ values; 0 where it saw none.
+        outputs: [splits, rows, size]: softmax(scores of the split's keys) @ values; 0 where the split saw no
+            key.
         log_sums: [splits, rows]: log of the sum of exp(scores); -inf where the split saw no key.
 
     Returns:
-        the output, [rows, size], 0 where no split saw a key; and the log-sum-exp of all scores, [rows].
+        the output, [rows, size], 0 for a row of which no split saw a key; and the log-sum-exp of all scores,
+        [rows].
     """
     whole = log_sums.logsumexp(0)
     shares = (log_sums - whole).exp().nan_to_num(0)
@@ -79,7 +83,7 @@ def bent(
 
     Args:
         query: [batch, heads, queries, size], in fp16.
-        key, value: [batch, key heads, keys, size], likewise; neighboring heads share one.
+        key, value: [batch, key heads, keys, size], likewise; neighboring query heads share a key head.
         slopes: [heads], in fp32.
         cap: a number above 0.
 
@@ -99,14 +103,14 @@ def bent(
 
 
 def _rows(queries: int, keys: int, *, rising: float, seed: int, opposed: bool = False) -> Case:
-    """Case with scores that rise by about `rising` from the first key to the last, or fall if it is negative.
+    """Return a case with scores that rise by about `rising` from the first key to the last.
 
-    If `opposed`, those of every second row go the other way.
+    A negative `rising` makes them fall. If `opposed`, the scores of every second query change the other way.
     """
 
     def build(generator: torch.Generator) -> tuple[torch.Tensor, ...]:
         query, key, value = (normals(generator, rows, _SIDE) for rows in (queries, keys, keys))
-        # One column of ones in the query, and the slope in that of the keys.
+        # The first column of the query is constant, and the first column of the keys rises.
         query[:, 0] = 4
         if opposed:
             query[1::2, 0] = -4
@@ -117,9 +121,9 @@ def _rows(queries: int, keys: int, *, rising: float, seed: int, opposed: bool = 
 
 
 def _first_weighs_most(generator: torch.Generator, queries: int, keys: int) -> tuple[torch.Tensor, ...]:
-    """Return query, key and value whose first key has a far higher score than its many others.
+    """Return query, key and value whose first key has a far higher score than all other keys.
 
-    The last digit of the sums in fp16 is larger than what a tile of the other keys adds to them.
+    A tile of the other keys adds less to the sums than their last digit in fp16.
     """
     query, key, value = (normals(generator, rows, _SIDE) / 4 for rows in (queries, keys, keys))
     query[:, 0], key[:, 0] = 4, 0
@@ -132,7 +136,7 @@ def _long(queries: int, keys: int, seed: int) -> Case:
 
 
 def _long_window(queries: int, keys: int, seed: int) -> Case:
-    """Case of :func:`windowed` with the last queries, which see all keys."""
+    """Return a case of :func:`windowed` with a window as long as the keys, aligned at the end."""
     return Case(lambda generator: (*_first_weighs_most(generator, queries, keys), keys, True), seed)
 
 
@@ -149,7 +153,7 @@ def _window(queries: int, keys: int, left: int, from_end: bool, seed: int) -> Ca
 def _splits(
     splits: int, rows: int, size: int, *, nothing: tuple[tuple[int, int], ...], level: float, seed: int
 ) -> Case:
-    """Case with log-sum-exps around `level`; `nothing` lists each (split, row) that saw no key."""
+    """Return a case with log-sum-exps around `level`; `nothing` lists each (split, row) that saw no key."""
 
     def build(generator: torch.Generator) -> tuple[torch.Tensor, ...]:
         outputs, log_sums = normals(generator, splits, rows, size), normals(generator, splits, rows)
@@ -178,7 +182,7 @@ def _tiles(length: int) -> int:
 
 
 def _each_tile_once(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> Budget:
-    """Each tile of queries is loaded once, and all keys and values once for each of them."""
+    """Return a budget: queries are loaded once, and all keys and values once for each tile of queries."""
     return Budget(
         loaded_bytes=query.nbytes + _tiles(len(query)) * (key.nbytes + value.nbytes),
         stored_bytes=_tiles(len(key)) * query.nbytes,
@@ -189,7 +193,7 @@ def _each_tile_once(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor)
 def _what_is_visited(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, left: int, from_end: bool
 ) -> Budget:
-    """Only visited tiles of keys and values are loaded, and a plan of four numbers for each program."""
+    """Return a budget: loads of visited tiles of keys and values, and of a plan of four int32 per program."""
     output, counts = windowed(query, key, value, left, from_end)
     rows = int(counts[:, 0].sum()) * _SIDE
     return Budget(
@@ -200,7 +204,7 @@ def _what_is_visited(
 
 
 def _each_split_once(outputs: torch.Tensor, log_sums: torch.Tensor) -> Budget:
-    """All outputs and log-sum-exps are loaded once, and those of all keys are stored once."""
+    """Return a budget: the results of all splits are loaded once, and the merged results are stored once."""
     return Budget(
         loaded_bytes=outputs.nbytes + log_sums.nbytes,
         stored_bytes=(outputs.nbytes + log_sums.nbytes) // len(outputs),

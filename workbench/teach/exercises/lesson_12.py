@@ -17,7 +17,7 @@ ROUNDING = 1e-5
 
 
 def delta(output: torch.Tensor, gradient: torch.Tensor, sum_gradient: torch.Tensor) -> torch.Tensor:
-    """Return what is subtracted from dP if a loss depends on the output of attention and on its log-sum-exps.
+    """Return the delta that is subtracted from dP if a loss depends on attention's output and log-sum-exps.
 
     Args:
         output: the output of attention, [rows, columns], contiguous, in fp32.
@@ -96,7 +96,7 @@ def squashed_gradients(
         gradient: the gradient of the output.
         query, key, value: [batch, heads, rows, size], in fp32; s is size^-0.5 * query @ key^T.
         output, log_sums: the results of the forward pass with the same scores.
-        cap: the bound of the squashed scores.
+        cap: the bound c of the magnitude of the squashed scores.
     """
     of = [tensor.detach().requires_grad_() for tensor in (query, key, value)]
     result, _ = _squashed(of[0], of[1], of[2], cap)
@@ -137,7 +137,7 @@ def _rows(rows: int, columns: int, seed: int) -> Case:
 
 
 def _heads(heads: int, queries: int, keys: int, size: int, seed: int, causal: bool | None = None) -> Case:
-    """Case with the inputs of a forward pass and what it saved, for :func:`key_value_gradients`.
+    """Return a case with the inputs and saved results of a forward pass, for :func:`key_value_gradients`.
 
     If `causal` is None, the case is for :func:`query_gradient`.
     """
@@ -170,7 +170,7 @@ def _hooked(heads: int, queries: int, keys: int, cap: float, seed: int) -> Case:
 
 
 def _each_row_once(output: torch.Tensor, gradient: torch.Tensor, sum_gradient: torch.Tensor) -> Budget:
-    """Each element is loaded once, and a number is stored for each row."""
+    """Return a budget: each element is loaded once, and a number is stored for each row."""
     return Budget(output.nbytes + gradient.nbytes + sum_gradient.nbytes, sum_gradient.nbytes)
 
 
@@ -183,7 +183,7 @@ def _queries_that_see(
     deltas: torch.Tensor,
     causal: bool,
 ) -> Budget:
-    """Each tile of keys is loaded once, and for it the tiles of queries of which some query sees a key."""
+    """Return a budget: keys are loaded once, and for each tile of keys the queries that see it."""
     heads, queries, size = query.shape
     keys = key.shape[1]
     passing = sum(max(0, queries - first) if causal else queries for first in range(0, keys, _SIDE))
@@ -201,7 +201,7 @@ def _keys_that_are_seen(
     log_sums: torch.Tensor,
     deltas: torch.Tensor,
 ) -> Budget:
-    """Each tile of queries is loaded once, and for it the tiles of keys of which some key is seen."""
+    """Return a budget: queries are loaded once, and for each tile of queries the tiles of keys it sees."""
     heads, queries, size = query.shape
     keys = key.shape[1]
     passing = 0

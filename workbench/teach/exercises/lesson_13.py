@@ -16,10 +16,10 @@ Call = tuple[str, int, int, int, int]
 def why_not(
     rows: int, cols: int, row_stride: int, itemsize: int, tile: tuple[int, int], stages: int, room: int
 ) -> str:
-    """Return in a word or two why an instance cannot take a matrix, or "" if it can.
+    """Return in a word or two why an instance cannot take a matrix; "" if it can.
 
     The instance has no masks. It copies tiles to shared memory, row by row in pieces of 16 bytes, and keeps
-    `stages` of them there.
+    `stages` tiles there.
 
     Args:
         rows, cols: the size of the matrix, whose columns are neighbors in memory and which begins at a
@@ -31,7 +31,8 @@ def why_not(
         room: the bytes of shared memory that a block can have.
 
     Returns:
-        the first of these that holds: "power of two" if a side of the tile is none; "tile" if the tile does
+        the first of these that holds: "power of two" if a side of the tile is not a power of two; "tile" if
+            the tile does
         not divide the matrix; "alignment" if a row of the matrix does not begin at a multiple of 16 bytes, or
         a row of the tile is not a whole number of pieces; "shared memory" if a block needs more than `room`.
     """
@@ -46,16 +47,16 @@ def why_not(
 
 
 def compiled(calls: tuple[Call, ...]) -> tuple[int, ...]:
-    """Return for each of several calls the first call that compiles its kernel.
+    """Return for each of several calls the index of the first call that shares its compiled kernel.
 
     Args:
-        calls: calls of one kernel, in order. Each has the dtype and the address of its tensor, two whole
-            numbers as arguments, a size and a stride, and the constant BLOCK.
+        calls: calls of one kernel, in order: (dtype of the tensor, its address, a size, a stride, BLOCK).
+            Size and stride are whole numbers that the kernel takes as arguments, and BLOCK is a constant.
 
     Returns:
-        for each call the index of the first call for which the same kernel is compiled. Triton compares the
-        dtype; whether the address is a multiple of 16; for each whole number whether it is 1, a multiple of
-        16, and 2^31 or more; and the constant.
+        an index for each call. Two calls share a kernel if Triton finds no difference. It compares the dtype;
+        whether the address is a multiple of 16; for each whole number whether it is 1, a multiple of 16, and
+        2^31 or more; and the constant.
     """
 
     def kind(number: int) -> str:
@@ -93,7 +94,7 @@ def _calls(*calls: Call) -> Case:
 def _rows(
     rows: int, cols: int, dtype: torch.dtype, *, scale: float = 1, peaks: tuple[int, ...] = (), seed: int
 ) -> Case:
-    """Case with normals times `scale`; in column peaks[i] of row i, a negative value is by far the largest.
+    """Return a case with normals times `scale`; row i has a negative peak in column peaks[i].
 
     If peaks[i] is -1, row i is all zeros.
     """

@@ -1,7 +1,7 @@
 """The rungs of lesson 11: attention in one kernel, online softmax, a causal mask, grouped queries.
 
-Each is measured like the shipped kernel, as `workbench:<rung>` (see :mod:`~.ladder`). The head size has to be
-a power of two of 16 or more, the dtype fp16 or bf16.
+Each rung is measured like the shipped kernel, as `workbench:<rung>` (see :mod:`~.ladder`). The rungs in
+`LADDER` take a head size that is a power of two of 16 or more, in fp16 or bf16.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from workbench.kernels.attention.backward import Tiling
 from workbench.kernels.tile import gemm, reduce, scores
 from workbench.launch import Launch, Step, Work
 
-# Tile: queries and keys.
+# Queries and keys of a tile.
 TILE = (128, 64)
 WARPS, STAGES = 8, 3
 
 # Tile of the products in the unfused version: rows, columns, and a step along the reduction.
 UNFUSED_TILE = (128, 64, 64)
 
-# Tile, warps and stages of the portable kernel by head size, as `instances.attention` chooses them on Hopper;
-# and the fastest tilings found for the gradients in one pass.
+# Tile, warps and stages of the portable kernel by head size, as `kernels.instances.attention` chooses them on
+# Hopper; and the fastest tilings found for the gradients in one pass.
 PORTABLE = {
     64: Tiling((64, 128), 4, 2, descriptors=True),
     128: Tiling((64, 64), 4, 3, descriptors=True),
@@ -48,13 +48,13 @@ _MOST_HEADS = 65_535
 
 @triton.jit
 def rows_of_head(pointer, batch, head, rows, size, strides):
-    """Return one head's matrix as the loaders of tiles take it: pointer, sizes, strides."""
+    """Return the matrix of one head as the loaders of tiles take it: (pointer, sizes, strides)."""
     return pointer + batch * strides[0] + head * strides[1], (rows, size), strides[2:]
 
 
 @triton.jit
 def store_rows(matrix, row, tile, SIZE: tl.constexpr):
-    """Store rows of a head's matrix, but none beyond its end."""
+    """Store a tile of rows to the matrix of a head; rows beyond its end are not stored."""
     pointer, sizes, strides = matrix
     places = row[:, None] * strides[0] + tl.arange(0, SIZE)[None, :] * strides[1]
     inside = (row < sizes[0])[:, None]
@@ -66,7 +66,7 @@ def whole_rows_kernel(
     query, key, value, output, heads, queries, keys, strides, scale,
     BLOCK_M: tl.constexpr, KEYS: tl.constexpr, SIZE: tl.constexpr,
 ):  # fmt: skip
-    """The scores of a tile of queries with all keys stay on the chip."""
+    """Compute attention; the scores of a tile of queries with all keys stay on the chip."""
     batch, head = tl.program_id(axis=1) // heads, tl.program_id(axis=1) % heads
     q = rows_of_head(query, batch, head, queries, SIZE, strides[0])
     k = rows_of_head(key, batch, head, keys, SIZE, strides[1])
@@ -89,7 +89,7 @@ def whole_rows_kernel(
 def attend_to_tile(
     state, sums, held, key, value, start, keys, scale, BLOCK_N: tl.constexpr, SIZE: tl.constexpr
 ):
-    """Update the state and the weighted sums with a tile of keys."""
+    """Update the state of the online softmax and the weighted sums with a tile of keys and values."""
     tile = gemm.load_strided(key, start, 0, BLOCK_N, SIZE, True, False)
     rated = tl.dot(held, tl.trans(tile)) * scale
     col = start + tl.arange(0, BLOCK_N)
@@ -105,7 +105,7 @@ def online_kernel(
     query, key, value, output, log_sums, heads, queries, keys, strides, scale,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, SIZE: tl.constexpr,
 ):  # fmt: skip
-    """Keys are loaded tile by tile; only the state of the softmax and the weighted sums are kept."""
+    """Compute attention by tiles of keys; only the softmax state and the weighted sums are kept."""
     batch, head = tl.program_id(axis=1) // heads, tl.program_id(axis=1) % heads
     q = rows_of_head(query, batch, head, queries, SIZE, strides[0])
     k = rows_of_head(key, batch, head, keys, SIZE, strides[1])
@@ -131,7 +131,7 @@ def attend_seen(
     state, sums, held, key, value, row, start, keys, shift, scale,
     BLOCK_N: tl.constexpr, SIZE: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
-    """Like attend_to_tile, for keys up to row + shift; a tile that needs no mask has none."""
+    """Update like attend_to_tile, where a query sees the keys up to row + shift; mask only if MASKED."""
     tile = gemm.load_strided(key, start, 0, BLOCK_N, SIZE, MASKED, False)
     rated = tl.dot(held, tl.trans(tile)) * scale
     if MASKED:
@@ -149,7 +149,7 @@ def causal_kernel(
     query, key, value, output, log_sums, heads, queries, keys, strides, scale, shift,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, SIZE: tl.constexpr,
 ):  # fmt: skip
-    """Tiles in which no query sees a key are skipped; only those on the diagonal are masked."""
+    """Compute causal attention; skip tiles that no query sees, and mask tiles that are seen in part."""
     batch, head = tl.program_id(axis=1) // heads, tl.program_id(axis=1) % heads
     q = rows_of_head(query, batch, head, queries, SIZE, strides[0])
     k = rows_of_head(key, batch, head, keys, SIZE, strides[1])
@@ -187,7 +187,7 @@ def attend_by_rules(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, WIDTHS: tl.constexpr, RULES: tl.constexpr,
     MASKED: tl.constexpr,
 ):  # fmt: skip
-    """Like attend_seen, with the package's tile operators: any window, hooks, and powers of 2, not of e."""
+    """Update like attend_seen, by the package's tile operators: any window and hooks, powers of 2."""
     batch, head, row = place
     keys, scale, window, extras = rules
     tiles = gemm.load_parts(key, start, BLOCK_N, WIDTHS, MASKED, False)
@@ -215,7 +215,7 @@ def grouped_queries_kernel(
     query, key, value, output, log_sums, heads, queries, keys, strides, scale, group, window, extras,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, WIDTHS: tl.constexpr, RULES: tl.constexpr,
 ):  # fmt: skip
-    """Query heads share a key head; the window of a query and the hooks of scores are arguments."""
+    """Compute attention in which query heads share a key head; window and hooks are arguments."""
     batch, head = tl.program_id(axis=1) // heads, tl.program_id(axis=1) % heads
     SIZE: tl.constexpr = WIDTHS[0]
     q = rows_of_head(query, batch, head, queries, SIZE, strides[0])
@@ -253,7 +253,7 @@ def grouped_queries_kernel(
 def whole_rows(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, output: torch.Tensor, block_m: int = 64
 ) -> Launch:
-    """output = softmax(query @ key^T / sqrt(size)) @ value, all scores of `block_m` queries at a time.
+    """output = softmax(query @ key^T / sqrt(size)) @ value, with all scores of `block_m` queries in a tile.
 
     Args:
         query: [batch, heads, queries, size] in fp16 or bf16, of any strides; size a power of two, 16 or more.
@@ -339,7 +339,10 @@ def grouped_queries(
 
 
 def _check(*tensors: torch.Tensor, shared: bool = False) -> None:
-    """Raise TensorMismatchError if query, key, value and output do not fit together or fit no tile."""
+    """Raise TensorMismatchError if query, key, value and output do not fit together or fit no tile.
+
+    With `shared`, the number of key heads may be any divisor of the number of query heads.
+    """
     query, key, value, output = tensors
     words = ", ".join(f"{t.dtype} {tuple(t.shape)} on {t.device}" for t in tensors)
     alike = all(t.dtype == query.dtype and t.device == query.device and t.dim() == 4 for t in tensors)
@@ -347,22 +350,30 @@ def _check(*tensors: torch.Tensor, shared: bool = False) -> None:
         raise TensorMismatchError(
             "query, key, value, output",
             words,
-            "Give four dimensions for each, in fp16 or bf16, on one device.",
+            "Give four dimensions for each, all in fp16 or all in bf16, on one device.",
         )
     (batch, heads, _, size), key_heads = query.shape, key.shape[1]
-    fits = key.shape == value.shape and output.shape == query.shape
-    fits = fits and (key.shape[0], key.shape[3]) == (batch, size) and key.shape[2] > 0
-    fits = fits and (key_heads > 0 and heads % key_heads == 0 if shared else key_heads == heads)
-    if not fits or size < 16 or size & (size - 1):
-        raise TensorMismatchError(
-            "query, key, value, output", words,
-            "Give [batch, heads, rows, size], with keys, and a size that is a power of two, 16 or more.",
-        )  # fmt: skip
-    if is_wide(*tensors) or batch * heads > _MOST_HEADS:
-        raise TensorMismatchError(
-            "query, key, value, output", words,
-            f"Give offsets below 2^31, and {_MOST_HEADS} heads of all batches at most.",
-        )  # fmt: skip
+    rows_fit = key.shape == value.shape and output.shape == query.shape and key.shape[2] > 0
+    rows_fit = rows_fit and (key.shape[0], key.shape[3]) == (batch, size)
+    heads_fit = key_heads > 0 and heads % key_heads == 0 if shared else key_heads == heads
+    for fits, fix in (
+        (
+            rows_fit,
+            "Give query and output [b, h, q, size], key and value [b, key h, k, size], with k of 1 or more.",
+        ),
+        (heads_fit, f"Give {'a divisor of ' if shared else ''}{heads} heads in key and value."),
+        (
+            size >= 16 and not size & (size - 1),
+            "Give a size (last dimension) that is a power of two of 16 or more.",
+        ),
+        (not is_wide(*tensors), "Give smaller tensors: offsets of elements have to be below 2^31."),
+        (
+            batch * heads <= _MOST_HEADS,
+            f"Give fewer batches or heads: {_MOST_HEADS} heads of all batches at most.",
+        ),
+    ):
+        if not fits:
+            raise TensorMismatchError("query, key, value, output", words, fix)
 
 
 def _block(name: str, side: int) -> int:
@@ -391,7 +402,7 @@ def _work(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, output: torch.Tensor,
     shift: int | None = None,
 ) -> Work:  # fmt: skip
-    """Return the FLOPs of all unmasked pairs, and the bytes of each tensor once."""
+    """Return the FLOPs of all unmasked pairs of query and key, and the bytes of each tensor once."""
     window = Window() if shift is None else Window(right=0, shift=shift)
     pairs = query.shape[0] * query.shape[1] * window.pairs(query.shape[2], key.shape[2])
     moved = sum(tensor.numel() * tensor.element_size() for tensor in (query, key, value, output))
@@ -407,7 +418,7 @@ LADDER: Mapping[str, Callable[..., Launch]] = {
 def _build_unfused(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, is_causal: bool, enable_gqa: bool
 ) -> Callable[[], torch.Tensor]:
-    """Build the unfused version: a kernel that scales the query, and three with their matrices in memory."""
+    """Build the unfused version: a kernel that scales the query, then three kernels with scores in memory."""
     if is_causal:
         raise InvalidArgumentError("is_causal", "got True", "Give False: the rung unfused has no mask.")
     scaled, scale = torch.empty_like(query), 1 / math.sqrt(query.shape[3])
@@ -421,7 +432,7 @@ def _build_unfused(
 
 
 def _attention_builder(name: str, is_causal_rung: bool) -> Callable[..., Callable[[], torch.Tensor]]:
-    """Build a rung of `LADDER`, which supports either only a causal mask (`is_causal_rung`) or no mask."""
+    """Return the builder of a rung in `LADDER`, causal if `is_causal_rung`, else without a mask."""
 
     def build(
         query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, is_causal: bool, enable_gqa: bool

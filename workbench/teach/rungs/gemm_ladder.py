@@ -1,8 +1,8 @@
 """The rungs of the lessons on matrix products, from one element per program to the shipped kernel.
 
-Each is measured like the shipped kernel, as `workbench:<rung>` (see :mod:`~.ladder`). All compute
-output = A @ B in fp16 with an accumulator in fp32, for any m, n and k. Further requirements of a rung are in
-its function's docstring.
+Each rung is measured like the shipped kernel, as `workbench:<rung>` (see :mod:`~.ladder`). The rungs in
+`LADDER` compute output = A @ B in fp16 with an accumulator in fp32, for any m, n and k. Further requirements
+of a rung are in its function's docstring. The rungs of lesson 10 add an epilogue.
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ from workbench.kernels.layout import ACCESS_BYTES, MOST_OFFSETS_IN_32_BITS
 from workbench.kernels.tile import epilogue, order, transfer
 from workbench.launch import Launch, Step, Work
 
-# The first rung's elements along K at a time; the second rung's columns of a row.
+# Elements along K that a program of the first rung loads at a time; columns that a program of the second rung
+# computes.
 BLOCK_K, BLOCK_N = 512, 256
 
 # m, n and k of a tile: for the rungs of lesson 05, and for the rungs from `pipelined` on.
 TILE, LARGE_TILE = (64, 64, 64), (128, 256, 64)
 
-# Rows of tiles in a group of the launch order; stages of a pipelined loop; splits of K; elements for which a
-# program adds up the splits.
+# Rows of tiles in a group of the launch order; stages of a pipelined loop; splits of K; elements of the
+# output for which a program adds up the splits.
 GROUP, STAGES, SPLITS, SUM_BLOCK = 8, 3, 4, 1024
 
 _SIDES = ("m", "n", "k")
@@ -40,7 +41,7 @@ _SIDES = ("m", "n", "k")
 def element_kernel(
     a_pointer, b_pointer, output_pointer, n, k, a_strides, b_strides, BLOCK_K: tl.constexpr
 ):  # fmt: skip
-    """A program computes one element: its lanes lie along K, and are summed once, at the end."""
+    """Compute one element of the product in a program, whose lanes lie along K and are summed at the end."""
     row = tl.program_id(axis=0) // n
     col = tl.program_id(axis=0) % n
     totals = tl.zeros([BLOCK_K], tl.float32)
@@ -56,7 +57,7 @@ def element_kernel(
 def row_kernel(
     a_pointer, b_pointer, output_pointer, n, k, a_strides, b_strides, BLOCK_N: tl.constexpr
 ):  # fmt: skip
-    """A program computes BLOCK_N elements of a row: each element of A times BLOCK_N of B, lane by lane."""
+    """Compute BLOCK_N elements of a row in a program: each element of A times BLOCK_N elements of B."""
     cols = tl.cdiv(n, BLOCK_N)
     row = tl.program_id(axis=0) // cols
     col = tl.program_id(axis=0) % cols * BLOCK_N + tl.arange(0, BLOCK_N)
@@ -73,7 +74,7 @@ def tile_sum_kernel(
     a_pointer, b_pointer, output_pointer, m, n, k, a_strides, b_strides,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
-    """A program makes a tile, outer product by outer product, without matrix units."""
+    """Compute a tile in a program as a sum of outer products, without matrix units."""
     cols = tl.cdiv(n, BLOCK_N)
     row = tl.program_id(axis=0) // cols * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     col = tl.program_id(axis=0) % cols * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
@@ -90,7 +91,7 @@ def dot_kernel(
     a_pointer, b_pointer, output_pointer, m, n, k, a_strides, b_strides,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
-    """A program makes a tile by matrix units, BLOCK_K elements along K at a time; masks everywhere."""
+    """Compute a tile in a program by matrix units, BLOCK_K elements along K at a time; mask every access."""
     cols = tl.cdiv(n, BLOCK_N)
     row = tl.program_id(axis=0) // cols * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     col = tl.program_id(axis=0) % cols * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
@@ -112,7 +113,7 @@ def dot_kernel(
 def load_checked(
     pointers, in_rows, in_cols, CHECK_ROWS: tl.constexpr, CHECK_COLS: tl.constexpr
 ):  # fmt: skip
-    """Load the tile at `pointers`, 0 outside of the matrix; a direction that needs no mask has none."""
+    """Load the tile at `pointers`, 0 outside of the matrix; mask only the directions that CHECK_* names."""
     if CHECK_ROWS and CHECK_COLS:
         return tl.load(pointers, mask=in_rows & in_cols, other=0.0)
     elif CHECK_ROWS:
@@ -128,7 +129,7 @@ def add_step(
     total, start, a_pointer, b_pointer, row, col, sizes, a_strides, b_strides,
     BLOCK_K: tl.constexpr, CHECK_M: tl.constexpr, CHECK_N: tl.constexpr, CHECK_K: tl.constexpr,
 ):  # fmt: skip
-    """total + A[row, start : start + BLOCK_K] @ B[start : start + BLOCK_K, col]"""
+    """Return total + A[row, start : start + BLOCK_K] @ B[start : start + BLOCK_K, col]."""
     m, n, k = sizes
     of_a = start + tl.arange(0, BLOCK_K)[None, :]
     of_b = start + tl.arange(0, BLOCK_K)[:, None]
@@ -146,14 +147,14 @@ def tile_of_product(
     a_pointer, b_pointer, row, col, begin, end, sizes, a_strides, b_strides,
     BLOCK_K: tl.constexpr, CHECKS: tl.constexpr, DIVISORS: tl.constexpr,
 ):  # fmt: skip
-    """A[row, begin : end] @ B[begin : end, col]; only the last step along K can hang over, and is peeled off.
+    """Return A[row, begin : end] @ B[begin : end, col]; a last step that hangs over along K follows the loop.
 
     Args:
-        row, col: of the tile, [BLOCK_M, 1] and [1, BLOCK_N].
-        begin, end: along K, `begin` a multiple of BLOCK_K, and below `end`.
+        row, col: rows and columns of the tile, [BLOCK_M, 1] and [1, BLOCK_N].
+        begin, end: the range along K; `begin` is a multiple of BLOCK_K, and below `end`.
         sizes: m, n, k.
         CHECKS: a `gemm.Checks`: whether tiles hang over along m, n and k.
-        DIVISORS: what divides m, n, k and the four strides.
+        DIVISORS: divisors of m, n, k and the four strides, as `MatmulProblem.divisors`.
     """
     sizes = transfer.multiples_of(sizes, DIVISORS)
     a_strides = transfer.multiples_of(a_strides, DIVISORS, 3)
@@ -182,7 +183,7 @@ def tile_of_product(
 
 @triton.jit
 def store_tile(output_pointer, row, col, total, sizes, DIVISORS: tl.constexpr):
-    """output[row, col] = total, where there is such an element."""
+    """output[row, col] = total, for elements inside of the output."""
     m, n, _ = transfer.multiples_of(sizes, DIVISORS)
     tl.store(output_pointer + row * n + col, total, mask=(row < m) & (col < n))
 
@@ -193,7 +194,7 @@ def ragged_kernel(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     CHECKS: tl.constexpr, DIVISORS: tl.constexpr,
 ):  # fmt: skip
-    """Like dot_kernel, with masks only where CHECKS needs them, and divisors of sizes and strides."""
+    """Compute like dot_kernel, with the masks that CHECKS asks for, and divisors of sizes and strides."""
     cols = tl.cdiv(sizes[1], BLOCK_N)
     row = tl.program_id(axis=0) // cols * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     col = tl.program_id(axis=0) % cols * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
@@ -207,7 +208,7 @@ def ragged_kernel(
 def rows_and_cols(
     number, sizes, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, GROUP: tl.constexpr
 ):  # fmt: skip
-    """Return rows and columns of tile `number`; GROUP rows of tiles go together, column by column."""
+    """Return rows and columns of tile `number` in an order of groups of GROUP rows, column by column."""
     rows, cols = tl.cdiv(sizes[0], BLOCK_M), tl.cdiv(sizes[1], BLOCK_N)
     tile_row, tile_col = order.grouped(number, rows, cols, GROUP)
     row = tile_row * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -221,7 +222,7 @@ def grouped_kernel(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     CHECKS: tl.constexpr, DIVISORS: tl.constexpr, GROUP: tl.constexpr,
 ):  # fmt: skip
-    """Like ragged_kernel, in an order in which programs that run at the same time share what they read."""
+    """Compute like ragged_kernel, in an order in which concurrent programs share operands."""
     row, col = rows_and_cols(tl.program_id(axis=0), sizes, BLOCK_M, BLOCK_N, GROUP)
     total = tile_of_product(
         a_pointer, b_pointer, row, col, 0, sizes[2], sizes, a_strides, b_strides, BLOCK_K, CHECKS, DIVISORS
@@ -235,7 +236,7 @@ def split_k_kernel(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     CHECKS: tl.constexpr, DIVISORS: tl.constexpr, GROUP: tl.constexpr,
 ):  # fmt: skip
-    """Like grouped_kernel, for `span` elements along K: program (tile, split) stores its part of the sum."""
+    """Compute like grouped_kernel, with K split: program (tile, split) sums `span` elements."""
     row, col = rows_and_cols(tl.program_id(axis=0), sizes, BLOCK_M, BLOCK_N, GROUP)
     begin = tl.program_id(axis=1) * span
     total = tile_of_product(
@@ -262,7 +263,7 @@ def persistent_kernel(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     CHECKS: tl.constexpr, DIVISORS: tl.constexpr, GROUP: tl.constexpr,
 ):  # fmt: skip
-    """Like grouped_kernel, with persistent programs that take tile after tile."""
+    """Compute like grouped_kernel, with persistent programs that take tile after tile."""
     for number in range(tl.program_id(axis=0), tiles, tl.num_programs(axis=0)):
         row, col = rows_and_cols(number, sizes, BLOCK_M, BLOCK_N, GROUP)
         total = tile_of_product(
@@ -277,7 +278,7 @@ def descriptors_kernel(
     a, b, output, m, n, k,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr,
 ):  # fmt: skip
-    """Like persistent_kernel, on tensor descriptors: one instruction moves a tile, and checks its bounds."""
+    """Compute like persistent_kernel, with tensor descriptors, which move a tile and check its bounds."""
     tl.assume(k > 0)
     rows, cols = tl.cdiv(m, BLOCK_M), tl.cdiv(n, BLOCK_N)
     for number in range(tl.program_id(axis=0), rows * cols, tl.num_programs(axis=0)):
@@ -295,7 +296,7 @@ def activated_kernel(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     CHECKS: tl.constexpr, DIVISORS: tl.constexpr, GROUP: tl.constexpr, EPILOGUE: tl.constexpr,
 ):  # fmt: skip
-    """Like grouped_kernel, with a function of each element before the store."""
+    """Compute like grouped_kernel, and apply the function EPILOGUE to the tile before the store."""
     row, col = rows_and_cols(tl.program_id(axis=0), sizes, BLOCK_M, BLOCK_N, GROUP)
     total = tile_of_product(
         a_pointer, b_pointer, row, col, 0, sizes[2], sizes, a_strides, b_strides, BLOCK_K, CHECKS, DIVISORS
@@ -305,7 +306,7 @@ def activated_kernel(
 
 @triton.jit
 def operands_of(extra, row, col, sizes):
-    """Load the operands of a functor: the elements of each of its tensors that belong to the tile."""
+    """Return the operands of a functor in fp32: the elements of its tensors that belong to the tile."""
     inside = (row < sizes[0]) & (col < sizes[1])
     found = extra[:0]
     for i in tl.static_range(len(extra)):
@@ -329,7 +330,7 @@ def chained_kernel(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     CHECKS: tl.constexpr, DIVISORS: tl.constexpr, GROUP: tl.constexpr, EPILOGUE: tl.constexpr,
 ):  # fmt: skip
-    """Like grouped_kernel, with a chain of functors, which have tensors of their own, before the store."""
+    """Compute like grouped_kernel, and apply a chain of functors with their own tensors before the store."""
     row, col = rows_and_cols(tl.program_id(axis=0), sizes, BLOCK_M, BLOCK_N, GROUP)
     total = tile_of_product(
         a_pointer, b_pointer, row, col, 0, sizes[2], sizes, a_strides, b_strides, BLOCK_K, CHECKS, DIVISORS
@@ -380,12 +381,12 @@ class MatmulProblem(NamedTuple):
 
     @property
     def arguments(self) -> tuple[Any, ...]:
-        """The sizes as a tuple, and the strides of A and B: the kernels' arguments."""
+        """Arguments of the kernels: the sizes as a tuple, the strides of A, the strides of B."""
         return self.sizes, self.a.stride(), self.b.stride()
 
     @property
     def divisors(self) -> tuple[int, ...]:
-        """Divisors of sizes and strides that widen accesses; 1 for multiples of 16, which Triton sees."""
+        """Divisors of sizes and strides that widen accesses; 1 for multiples of 16, which Triton finds."""
         most = ACCESS_BYTES // self.a.element_size()
         values = (*self.sizes, *self.a.stride(), *self.b.stride())
         return tuple(1 if value % 16 == 0 else math.gcd(value, most) for value in values)
@@ -476,16 +477,16 @@ def split_k(
     tile: Sequence[int] = LARGE_TILE,
     splits: int = SPLITS,
 ) -> Launch:
-    """output = a @ b, with K split over `splits` programs and a second step that adds up their results.
+    """output = a @ b, with K split over at most `splits` programs, and a second step that adds up their sums.
 
     Other arguments and errors as in :func:`dot`.
     """
     product, meta = _product(a, b, output), _block_sizes(tile)
     steps = triton.cdiv(product.k, meta["BLOCK_K"])
     share = triton.cdiv(steps, check_positive("splits", splits))
-    splits = triton.cdiv(steps, share)  # without idle ones
+    splits = triton.cdiv(steps, share)  # leave out splits that would have no step
     parts = torch.empty((splits, product.m, product.n), dtype=torch.float32, device=a.device)
-    _check_offsets("output", (splits, product.m, product.n), parts.stride())
+    _check_offsets("output, splits", (splits, product.m, product.n), parts.stride())
     first = Step(
         split_k_kernel, (_tiles(product, meta), splits),
         (a, b, parts, share * meta["BLOCK_K"], *product.arguments),
@@ -602,7 +603,7 @@ def _product(a: torch.Tensor, b: torch.Tensor, output: torch.Tensor) -> MatmulPr
         raise TensorMismatchError(
             "a, b, output",
             f"{given} {output.stride()}",
-            "Give [m, k], [k, n] and a contiguous [m, n].",
+            "Give a [m, k], b [k, n] and a contiguous output [m, n].",
         )
     for name, matrix in (("a", a), ("b", b), ("output", output)):
         _check_offsets(name, matrix.shape, matrix.stride())
@@ -611,13 +612,13 @@ def _product(a: torch.Tensor, b: torch.Tensor, output: torch.Tensor) -> MatmulPr
 
 
 def _check_offsets(name: str, sizes: Sequence[int], strides: Sequence[int]) -> None:
-    """Raise TensorMismatchError if an offset, masked elements of a tile included, exceeds 32 bits."""
+    """Raise TensorMismatchError if an offset, masked elements of a tile included, does not fit in int32."""
     hanging = max(*LARGE_TILE, BLOCK_K)
     reach = sum((size + hanging) * stride for size, stride in zip(sizes[-2:], strides[-2:], strict=True))
     reach += sum((size - 1) * stride for size, stride in zip(sizes[:-2], strides[:-2], strict=True))
     if reach > MOST_OFFSETS_IN_32_BITS:
         given = f"shape {tuple(sizes)}, strides {tuple(strides)}"
-        raise TensorMismatchError(name, given, "Give fewer elements: the rungs count them in 32 bits.")
+        raise TensorMismatchError(name, given, "Give fewer elements: offsets have to fit in 32 bits.")
 
 
 def _block_sizes(tile: Sequence[int], sides: int = 3) -> dict[str, Any]:
@@ -730,10 +731,13 @@ def product_rms_norm(
     """
     product, meta = _product(a, b, output), _block_sizes(tile)
     if meta["BLOCK_N"] < product.n:
-        raise InvalidArgumentError("tile (n)", f"got {meta['BLOCK_N']}", f"Give {product.n} or more.")
+        fix = f"Give {triton.next_power_of_2(product.n)} or more: a tile has whole rows."
+        raise InvalidArgumentError("tile (n)", f"got {meta['BLOCK_N']}", fix)
     if weight.shape != (product.n,) or not weight.is_contiguous():
         raise TensorMismatchError(
-            "weight", f"shape {tuple(weight.shape)}", f"Give [{product.n}], contiguous."
+            "weight",
+            f"shape {tuple(weight.shape)}, strides {weight.stride()}",
+            f"Give a contiguous vector of {product.n} elements.",
         )
     step = Step(
         product_rms_norm_kernel, (triton.cdiv(product.m, meta["BLOCK_M"]),),

@@ -21,31 +21,31 @@ from workbench.teach.rungs import attention_ladder, gemm_ladder, reduction_level
 
 @triton.jit
 def contiguous(i, length):
-    """Neighbors read neighbors."""
+    """Return the index i: neighboring lanes read neighboring elements."""
     return i
 
 
 @triton.jit
 def shifted(i, length):
-    """Like contiguous, but one element after the start of a sector."""
+    """Return the index i + 1: neighboring elements, which begin one element after the start of a sector."""
     return i + 1
 
 
 @triton.jit
 def every_second(i, length):
-    """Half of each sector is read for nothing."""
+    """Return the index 2 i: half of the elements of each sector are not used."""
     return i * 2
 
 
 @triton.jit
 def every_eighth(i, length):
-    """A sector of 32 bytes for each element of 4."""
+    """Return the index 8 i: an fp32 element is the only used one of its sector of 32 bytes."""
     return i * 8
 
 
 @triton.jit
 def scattered(i, length):
-    """Neighbors read elements anywhere: an odd multiplier permutes the numbers below a power of two."""
+    """Return an index anywhere below `length`, a power of two, whose numbers an odd multiplier permutes."""
     return (i.to(tl.int64) * 1640531527) % length
 
 
@@ -99,7 +99,7 @@ def copy_by(pattern: str, source: torch.Tensor, output: torch.Tensor, block_size
     """
     length = output.numel()
     _check(pattern, length)
-    _check_alike(source, output)
+    _check_alike("source", source, output)
     if source.numel() <= _last(pattern, length):
         raise TensorMismatchError(
             "source",
@@ -114,13 +114,13 @@ def copy_by(pattern: str, source: torch.Tensor, output: torch.Tensor, block_size
 
 
 def _check(pattern: str, length: int) -> None:
+    """Raise an error if a pattern is unknown, or cannot read `length` elements."""
     if pattern not in PATTERNS:
         raise UnknownNameError("pattern", pattern, PATTERNS)
     check_power_of_two("length", length)
     if _last(pattern, length) > MOST_OFFSETS_IN_32_BITS:
-        raise InvalidArgumentError(
-            "length", f"got {length}", "The last element that is read must be one of the first 2^31."
-        )
+        given = f"got {length}, so that {pattern} reads element {_last(pattern, length)}"
+        raise InvalidArgumentError("length", given, "Give a smaller one: offsets have to be below 2^31.")
 
 
 def _last(pattern: str, length: int) -> int:
@@ -129,18 +129,24 @@ def _last(pattern: str, length: int) -> int:
     return {"shifted": last + 1, "every_second": 2 * last, "every_eighth": 8 * last}.get(pattern, last)
 
 
-def _check_alike(x: torch.Tensor, output: torch.Tensor) -> None:
-    """Raise TensorMismatchError if dtypes differ or a tensor is not contiguous: kernels take no strides."""
+def _check_alike(name: str, x: torch.Tensor, output: torch.Tensor) -> None:
+    """Raise TensorMismatchError if dtypes differ or a tensor is not contiguous: kernels take no strides.
+
+    Args:
+        name: the caller's name for `x`.
+    """
     if x.dtype != output.dtype:
         raise TensorMismatchError("output", f"it is {output.dtype}, not {x.dtype}", f"Give {x.dtype}.")
-    for name, tensor in (("source", x), ("output", output)):
+    for argument, tensor in ((name, x), ("output", output)):
         if not tensor.is_contiguous():
-            raise TensorMismatchError(name, f"its strides are {tensor.stride()}", "Give a contiguous tensor.")
+            raise TensorMismatchError(
+                argument, f"its strides are {tensor.stride()}", "Give a contiguous tensor."
+            )
 
 
 @triton.jit
 def transpose_rows_kernel(x_pointer, output_pointer, rows, columns, BLOCK_SIZE: tl.constexpr):
-    """A program takes a piece of a row, and stores it down a column: neighbors lie `rows` apart."""
+    """Load a piece of a row in a program, and store it down a column, where neighbors lie `rows` apart."""
     row = tl.program_id(axis=0)
     column = tl.program_id(axis=1) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
     valid = column < columns
@@ -150,7 +156,7 @@ def transpose_rows_kernel(x_pointer, output_pointer, rows, columns, BLOCK_SIZE: 
 
 @triton.jit
 def transpose_tile_kernel(x_pointer, output_pointer, rows, columns, TILE: tl.constexpr):
-    """A program takes a tile, and turns it between load and store: neighbors are neighbors on both sides."""
+    """Transpose a tile in a program between load and store, so that both access neighboring elements."""
     row = tl.program_id(axis=0) * TILE + tl.arange(0, TILE)
     column = tl.program_id(axis=1) * TILE + tl.arange(0, TILE)
     inside = (row < rows)[:, None] & (column < columns)[None, :]
@@ -183,16 +189,16 @@ def transpose_tiles(x: torch.Tensor, output: torch.Tensor, tile: int = 64) -> La
 
 
 def _matrix(x: torch.Tensor, output: torch.Tensor) -> tuple[int, int]:
-    """Return rows and columns of `x`, if `output` can be its transpose."""
+    """Return rows and columns of `x`; raise TensorMismatchError if `output` cannot be its transpose."""
     if x.dim() != 2 or output.shape != x.shape[::-1]:
         raise TensorMismatchError(
             "x, output",
             f"shapes {tuple(x.shape)} and {tuple(output.shape)}",
-            "Give a matrix, and one of the transposed shape.",
+            "Give x [m, n] and output [n, m].",
         )
-    _check_alike(x, output)
+    _check_alike("x", x, output)
     if x.numel() > MOST_OFFSETS_IN_32_BITS:
-        raise TensorMismatchError("x", f"{x.numel()} elements", "Give fewer than 2^31.")
+        raise TensorMismatchError("x", f"{x.numel()} elements", "Give fewer than 2^31 elements.")
     return x.shape[0], x.shape[1]
 
 
@@ -213,7 +219,8 @@ def _transpose_builder(rung: Callable[..., Launch]) -> Callable[..., Callable[[]
     return build
 
 
-# By operator and rung: takes the operator's arguments and returns a function that computes the result.
+# Builders by operator and rung: each takes the operator's arguments and returns a function that computes the
+# result.
 RUNGS: Mapping[str, Mapping[str, Callable[..., Callable[[], Any]]]] = {
     "clone": {pattern: _copy_builder(pattern) for pattern in PATTERNS},
     "permute_copy": {

@@ -4,9 +4,9 @@ All levels use one kernel. The level is a meta-parameter that determines the lay
 :mod:`workbench.kernels.tile.levels`. The shipped kernel is :mod:`workbench.kernels.rows.reduction`: there the
 compiler chooses the layout, and a few long rows are split over programs.
 
-Each level suits another length of rows. If a thread holds a row, no values are exchanged, but the lanes of a
-warp read different rows, so that a load of long rows touches a cache line for each lane. If a warp holds a
-row, it reads whole cache lines, but wastes lanes if the row has fewer columns than the warp has lanes. If a
+Each level suits a different length of rows. If a thread holds a row, no values are exchanged, but the lanes
+of a warp read different rows, so that a load of long rows touches a cache line for each lane. If a warp holds
+a row, it reads whole cache lines, but wastes lanes if the row has fewer columns than the warp has lanes. If a
 block holds a row, its warps have to wait for each other once per row, but most loads of a row are in flight.
 """
 
@@ -35,8 +35,8 @@ WARPS = 4
 # Elements of a tile at every level: 32 for each thread, with 4 warps of 32 lanes.
 TILE_ELEMENTS = 4096
 
-# The minimum and maximum columns of a tile. With fewer, a lane or a warp would hold no element; with more,
-# some would have no row, also on GPUs with 64 lanes in a wavefront.
+# The minimum and maximum columns of a tile. With fewer, some lanes or warps would hold no element; with more,
+# some would have no row. The limits also hold for GPUs with 64 lanes in a wavefront.
 COLS: Mapping[str, tuple[int, int]] = {"thread": (1, 16), "warp": (64, 1024), "block": (256, 4096)}
 
 
@@ -67,12 +67,12 @@ def reduction_level_kernel(
     rows, cols,
     # strides of x, and of the output
     row_stride, col_stride, output_stride,
-    # meta-parameters: who holds a row; the reduction; a tile's rows and columns; what divides the number of
-    # columns and the stride of rows, of which the compiler sees that so many elements can be loaded at once
+    # meta-parameters: the unit that holds a row; the reduction; a tile's rows and columns; a divisor of the
+    # number of columns and of the row stride, which proves to the compiler how many elements a load can move
     LEVEL: gl.constexpr, COMBINE: gl.constexpr, ACROSS: gl.constexpr, NEUTRAL: gl.constexpr,
     ROWS: gl.constexpr, COLS: gl.constexpr, DIVISOR: gl.constexpr,
 ):  # fmt: skip
-    """output[row] = COMBINE of x[row, :], for ROWS rows; COLS columns at a time, joined once at the end."""
+    """output[row] = COMBINE of x[row, :], for ROWS rows in a program; COLS columns at a time."""
     BITS: gl.constexpr = x.dtype.element_ty.primitive_bitwidth
     TILE: gl.constexpr = levels.layout_of(LEVEL, COLS, BITS, levels.warp_size(), gl.num_warps())
     cols, row_stride = cols // DIVISOR * DIVISOR, row_stride // DIVISOR * DIVISOR
@@ -90,21 +90,32 @@ def reduction_level_kernel(
 
 
 def is_supported(x: torch.Tensor) -> str:
-    """Say why the template cannot reduce the rows of `x`; empty if it can. Equal for all levels."""
+    """Return why the template cannot reduce the rows of `x`; empty if it can. The same for all levels."""
+    return _misfit(x)[0]
+
+
+def _misfit(x: torch.Tensor) -> tuple[str, str]:
+    """Return why the template cannot reduce the rows of `x`, and what to do; both are empty if it can."""
     if not isinstance(x, torch.Tensor):
-        return f"x is a {type(x).__name__}, not a tensor"
+        return f"x is a {type(x).__name__}, not a tensor", "Give a torch.Tensor."
     if x.dtype not in SUPPORTED:
-        return f"x is {x.dtype}; supported: {', '.join(str(d)[6:] for d in SUPPORTED)}"
-    if x.layout != torch.strided or x.is_neg():
-        return "x is not a plain strided tensor"
+        return f"x is {x.dtype}", f"Give {', '.join(str(d)[6:] for d in SUPPORTED[:-1])} or bfloat16."
+    if x.layout != torch.strided:
+        return f"x has the layout {x.layout}", "Give x.to_dense()."
+    if x.is_neg():
+        return "x is the negative view of a tensor", "Give x.resolve_neg()."
     if x.dim() != 2:
-        return f"x has {x.dim()} dimensions, not 2"
+        return f"x has {x.dim()} dimensions, not 2", "Give a matrix [rows, cols]."
     if not x.numel():
-        return "x has no elements, so there is nothing to reduce"
+        return (
+            f"x has shape {tuple(x.shape)}, so there is nothing to reduce",
+            "Give one row and column or more.",
+        )
     cols = x.shape[1]
     if max((cols - 1) * x.stride(1), cols + COLS["block"][1]) > MOST_OFFSETS_IN_32_BITS:
-        return f"a row of {cols} elements, {x.stride(1)} apart, has offsets of more than 32 bits"
-    return ""
+        given = f"a row of {cols} elements, {x.stride(1)} apart, has offsets of more than 32 bits"
+        return given, "Give shorter rows, or a contiguous copy."
+    return "", ""
 
 
 def launch(
@@ -126,8 +137,9 @@ def launch(
     """
     check_name("level", level, LEVELS)
     check_name("reduction", reduction, REDUCTIONS)
-    if reason := is_supported(x):
-        raise TensorMismatchError("x", reason, "Give a matrix with elements, of a supported dtype.")
+    reason, fix = _misfit(x)
+    if reason:
+        raise TensorMismatchError("x", reason, fix)
     rows, cols = x.shape
     if output is None:
         output = torch.empty(rows, dtype=x.dtype, device=x.device)
@@ -146,7 +158,10 @@ def launch(
 
 
 def tile_of(level: str, cols: int) -> tuple[int, int]:
-    """Return rows and columns of a tile of `TILE_ELEMENTS`: all columns of x, within the level's limits."""
+    """Return rows and columns of a tile of `TILE_ELEMENTS` elements.
+
+    The columns are the next power of two of `cols`, within the limits of the level.
+    """
     fewest, most = COLS[level]
     taken = min(max(triton.next_power_of_2(cols), fewest), most)
     return TILE_ELEMENTS // taken, taken

@@ -1,6 +1,6 @@
 """The rungs of the lessons on rows: sums, softmax and layer norm, on the way to the shipped kernels.
 
-Each is measured like the shipped kernel, as `workbench:<rung>` (see :mod:`~.ladder`).
+Each rung is measured like the shipped kernel, as `workbench:<rung>` (see :mod:`~.ladder`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SPLITS = 64
 
 @triton.jit
 def row_sum_kernel(x_pointer, output_pointer, columns, COLUMNS: tl.constexpr):
-    """A program takes a whole row as one tile."""
+    """Sum a row in a program, as one tile."""
     row = tl.program_id(axis=0)
     column = tl.arange(0, COLUMNS)
     x = tl.load(x_pointer + row * columns + column, mask=column < columns, other=0.0)
@@ -34,7 +34,7 @@ def row_sum_kernel(x_pointer, output_pointer, columns, COLUMNS: tl.constexpr):
 
 @triton.jit
 def row_sum_tiles_kernel(x_pointer, output_pointer, columns, TILE: tl.constexpr):
-    """A program takes a row tile by tile: every lane adds up what it gets, and lanes are joined once."""
+    """Sum a row in a program tile by tile: each lane adds up its elements; lanes are joined at the end."""
     row = tl.program_id(axis=0)
     totals = tl.zeros([TILE], tl.float32)
     for start in range(0, columns, TILE):
@@ -46,7 +46,7 @@ def row_sum_tiles_kernel(x_pointer, output_pointer, columns, TILE: tl.constexpr)
 
 @triton.jit
 def row_sum_split_kernel(x_pointer, parts_pointer, columns, span, SPLITS: tl.constexpr, TILE: tl.constexpr):
-    """Like row_sum_tiles_kernel, for `span` columns: SPLITS programs share a row, each stores its part."""
+    """Sum `span` columns of a row in a program: SPLITS programs share a row, and each stores its part."""
     row = tl.program_id(axis=0) // SPLITS
     split = tl.program_id(axis=0) % SPLITS
     totals = tl.zeros([TILE], tl.float32)
@@ -59,7 +59,7 @@ def row_sum_split_kernel(x_pointer, parts_pointer, columns, span, SPLITS: tl.con
 
 @triton.jit
 def softmax_three_reads_kernel(x_pointer, output_pointer, columns, TILE: tl.constexpr):
-    """The row is read for its maximum, again for its sum, and again to be divided."""
+    """Compute the softmax of a row, which is read three times: for the maximum, the sum, and the division."""
     start_of_row = tl.program_id(axis=0) * columns
     maxima = tl.full([TILE], float("-inf"), tl.float32)
     for start in range(0, columns, TILE):
@@ -82,7 +82,7 @@ def softmax_three_reads_kernel(x_pointer, output_pointer, columns, TILE: tl.cons
 
 @triton.jit
 def softmax_two_reads_kernel(x_pointer, output_pointer, columns, TILE: tl.constexpr):
-    """Maximum and sum are found in one reading, online."""
+    """Compute the softmax of a row, which is read twice: for the online maximum and sum, and the division."""
     start_of_row = tl.program_id(axis=0) * columns
     state = reduce.online_softmax_init(1, tl.float32)
     for start in range(0, columns, TILE):
@@ -99,7 +99,7 @@ def softmax_two_reads_kernel(x_pointer, output_pointer, columns, TILE: tl.conste
 
 @triton.jit
 def softmax_row_kernel(x_pointer, output_pointer, columns, COLUMNS: tl.constexpr):
-    """The row fits into a tile, and stays in registers: one reading."""
+    """Compute the softmax of a row that fits into a tile, which is read once."""
     start_of_row = tl.program_id(axis=0) * columns
     column = tl.arange(0, COLUMNS)
     x = tl.load(x_pointer + start_of_row + column, mask=column < columns, other=float("-inf"))
@@ -115,7 +115,7 @@ def softmax_row_kernel(x_pointer, output_pointer, columns, COLUMNS: tl.constexpr
 def layer_norm_row_kernel(
     x_pointer, weight_pointer, bias_pointer, output_pointer, columns, epsilon, COLUMNS: tl.constexpr
 ):
-    """A program takes a whole row as one tile: its mean, then the squares around it."""
+    """Compute the layer norm of a row in a program, as one tile: its mean, then the squares around it."""
     start_of_row = tl.program_id(axis=0) * columns
     column = tl.arange(0, COLUMNS)
     inside = column < columns
@@ -153,7 +153,11 @@ def row_sum_tiles(x: torch.Tensor, output: torch.Tensor, tile: int = TILE) -> La
 
 
 def row_sum_split(x: torch.Tensor, output: torch.Tensor, splits: int = SPLITS, tile: int = TILE) -> Launch:
-    """output[row] = the sum of a row, split over `splits` programs. Raises the errors of :func:`row_sum`."""
+    """output[row] = the sum of a row, split over `splits` programs.
+
+    Raises:
+        The errors of :func:`row_sum`; InvalidArgumentError, ArgumentTypeError: `splits` is not 1 or more.
+    """
     rows, columns = _matrix(x, output, x.shape[:1])
     span = triton.cdiv(triton.cdiv(columns, check_positive("splits", splits)), tile) * tile
     parts = torch.empty((rows, splits), dtype=torch.float32, device=x.device)
@@ -213,13 +217,22 @@ def _work(*tensors: torch.Tensor) -> Work:
 
 
 def _matrix(x: torch.Tensor, output: torch.Tensor, shape: torch.Size) -> tuple[int, int]:
-    """Return rows and columns of `x`, if `x` and `output` are contiguous and have the right shapes."""
+    """Return rows and columns of `x`; raise TensorMismatchError if `x` or `output` does not fit.
+
+    Args:
+        shape: the shape that `output` has to have.
+    """
     for name, tensor, wanted in (("x", x, x.shape), ("output", output, shape)):
         if x.dim() != 2 or tensor.shape != wanted or not tensor.is_contiguous():
             given = f"shape {tuple(tensor.shape)}, strides {tensor.stride()}"
-            raise TensorMismatchError(name, given, "Give a contiguous matrix, and an output that fits it.")
+            fix = (
+                "Give a contiguous matrix."
+                if name == "x"
+                else f"Give a contiguous tensor of shape {tuple(shape)}."
+            )
+            raise TensorMismatchError(name, given, fix)
     if x.numel() > MOST_OFFSETS_IN_32_BITS:
-        raise TensorMismatchError("x", f"{x.numel()} elements", "Give fewer than 2^31.")
+        raise TensorMismatchError("x", f"{x.numel()} elements", "Give fewer than 2^31 elements.")
     return x.shape[0], x.shape[1]
 
 

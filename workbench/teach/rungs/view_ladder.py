@@ -1,8 +1,9 @@
-"""The rungs of the lesson on coordinate transforms: a convolution that knows less and less of its operand.
+"""The rungs of the lesson on coordinate transforms: convolutions that know more or less of their operand.
 
-Each is measured like the shipped kernel, as `workbench:<rung>` (see :mod:`~.ladder`). All have the same tile
-and run the kernel of `gemm`; they differ in what the image's descriptor knows at compile time. The last two
-run a plain kernel instead, which computes a column's digits at each step along K, or increments them.
+Each rung is measured like the shipped kernel, as `workbench:<rung>` (see :mod:`~.ladder`). All have the same
+tile. The first four run the kernel of `gemm`, and differ in what the image's descriptor knows at compile time
+and in the order of its columns. The last two run a plain kernel, which computes the digits of a column (its
+tap of y, tap of x and channel) at each step along K, or increments them.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from workbench.kernels.movement.view_transfer import IMAGES, IMAGES_NAME
 from workbench.kernels.views import View
 from workbench.launch import Launch
 
-# The same for all rungs, so that they differ only in what they know.
+# The tile (m, n, k) and the stages of all rungs, so that they differ only in what they know.
 TILE, STAGES = (128, 64, 64), 3
 
 # The dimensions that form a column of the matrix, by their numbers in `image_windows`, the slowest first.
@@ -121,7 +122,7 @@ def arguments(
     """
     sizes = _sizes(input, weight, stride, padding, dilation)
     if sizes[3] % divisor:
-        raise InvalidArgumentError("input", f"{sizes[3]} channels", f"Give a multiple of {divisor}.")
+        raise InvalidArgumentError("input", f"{sizes[3]} channels", f"Give a multiple of {divisor} channels.")
     names = ("high", "wide", "channels", "down", "across")
     known = {"channels": divisor}
     lengths = (IMAGES, *(symbol(name, least=1, multiple_of=known.get(name, 1)) for name in names))
@@ -132,7 +133,11 @@ def arguments(
 def in_eights(
     input: torch.Tensor, weight: torch.Tensor, *, stride: int = 1, padding: int = 0, dilation: int = 1
 ) -> Launch:
-    """Like :func:`arguments`, but the descriptor knows that the number of channels is a multiple of 8."""
+    """Like :func:`arguments`, but the descriptor knows that the number of channels is a multiple of 8.
+
+    Raises:
+        The errors of :func:`arguments`, for a divisor of 8.
+    """
     return arguments(input, weight, stride=stride, padding=padding, dilation=dilation, divisor=8)
 
 
@@ -151,8 +156,9 @@ def walking_kernel(
     image_pointer, weight_pointer, output_pointer,
     # sizes: rows of the product
     m,
-    # meta-parameters: lengths of an image and of an output, of the window; channels and features; stride,
-    # padding and dilation; the tile; how many channels lie together for sure; whether digits are moved
+    # meta-parameters: height and width of an image, of an output and of the window; channels and features;
+    # stride, padding and dilation; the tile; a divisor of the channels, by which accesses are widened;
+    # whether digits are incremented
     HIGH: tl.constexpr, WIDE: tl.constexpr, DOWN: tl.constexpr, ACROSS: tl.constexpr,
     TAPS_Y: tl.constexpr, TAPS_X: tl.constexpr, CHANNELS: tl.constexpr, FEATURES: tl.constexpr,
     STRIDE: tl.constexpr, PADDING: tl.constexpr, DILATION: tl.constexpr,
@@ -218,11 +224,14 @@ def computed(
         moves: increment taps and channels with carries instead of dividing.
 
     Raises:
-        InvalidArgumentError: the images are not channels_last, or have too many elements.
+        InvalidArgumentError: the images are not channels_last, or images or output have 2^31 elements or
+            more.
     """
     n, high, wide, channels, down, across = _sizes(input, weight, stride, padding, dilation)
-    if max(input.numel(), n * down * across * len(weight)) > MOST_OFFSETS_IN_32_BITS:
-        raise InvalidArgumentError("input", f"{input.numel()} elements", "Give fewer than 2^31.")
+    results = n * down * across * len(weight)
+    if max(input.numel(), results) > MOST_OFFSETS_IN_32_BITS:
+        given = f"{input.numel()} elements, and {results} in the output"
+        raise InvalidArgumentError("input", given, "Give fewer images: both have to be below 2^31.")
     features, _, *taps = weight.shape
     rows = weight.permute(0, 2, 3, 1).contiguous()  # copied once, not at every run
     output = _output(input, features, down, across)
@@ -280,7 +289,12 @@ def _launch(
     dilation: int,
     order: Sequence[int],
 ) -> Launch:
-    """Make the product of the images' windows with the weight; the last two `lengths` are the output's."""
+    """Return the launch of the product of the images' windows with the weight.
+
+    Args:
+        lengths: n, height, width and channels of the images, then height and width of the output.
+        values: the values of the symbols among `lengths`.
+    """
     features, _, *taps = weight.shape
     windows = image_windows(
         lengths[:4], lengths[4:], taps, stride=stride, padding=padding, dilation=dilation, order=order
@@ -305,7 +319,7 @@ def _view(tensor: torch.Tensor, descriptor: Descriptor, values: Mapping[str, int
     return View(tensor, descriptor, {name: value for name, value in values.items() if name in known})
 
 
-# By rung: the function that makes its launch. No rung supports groups.
+# The function that makes the launch of each rung. No rung supports groups.
 LADDER: Mapping[str, Callable[..., Launch]] = {
     "constants": constants,
     "in_eights": in_eights,
@@ -321,7 +335,7 @@ def _conv2d_builder(rung: Callable[..., Launch]) -> Callable[..., Callable[[], t
         input: torch.Tensor, weight: torch.Tensor, *, groups: int = 1, **options: Any
     ) -> Callable[[], torch.Tensor]:
         if groups != 1:
-            raise InvalidArgumentError("groups", f"got {groups}", "Give 1: the rungs know one group.")
+            raise InvalidArgumentError("groups", f"got {groups}", "Give 1: no rung supports groups.")
         launch = rung(input, weight, **options)
         return lambda: launch.run()[0]
 

@@ -1,4 +1,4 @@
-"""It is the vector addition of this lesson, with one more argument.
+"""This is the vector addition of the lesson, with one more argument.
 
 Three things make it right for every length:
 

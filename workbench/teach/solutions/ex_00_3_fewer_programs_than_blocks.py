@@ -48,7 +48,7 @@ def add_persistent_kernel(x_pointer, y_pointer, output_pointer, length, BLOCK_SI
 
 
 def add_persistent(x: torch.Tensor, y: torch.Tensor, programs: int) -> Launch:
-    """x + y, by this many programs."""
+    """x + y, by `programs` programs."""
     output = torch.empty_like(x)
     return Launch.of(
         add_persistent_kernel, (programs,), x, y, output, x.numel(), outputs=output, BLOCK_SIZE=64

@@ -1,4 +1,4 @@
-r"""Each of the $m n$ elements of $C$ takes $k$ multiplications and $k$ additions.
+r"""An element of $C$ takes $k$ multiplications and $k$ additions, and $C$ has $m n$ elements.
 
 So there are $2 m n k$ FLOPs. The bytes are those of three matrices, two read and one written: $(m k + k n +
 m n) \cdot b$.

@@ -55,7 +55,7 @@ def rms_norm_backward_kernel(
 
 
 def rms_norm_backward(x: torch.Tensor, weight: torch.Tensor, dy: torch.Tensor, eps: float) -> Launch:
-    """The gradient of x, from that of the output."""
+    """The gradient of x, from the gradient of the output."""
     rows, columns = x.shape
     dx = torch.empty_like(x)
     ### BEGIN SOLUTION

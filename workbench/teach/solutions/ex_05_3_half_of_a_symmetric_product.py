@@ -1,4 +1,4 @@
-r"""Make the tiles on and above the diagonal, and store each of the others' twice.
+r"""Compute the tiles on and above the diagonal, and store each of them twice: also as its mirror image.
 
 $G = X^T X$ is symmetric: $G_{ij} = \sum_r x_{ri} x_{rj} = G_{ji}$. So the tile at (right, left) is the
 transpose of that at (left, right), and of $t^2$ tiles $t (t + 1) / 2$ have to be computed. A program below

@@ -1,7 +1,7 @@
-r"""Of the tiles whose sums fit, take the one that loads the fewest elements.
+r"""Take the tile that loads the fewest elements among all tiles whose sums fit.
 
 The output's tile has to stay in registers from the first step along K to the last: `rows * cols` sums in
-fp32, dealt out to 128 threads. That is what limits it. What it loads is that of exercise 05-1, and `k` and
+fp32, dealt out to 128 threads. That is what limits it. What it loads follows from exercise 05-1, and `k` and
 the bytes of an element are factors that all tiles share.
 
 Without ends to hang over, $m n (1/b_m + 1/b_n)$ elements are loaded for each along K. With $b_m b_n$ given,

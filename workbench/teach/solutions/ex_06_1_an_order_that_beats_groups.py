@@ -1,10 +1,10 @@
 r"""Turn around at the end of each group, and begin the next one with the columns that were read last.
 
 Four programs that run at one time need the fewest tiles of A and B where they stand as a block of 2 x 2: two
-rows and two columns, where a row of four needs one and four. That is `grouped`, with groups of two rows. It
-takes them from the first column to the last, and then begins the next two rows at the first column again. But
-the tiles of B that the cache still holds are those of the *last* columns. So every second group goes
-backward: what the end of a group has loaded of B, the beginning of the next one finds there.
+rows and two columns, while a row of four tiles needs one row and four columns. That is `grouped`, with groups
+of two rows. It takes them from the first column to the last, and then begins the next two rows at the first
+column again. But the tiles of B that the cache still holds are those of the *last* columns. So every second
+group goes backward: what the end of a group has loaded of B, the beginning of the next one finds there.
 
 It saves two tiles at each turn, as many columns as a block has, and nothing in between. That is all there is
 to gain, and it has an end: where all of B fits into the cache nobody needs an order, and where not even a

@@ -27,7 +27,7 @@ from workbench.launch import Launch, Step
 def part_kernel(
     a_pointer, b_pointer, parts_pointer, m, n, k, SPLITS: tl.constexpr, BLOCK: tl.constexpr
 ):  # fmt: skip
-    """parts[split] = a @ b over the split's range of K: program (tile, split)."""
+    """parts[split] = a @ b over the split's range of K, one (tile, split) a program."""
     ### BEGIN SOLUTION
     cols = tl.cdiv(n, BLOCK)
     row = tl.program_id(axis=0) // cols * BLOCK + tl.arange(0, BLOCK)[:, None]

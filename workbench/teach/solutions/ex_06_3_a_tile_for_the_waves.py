@@ -1,4 +1,4 @@
-r"""For each tile that may be taken: how long is a wave, and how many are there?
+r"""Compute for each tile that may be taken how long a wave lasts, and how many waves there are.
 
 A unit makes one tile at a time. With $t$ tiles and $u$ units, the unit with the most tiles makes $\lceil t /
 u \rceil$ of them, and the product takes as long as that one does:
@@ -15,15 +15,15 @@ programs that make $w$ each are enough. More would be idle in the last wave, wit
 $w + 1$. (The shipped kernel starts one for each unit all the same: it costs nothing, and units are not
 equally fast.)
 
-It is `predicted_ns` of the package's instances, but for what was measured: how long a step takes, and what a
-program takes beside its steps.
+The package's instances predict their time (`predicted_ns`) by such a formula, with measured times: for a
+step, and for what a program does beside its steps.
 """
 
 import triton
 
 
 def plan(m: int, n: int, units: int) -> tuple[int, int, int]:
-    """Return rows and columns of the best tile, and how few programs make all tiles in as few waves."""
+    """Return rows and columns of the best tile, and the fewest programs that need no more waves."""
     ### BEGIN SOLUTION
     tiles_to_try = [(rows, cols) for rows in (64, 128) for cols in (64, 128, 192, 256)]
 

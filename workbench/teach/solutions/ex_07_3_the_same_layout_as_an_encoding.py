@@ -1,4 +1,4 @@
-"""Each dimension of the tile is cut into four parts, and each part goes to whoever walks through it.
+"""Cut each dimension of the tile into four parts, and give each part to a register, lane, warp or repetition.
 
 From the fastest to the slowest: the elements that a thread holds side by side (`size`), the lanes of a warp
 (`threads`), the warps (`warps`), and, when all of them together are smaller than the tile, how often they

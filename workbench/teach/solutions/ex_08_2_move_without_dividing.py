@@ -1,14 +1,14 @@
-"""As on paper: add digit by digit from the fast end, and carry or borrow one.
+"""Add digit by digit from the fast end, as on paper, and carry or borrow one.
 
-A digit of the index is less than its length, and so is the amount of a digit of the step. With one carried,
-their sum is less than twice the length, and not below minus the length. So a digit overflows once at most:
-one comparison and one subtraction do what a remainder would.
+A digit of the index is less than its length, and so is the magnitude of a digit of the step. With one
+carried, their sum is less than twice the length, and not below minus the length. So a digit overflows once at
+most: one comparison and one subtraction do what a remainder would.
 
 The slowest digit takes what comes and has no end. An index may well be moved out of its dimension, as by
 the last step of a loop, and back again; whether it is valid is asked elsewhere.
 
-That is what `Coordinate.move` does, through every transform of a descriptor: of most of them, which are
-linear, a step below is the step above times the coefficients. Only `merge` has to carry.
+That is what `Coordinate.move` does, through every transform of a descriptor: most transforms are
+linear, so that a step below is the step above times the coefficients. Only `merge` has to carry.
 """
 
 

@@ -71,7 +71,7 @@ def operands(n: int, channels: int, taps: int, features: int) -> tuple[Descripto
 
 
 def causal(x: torch.Tensor, weight: torch.Tensor) -> Launch:
-    """The product of both, by the GEMM that ships."""
+    """Product of the windows and the weight, by the shipped GEMM."""
     (n, channels), (features, taps, _) = x.shape, weight.shape
     windows, filters = operands(n, channels, taps, features)
     # STUB ONLY:

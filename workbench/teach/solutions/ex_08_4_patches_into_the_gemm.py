@@ -62,7 +62,7 @@ def patches(n: int, h: int, w: int, side: int) -> Descriptor:
 
 
 def patch_embedding(images: torch.Tensor, weight: torch.Tensor) -> Launch:
-    """The patches times the weight, by the GEMM that ships."""
+    """Product of the patches and the weight, by the shipped GEMM."""
     (n, h, w), (features, side, _) = images.shape, weight.shape
     seen = View(images, patches(n, h, w, side), {})
     # STUB:

@@ -1,4 +1,4 @@
-r"""Where the stride is as long as the window, each output pixel has one tap: one product, stored elsewhere.
+r"""With a stride as long as the window, an output pixel has one tap: a product whose store shuffles pixels.
 
 $$\text{output}[n,\; y \cdot r + i,\; x \cdot r + j,\; k] = \sum_c \text{image}[n, y, x, c] \cdot
 \text{weight}[c, k, i, j]$$

@@ -41,7 +41,7 @@ def part_of_tile(a_pointer, b_pointer, row, col, split, m, n, k, SPLITS: tl.cons
 
 @triton.jit
 def part_kernel(a_pointer, b_pointer, parts_pointer, m, n, k, SPLITS: tl.constexpr):
-    """parts[split] = a @ b over the split's range of K: program (tile, split)."""
+    """parts[split] = a @ b over the split's range of K, one (tile, split) a program."""
     ### BEGIN SOLUTION
     cols = tl.cdiv(n, 16)
     row = tl.program_id(axis=0) // cols * 16 + tl.arange(0, 16)[:, None]

@@ -1,10 +1,10 @@
-r"""A row that is whole in a tile is normalized where it is; the tile's width is not the row's.
+r"""Normalize a row where it lies, whole in a tile, and mind that the tile may be wider than the row.
 
 $$y = \frac{x - \bar x}{\sqrt{v + \varepsilon}} \cdot w + b, \qquad
 \bar x = \frac{1}{n} \sum_j x_j, \qquad v = \frac{1}{n} \sum_j (x_j - \bar x)^2$$
 
-A tile has 64 columns, and a row has n. The columns behind hold 0, since what was loaded of B there is 0. So
-to the sum of a row they add nothing, and the mean is right, divided by n. But when the mean is subtracted,
+A tile has 64 columns, and a row has n. The columns beyond n hold 0, since B is loaded as 0 there. So they
+add nothing to the sum of a row, and the mean is right, divided by n. But when the mean is subtracted,
 they hold $0 - \bar x$, and would add $(64 - n) \, \bar x^2$ to the sum of squares. They have to be made 0
 again, and that is the one mask that a layer norm needs and an RMS norm does not.
 
@@ -26,7 +26,7 @@ from workbench.launch import Launch
 
 @triton.jit
 def rows_of_product(a_pointer, b_pointer, row, col, m, n, k):
-    """The tile of a @ b that has these rows and columns, 0 where there are none."""
+    """Tile of a @ b with the given rows and columns; 0 outside of the product."""
     tile = tl.zeros([row.shape[0], col.shape[1]], tl.float32)
     for start in range(0, k, 16):
         of_a = start + tl.arange(0, 16)[None, :]

@@ -1,4 +1,4 @@
-r"""Four questions: where its first query begins and ends to see, and where its last one does.
+r"""Four bounds decide: the first and the last key that a tile's first query sees, and its last query.
 
 Query $i$ sees the keys from $i + \text{shift} - \text{left}$ to $i + \text{shift}$. So, of queries from
 `first` to `last`:
@@ -48,7 +48,7 @@ def sees(query, key, shift, left):
 def tiles_seen(
     first: int, last: int, keys: int, shift: int, left: int, tile: int
 ) -> tuple[int, int, int, int]:
-    """Return begin, whole, whole_end, end: tiles of keys to visit, and those of them without a mask."""
+    """Return begin, whole, whole_end, end: visited tiles of keys, and their range without a mask."""
     ### BEGIN SOLUTION
     first_key, end_key = max(first + shift - left, 0), min(last + shift + 1, keys)
     if first_key >= end_key:
@@ -89,7 +89,7 @@ def add_tile(state, sums, held, key, value, row, start, keys, shift, left, MASKE
 
 @triton.jit
 def windowed_kernel(query, key, value, plan, output, tiles, queries, keys, shift, left):
-    """Attend a tile of queries to the tiles of keys in its plan; count those visited and those masked."""
+    """Attend a tile of queries to the tiles of keys in its plan; count visited and masked tiles."""
     program = tl.program_id(axis=0)
     begin, whole = tl.load(plan + 4 * program), tl.load(plan + 4 * program + 1)
     whole_end, end = tl.load(plan + 4 * program + 2), tl.load(plan + 4 * program + 3)

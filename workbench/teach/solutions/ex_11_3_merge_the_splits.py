@@ -56,7 +56,7 @@ def merge_splits_kernel(
 
 
 def merged(outputs: torch.Tensor, log_sums: torch.Tensor) -> Launch:
-    """The output and the log-sum-exp of each row from those of its splits."""
+    """Output and log-sum-exp of each row, merged from the outputs and log-sum-exps of its splits."""
     splits, rows, size = outputs.shape
     output = torch.empty(rows, size, device=outputs.device)
     log_sum = torch.empty(rows, device=outputs.device)

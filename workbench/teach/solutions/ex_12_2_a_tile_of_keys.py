@@ -14,8 +14,8 @@ on are seen by queries from `first` on: the loop begins there instead of at 0, a
 pairs are masked. A backward that has this *without* asking `CAUSAL` is right for as long as nobody asks for
 anything else; Triton's own tutorial has had one. That is why the cases here have both.
 
-**What lies beyond the end?** Queries that there are not are loaded as zeros, with a log-sum-exp of 0: their
-weight is $e^0 = 1$, but their dO, delta and q are 0, so that they add nothing. Keys that there are not get
+**What lies beyond the end?** Queries beyond the end are loaded as zeros, with a log-sum-exp of 0: their
+weight is $e^0 = 1$, but their dO, delta and q are 0, so that they add nothing. Keys beyond the end get
 gradients too, which are not stored.
 """
 

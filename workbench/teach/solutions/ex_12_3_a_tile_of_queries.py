@@ -1,4 +1,4 @@
-r"""The other pass: keep the queries, let the keys pass. dQ needs no sum that another program has a part of.
+r"""The other pass: keep the queries, and let the keys pass. A program then has all terms of its rows of dQ.
 
 $$P = e^{\text{scale} \cdot Q K^T - L}, \qquad dS = P \odot (dO V^T - \delta), \qquad
 dQ = \text{scale} \cdot dS \, K$$

@@ -4,11 +4,11 @@ The hook is $f(s) = s / (1 + |s| / c)$, which never leaves $(-c, c)$. For $s > 0
 
 $$f'(s) = \frac{(1 + s / c) - s \cdot \frac{1}{c}}{(1 + s / c)^2} = \frac{1}{(1 + |s| / c)^2}$$
 
-and since $f(-s) = -f(s)$, its slope is the same on both sides, hence the $|s|$. The gradient of what the hook
-was given is that of what it returned, times this slope.
+and since $f(-s) = -f(s)$, its slope is the same on both sides, hence the $|s|$. The gradient with
+respect to the hook's input is the gradient with respect to its output, times this slope.
 
-The kernel computes S again in any case, and gives the gradient function what the hook was given; so nothing
-more has to be saved. It calls it after $dS = P \odot (dP - \delta)$, which is the gradient with respect to
+The kernel computes S again in any case, and hands it to the gradient function, so that nothing more has to
+be saved. It calls this function after $dS = P \odot (dP - \delta)$, which is the gradient with respect to
 what the *softmax* was given, and before the products with K and Q. The weights need no care at all: P is
 computed again by the same hook as in the forward pass.
 

@@ -1,22 +1,22 @@
 r"""Four questions, from what can be asked of the instance alone to what depends on the device.
 
-**Power of two.** Triton's tiles have sides that are. The lesson's invoker did not ask, and the instance was
-found out only when it ran.
+**Power of two.** The sides of Triton's tiles are powers of two. The lesson's invoker did not ask, and the
+instance was found out only when it ran.
 
 **Tile.** Without a mask, rows and columns that are left over would be read beyond the matrix.
 
 **Alignment.** A piece of 16 bytes can only be copied whole, and from a multiple of 16 bytes. So a row of the
 tile has to be whole pieces: its $c$ columns are a multiple of 16 bytes. Tile $(i, j)$ has rows that begin at
 element $r \cdot \text{stride} + j \cdot c$. With such a $c$ that is a multiple of 16 bytes for all $r$ and
-$j$ if the stride is, in bytes. And only if, as $r = 1$ shows; but where there is no second row, the question
-of its stride does not come up. In elements it depends on the dtype: 8 halves are 16 bytes, and so are 4
+$j$ if the stride is one, in bytes, and $r = 1$ shows that it has to be. Where there is no second row, the
+stride does not matter. In elements it depends on the dtype: 8 halves are 16 bytes, and so are 4
 floats.
 
-**Shared memory.** While one tile is worked on, the others of the pipeline arrive: `stages` tiles at a time,
-and just as much as there is still fits.
+**Shared memory.** While one tile is worked on, the other tiles of the pipeline arrive: `stages` tiles at a
+time, and just as much as there is still fits.
 
-The first reason is given, as the package's invokers do it. Who reads "shared memory" knows that all else is
-right, and that another GPU might take the instance.
+The first reason is given, as the package's invokers do it. Whoever reads "shared memory" knows that all else
+is right, and that another GPU might take the instance.
 """
 
 

@@ -1,4 +1,4 @@
-r"""What the compiler puts into the code belongs to the key, and nothing else.
+r"""The key has all that the compiler puts into the code, and nothing else.
 
 - **dtype**: which instructions load and convert.
 - **Address**: whether 16 divides it. If so, 16 bytes are loaded at once, and that kernel must not be started
