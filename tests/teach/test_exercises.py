@@ -118,6 +118,14 @@ HARMLESS: dict[tuple[str, str], str] = {
         "tl.store(output + places, (sums * share[:, None]).to(tl.float16), mask=inside)",
     ): "the output is fp16 already",
     (
+        "11-2",
+        "tl.store(tiles + 2 * program, visited) -> tl.store(tiles + 2 * program, visited.to(tl.float16))",
+    ): "fp16 holds such small counts exactly",
+    (
+        "11-2",
+        "tl.store(tiles + 2 * program + 1, masked) -> tl.store(tiles + 2 * program + 1, masked.to(tl.float16))",
+    ): "fp16 holds such small counts exactly",
+    (
         "13-3",
         "(row < rows) & (result >= 0.0) -> row < rows",
     ): "no crest factor is negative",
