@@ -108,7 +108,7 @@ def starter_of(kernel: Any, arguments: Sequence[Any], options: Mapping[str, Any]
 
 
 def dispatch_guard(*tensors: torch.Tensor) -> Callable[..., bool]:
-    """Return a guard: a function that says whether torch dispatches other tensors in the same way as these.
+    """Return a guard: a function that returns whether torch dispatches other tensors like `tensors`.
 
     The guard compares each tensor's type, dtype, device, sizes, strides and layout; whether it has memory,
     has its negative bit set and requires grad; and the state at the call: torch.func transforms, autocast for
@@ -140,20 +140,26 @@ class Replay:
         tensors: all tensors of the steps except workspaces, each once.
 
     Raises:
-        InvalidArgumentError: a tensor is passed twice, or the steps have tensors that are neither in
-            `tensors` nor workspaces, so the replay could not substitute them. Also the errors that
-            `launch.run()` raises before it runs anything.
+        InvalidArgumentError: a tensor is passed twice or is a workspace; or the steps have tensors that are
+            neither in `tensors` nor workspaces, so the replay could not substitute them. Also the errors
+            that `launch.run()` raises before it runs anything.
     """
 
     def __init__(self, launch: Launch, *tensors: torch.Tensor) -> None:
         known = (*tensors, *launch.workspaces)
         places = {id(tensor): place for place, tensor in enumerate(known)}
         held = [tensor for step in launch.steps for tensor in step.tensors()]
-        if len(places) < len(known) or not {id(t) for t in (*held, *launch.accumulators)} <= places.keys():
+        if len(places) < len(known):
             raise InvalidArgumentError(
                 "tensors",
-                f"got {len(tensors)}, of which one is repeated, or the steps take another one",
-                "Give every tensor that the steps take, each once, and no views.",
+                f"got {len(tensors)}, and one is given twice or is a workspace",
+                "Give each tensor once, and no workspaces.",
+            )
+        if not {id(t) for t in (*held, *launch.accumulators)} <= places.keys():
+            raise InvalidArgumentError(
+                "tensors",
+                f"got {len(tensors)}, and the steps take a tensor that is not among them",
+                "Give every tensor that the steps take, the same objects and no views of them.",
             )
         launch.check_ready()
         self._spaces = [(tuple(t.shape), t.stride(), t.dtype) for t in launch.workspaces]
@@ -185,7 +191,7 @@ class Replay:
         Args:
             tensors: as in a call.
             addresses: the address of each tensor; those of workspaces are appended.
-            together: the bitwise or of all addresses.
+            combined: the bitwise or of all addresses.
         """
         if compat.watching_modes():
             compat.refuse_tracing()
@@ -355,7 +361,7 @@ class _InterpretedStep:
 
 
 class _CompiledStep(_InterpretedStep):
-    """A step whose compiled kernel is started again; looked up once per alignment of its addresses.
+    """A step whose compiled kernel is started again; looked up once for each alignment of its addresses.
 
     Tensor arguments are not stored, so the step's own tensors are not kept alive.
     """
@@ -439,7 +445,7 @@ class _DescriptorCache:
 
 @dataclasses.dataclass(frozen=True)
 class _TensorArgument:
-    """An argument that is the tensor with this number."""
+    """An argument that is the tensor number `number` of a call, or its address."""
 
     number: int
 
@@ -449,7 +455,7 @@ class _TensorArgument:
 
 @dataclasses.dataclass(frozen=True)
 class _DescriptorArgument:
-    """An argument that is a descriptor of the tensor with number `place`."""
+    """An argument that is a descriptor of the tensor number `place` of a call."""
 
     kind: Any
     place: int
