@@ -586,7 +586,7 @@ def kernel(x, k, N: tl.constexpr):
     ],
 )  # fmt: skip
 def test_constants_of_several_returns_are_tensors(tmp_path: Path, call: str, dtype: str) -> None:
-    """Constants are tensors if the compiler sees several that differ, whichever one is executed."""
+    """A constant becomes a tensor if the compiler sees a `return` of another value, whichever is executed."""
     name = f"returning_{''.join(filter(str.isalnum, call))}"
     kernel = module_of(tmp_path / f"{name}.py", RETURNING.format(call=call, dtype=dtype)).kernel
     for k in (2, 5):
@@ -629,8 +629,8 @@ def guarded_kernel(x, y, n, i, GUARD: tl.constexpr):
 
 
 @pytest.mark.parametrize("guard", ["and", "or"])
-def test_both_sides_of_and_are_evaluated(guard: str) -> None:
-    """A GPU does not skip the second side, so a load there needs its own mask."""
+def test_both_sides_of_and_and_or_are_evaluated(guard: str) -> None:
+    """A GPU does not skip the right side, so a load there needs its own mask."""
     x, y = torch.ones(4), torch.zeros(1, dtype=torch.int32)
     inside = Launch.of(guarded_kernel, 1, x, y, 4, 3, guard, outputs=y)
     inside.run()
@@ -1018,7 +1018,7 @@ def test_fma_of_nan_infinity_and_zeros_follows_ieee_754() -> None:
 
 
 def test_integer_arithmetic_is_not_repeated_in_64_bits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Overflows are not found by computing twice, in 64 bits and in their own."""
+    """Triton's check for overflows, which computes each result again in 64 bits, is off."""
     seen: list[str] = []
     builder: Any = triton.runtime.interpreter.InterpreterBuilder
     plain = builder.binary_op
@@ -1049,8 +1049,8 @@ print(y.tolist())
 """
 
 
-def test_the_interpreter_still_needs_repair(tmp_path: Path) -> None:
-    """Unrepaired, a float argument is a half here, and an index divides toward minus infinity."""
+def test_numbers_of_tritons_interpreter_still_need_repair(tmp_path: Path) -> None:
+    """Unrepaired, a float argument becomes fp16 like its tile, and an index divides toward minus infinity."""
     script = tmp_path / "unrepaired.py"
     script.write_text(UNREPAIRED)
     command = [sys.executable, str(script)]

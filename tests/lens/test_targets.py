@@ -93,7 +93,7 @@ def test_the_driver_takes_a_kilobyte_of_each_block() -> None:
         assert occupancy(h200, threads=128, registers=16, shared_bytes=shared).blocks == blocks
 
 
-def test_turing_reserves_nothing() -> None:
+def test_turing_reserves_no_shared_memory() -> None:
     assert occupancy(target("sm_75"), threads=128, registers=16, shared_bytes=32 * KB).blocks == 2
     assert occupancy(target("sm_75"), threads=128, registers=16, shared_bytes=32 * KB + 1).blocks == 1
 
@@ -105,7 +105,7 @@ def test_a_thousand_threads_leave_a_third_of_sm_86_idle() -> None:
 
 
 def test_occupancy_agrees_with_llvm_calc_occupancy() -> None:
-    """llvm-calc-occupancy -mcpu=gfx90a --wg-size=512 --vgprs=50: 8 waves a SIMD, 32 a compute unit."""
+    """`llvm-calc-occupancy -mcpu=gfx90a --wg-size=512 --vgprs=50` prints 8 waves a SIMD, 32 a unit."""
     fit = occupancy(target("gfx90a"), threads=512, registers=50, shared_bytes=0)
     assert (fit.warps, fit.most_warps) == (32, 32)
 

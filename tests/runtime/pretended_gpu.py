@@ -39,7 +39,7 @@ maps: list[int] = []  # addresses for which the driver was asked for a tensor ma
 stream = 7  # the current stream
 
 
-# name -> a function that computes the kernel, of the types and values of its arguments
+# The name of a kernel -> a function of the types and the values of its arguments that computes its result.
 computed: dict[str, Callable[[list[str], Sequence[Any]], None]] = {}
 
 
@@ -75,7 +75,7 @@ class Launcher(nvidia.CudaLauncher):  # type: ignore[misc]  # Triton does not ty
 
 
 def check_promises(source: Any, arguments: Sequence[Any]) -> None:
-    """Check that a kernel is started with what it was compiled for: divisibility by 16, and constants.
+    """Check that a kernel's arguments are those it was compiled for: divisibility by 16, and constants.
 
     Args:
         source: what Triton compiled: the type, the attributes and the value of an argument, by its place.
@@ -109,7 +109,7 @@ large = torch.zeros(1536 * 1536 + 64, dtype=torch.float16)
 
 
 def in_short(value: Any) -> Any:
-    """Return a comparable value: an address as its distance in `memory`, or else whether it is aligned."""
+    """Return a comparable value: for an address its offset in `memory`, or elsewhere its value modulo 16."""
     if isinstance(value, torch.Tensor):
         value = value.data_ptr()
     if isinstance(value, tuple | list):
@@ -156,7 +156,7 @@ def pretend() -> None:
 
 
 def matrix(rows: int, cols: int, offset: int = 0) -> torch.Tensor:
-    """Return a view of `memory`, so many elements behind its beginning."""
+    """Return a view of `memory` that begins at element `offset`."""
     return memory.as_strided((rows, cols), (cols, 1), offset)
 
 

@@ -1,4 +1,4 @@
-"""Keys of kept launches are checked on a pretended device: a kernel must read what its key was made for."""
+"""On a pretended device, a call is refused whose key is that of a call with other tensors or options."""
 
 from __future__ import annotations
 

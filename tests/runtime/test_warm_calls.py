@@ -1,4 +1,4 @@
-"""Warm calls on a pretended GPU: what they start and what they skip."""
+"""Warm calls on a pretended GPU start the right kernels and skip checks and compilation."""
 
 from __future__ import annotations
 

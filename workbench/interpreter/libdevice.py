@@ -419,7 +419,7 @@ _INTEGERS = {"int": np.int32, "uint": np.uint32, "ll": np.int64, "ull": np.uint6
 
 
 def _to_integer(dtype: Any, whole: Function, values: Array) -> Array:
-    """Convert floats to saturated integers, NaN to 0; return unsigned ones as signed ones of the same bits."""
+    """Convert floats to saturated integers, NaN to 0; unsigned results are returned as signed, bit by bit."""
     rounded, limits = whole(values.astype(np.float64)), np.iinfo(dtype)
     is_held = (rounded >= float(limits.min)) & (rounded < 2.0 ** int(limits.max).bit_length())
     integers = np.where(is_held, rounded, 0.0).astype(dtype)

@@ -163,8 +163,8 @@ def _promoted(types: list[Any]) -> Any:
     for each in types:
         if each.is_block() or not each.is_int():
             raise TypeError(
-                f"range: its bounds and step are integers, not tiles or floats, and one is {each}: convert it "
-                "first, as in n.to(tl.int32)"
+                f"range: its bounds and step are integers, not tiles or floats, and one is {each}: convert "
+                "it first, as in n.to(tl.int32)"
             )
     promote = interpreter.interpreter_semantic.integer_promote_impl
     return promote(promote(types[0], types[1]), types[2])
@@ -378,8 +378,8 @@ class _Rewriter(ast.NodeTransformer):
     def visit_Assign(self, node: ast.Assign) -> ast.AST:
         if len(node.targets) > 1:
             raise ValueError(
-                f"Triton has no assignment to several targets: write `{ast.unparse(node)}` as one assignment for "
-                "each"
+                f"Triton has no assignment to several targets: write `{ast.unparse(node)}` as one assignment "
+                "for each"
             )
         self.generic_visit(node)
         node.value = _call("assigned", node.value)
@@ -414,7 +414,7 @@ class _Rewriter(ast.NodeTransformer):
         return node
 
     def _returned(self, node: ast.Return, place: int, value: ast.expr) -> ast.expr:
-        """Return the expression of a returned value: a tensor if the compiler also sees another value returned."""
+        """Return the expression of a returned value: a tensor if the compiler also sees another value."""
         own = next(number for number, each in enumerate(self._returns) if each.node is node)
         conditions = []
         for number, other in enumerate(self._returns):
@@ -540,7 +540,7 @@ def _of_bits(operation: Callable[..., Any], of_bits: Any) -> Callable[..., Any]:
 
 
 def _shifted_as_signed(self: Any, value: Any, count: Any) -> Any:
-    """Return `value >> count`, filled with copies of the highest bit even if their common type is unsigned."""
+    """Return `value >> count`, filled with the highest bit even if their common type is unsigned."""
     signed = np.dtype(f"int{8 * value.data.itemsize}")
     result = np.right_shift(value.data.view(signed), count.data.view(signed))
     return interpreter.TensorHandle(result.view(value.data.dtype), value.dtype.scalar)

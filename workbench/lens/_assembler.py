@@ -16,7 +16,7 @@ _Stage = Callable[[Any, dict[str, Any]], Any]
 
 @contextlib.contextmanager
 def log_kept() -> Iterator[None]:
-    """Let binaries of `triton.compile` have ptxas's log in their metadata, as `assembler_log`, in this context.
+    """Keep ptxas's log in the metadata of binaries of `triton.compile`, as `assembler_log`, in this context.
 
     Triton deletes the log. Its cache on disk, from which most binaries come, has the metadata and no log.
     """

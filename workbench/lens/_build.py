@@ -157,7 +157,7 @@ def _check_options(kernel: Any, options: Mapping[str, Any], defaults: Mapping[st
 
 
 def _files(request: CompileRequest) -> tuple[str, ...]:
-    """Return the files with the code of a kernel and of what it calls, and the folders of workbench and Triton."""
+    """Return the files of a kernel and of the functions it calls, and the folders of workbench and Triton."""
     files = {str(Path(__file__).parents[1]), str(Path(triton.__file__).parent)}
     sources: list[Any] = [request.kernel, *(value for _, value in request.arguments)]
     while sources:
@@ -223,8 +223,8 @@ def _nvidia_resources(cubin: bytes, ptx: str) -> _Resources:
     if tool is None:
         raise MissingPackageError(
             "The resources that a kernel uses are read with cuobjdump, which this build of Triton does not "
-            "have. Install NVIDIA's CUDA Toolkit and set TRITON_CUOBJDUMP_PATH to its bin/cuobjdump; AMD targets "
-            "do not need it."
+            "have. Install NVIDIA's CUDA Toolkit and set TRITON_CUOBJDUMP_PATH to its bin/cuobjdump; AMD "
+            "targets do not need it."
         )
     report = _run(tool, "-res-usage", binary=cubin)
     match = re.search(r"REG:(\d+) STACK:(\d+) SHARED:\d+ LOCAL:(\d+)", report.stdout)

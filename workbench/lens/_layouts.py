@@ -74,8 +74,8 @@ def tensor_layouts(ttgir: str, backend: Any, home: Home) -> tuple[TensorLayout, 
     located = _located(ttgir)
     if [name for name, _ in walked] != [name for _, name, _ in located]:
         raise ValueError(
-            "the operations that the compiler reads from the TTGIR are not those that its text was split into, "
-            "so no layout has a known line"
+            "the operations that the compiler reads from the TTGIR are not those that its text was split "
+            "into, so no layout has a known line"
         )
     found = [
         (start, layout)

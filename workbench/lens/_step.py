@@ -71,7 +71,7 @@ class CompiledStep:
 
     @property
     def serialization(self) -> str:
-        """A message that wgmma instructions are serialized, and why; empty if they are not or there are none."""
+        """A message that wgmma instructions are serialized, and why; empty if none is serialized."""
         return f"wgmma is serialized due to {self.serialized_wgmma}" if self.serialized_wgmma else ""
 
     def count(self, kind: Kind | None = None, bits: int | None = None) -> int:
@@ -94,7 +94,7 @@ class CompiledStep:
         return {key: counted[key] for key in order}
 
     def widest(self, kind: Kind) -> int | None:
-        """Return the most bits that a lane moves in one instruction of a class; None if none of them has a width."""
+        """Return the most bits that a lane moves in one instruction of a class; None if none has a width."""
         return max((each.bits for each in self.instructions if each.kind == kind and each.bits), default=None)
 
     @property

@@ -137,7 +137,7 @@ class ReductionTree:
 
     @property
     def copies(self) -> int:
-        """The number of places that hold each element. A lane combines one copy; other lanes repeat the work."""
+        """The number of places that hold each element. A lane combines one copy; other lanes repeat it."""
         places = self.layout.warps * self.layout.lanes * self.layout.registers
         return places // math.prod(self.layout.shape)
 
@@ -163,7 +163,7 @@ class ReductionTree:
 
     @property
     def loads_per_lane(self) -> int:
-        """The number of partial results that a lane loads from shared memory; 0 if no row is spread over warps.
+        """The number of partial results that a lane loads from shared memory; 0 if each row is in one warp.
 
         Lanes beyond the number of partial results load none.
         """
@@ -196,7 +196,7 @@ class ReductionTree:
 
     @property
     def stored_values(self) -> int:
-        """The number of distinct partial results that a warp stores to shared memory, without final results."""
+        """The number of distinct partial results that a warp stores to shared memory, without final ones."""
         return self.counts["warp"].stored_values
 
     @property

@@ -69,8 +69,8 @@ def occupancy(on: Target, *, threads: int, registers: int, shared_bytes: int) ->
         registers       4 * (registers_per_sm // 4 // (warp_size * up(registers, register_granularity))) // w
         shared memory   shared_per_sm // up(shared_bytes + reserved_shared_per_block, shared_granularity)
 
-    The smallest of the four counts. Registers are divided among the unit's four partitions, and a warp stays in
-    one. Nothing fits if the kernel needs more than a thread or a block can have.
+    The smallest of the four counts. Registers are divided among the unit's four partitions, and a warp stays
+    in one. Nothing fits if the kernel needs more than a thread or a block can have.
 
     Not considered: AMD's scalar registers (more than 100 cost CDNA one warp in eight, RDNA nothing), thread
     block clusters, and tensor memory.

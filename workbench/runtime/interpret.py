@@ -297,7 +297,7 @@ def _unpack_value(item: Any, memories: list[torch.Tensor]) -> Any:
 
 
 def _elements(view: _PackedTensor, marks: list[torch.Tensor]) -> torch.Tensor:
-    """Return the marks of `view`'s bytes; `marks` has a tensor for each memory, with one mark for each byte."""
+    """Return the marks of `view`'s bytes; `marks` has a tensor for each memory, with one mark a byte."""
     size = view.dtype.itemsize
     shape, stride = (*view.shape, size), (*(step * size for step in view.stride), 1)
     return marks[view.memory].as_strided(shape, stride, view.offset * size)

@@ -88,8 +88,8 @@ class Worker:
             except BrokenProcessPool as error:
                 self.stop()
                 raise WorkerError(
-                    f"The worker process died while it ran ({error}). Call again: that starts another process. "
-                    "If it dies again, simplify the kernel, or use smaller tiles."
+                    f"The worker process died while it ran ({error}). Call again: that starts another. "
+                    "If it dies too, simplify the kernel, or use smaller tiles."
                 ) from None
 
     def stop(self) -> None:
