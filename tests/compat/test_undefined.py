@@ -195,7 +195,7 @@ def test_undefined_memory_of_integers_has_large_and_small_numbers(dtype: torch.d
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 def test_undefined_bits_survive_arithmetic_and_conversions(dtype: type) -> None:
-    """The bits survive with either sign, and in sums, up to the functions for which numpy keeps them."""
+    """The bits survive negation, sums, products, quotients, absolute values and conversions."""
     values = undefined((16,), dtype)
     ones: Any = np.ones(16, dtype)
     with np.errstate(all="ignore"):
@@ -320,7 +320,7 @@ def answer_with(other: float | None) -> Callable[[torch.Tensor], Launch]:
 
 
 def test_a_check_finds_an_extreme_over_undefined_lanes() -> None:
-    """The answer would be right if NaN were skipped."""
+    """The answer would be right if extremes skipped the NaN of masked lanes."""
     assert exercise().evaluate(answer_with(float("inf"))).solved
     verdict = exercise().evaluate(answer_with(None))
     assert not verdict.solved

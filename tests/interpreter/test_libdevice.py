@@ -231,6 +231,7 @@ SEVERAL: dict[str, Callable[..., Any]] = {
 
 @pytest.mark.parametrize("name", sorted(SEVERAL))
 def test_functions_of_several_numbers_are_within_a_rounding(name: str, tmp_path: Path) -> None:
+    """Errors are at most a rounding of fp32, or a few ulp of fp64."""
     for number, (types, _, result) in enumerate(OF_CUDA[name]):
         dtype = DTYPES[result]
         generator = torch.Generator().manual_seed(number)

@@ -63,7 +63,7 @@ def scaled_kernel(x, y, scale, N: tl.constexpr):
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.int32])
 def test_a_float_argument_is_fp32(dtype: torch.dtype) -> None:
-    """The product of a half and the argument is a float, which holds what a half does not."""
+    """A tile times a float argument is fp32, so 2 * 60000 does not overflow fp16."""
     x = torch.full((16,), 60000, dtype=dtype)
     launch = Launch.of(scaled_kernel, 1, x, torch.empty(16), 2.0, outputs=(), N=16)
     y = launch.steps[0].args[1]
@@ -166,7 +166,7 @@ def dtype_kernel(value, NAME: tl.constexpr):
         (1e300, "fp32"), (float("inf"), "fp32"), (True, "int1"), (False, "int1"),
     ],
 )  # fmt: skip
-def test_the_type_of_an_argument_is_the_narrowest_that_the_compiler_takes(value: Any, name: str) -> None:
+def test_an_argument_has_the_type_that_the_compiler_gives_it(value: Any, name: str) -> None:
     launch = Launch.of(dtype_kernel, 1, value, name, outputs=())
     launch.run()
     assert compiles(launch)
@@ -464,7 +464,7 @@ def assigned_kernel(x, y, flag, n, FLAG: tl.constexpr, N: tl.constexpr):
 
 
 def test_assigned_numbers_are_tensors() -> None:
-    """Numbers become tensors when they are assigned, also in tuples, by +=, a choice or a comparison."""
+    """Numbers become tensors when they are assigned, also in tuples, and by +=, a choice, min or max."""
     x, y = torch.full((16,), 60000.0, dtype=torch.float16), torch.empty(16)
     launch = Launch.of(assigned_kernel, 1, x, y, 3, 5, True, 16, outputs=y)
     launch.run()
@@ -479,7 +479,7 @@ def unpacking_kernel(y, values):
 
 
 def test_a_tuple_must_be_unpacked_whole() -> None:
-    """The compiler drops a fourth value without a word, which nobody intends."""
+    """The compiler drops a fourth value without an error; the interpreter refuses it."""
     y = torch.zeros(1)
     Launch.of(unpacking_kernel, 1, y, (1.0, 2.0, 3), outputs=y).run()
     assert y.item() == 6
@@ -930,7 +930,7 @@ def histogram_kernel(x, y, n, IS_MASKED: tl.constexpr, N: tl.constexpr, BINS: tl
 @pytest.mark.parametrize("is_masked", [False, True])
 @pytest.mark.parametrize("name", DTYPES)
 def test_histograms_take_integers_of_32_bits_only(name: str, is_masked: bool) -> None:
-    """The interpreter would write other dtypes with their own widths, which no GPU takes."""
+    """Triton's interpreter also takes other dtypes, which the compiler refuses."""
     x = torch.from_numpy(np.array([3] * 700 + [0] * 300 + [1] * 24, DTYPES[name][1]))
     y = torch.full((4,), -1, dtype=torch.int32)
     launch = Launch.of(histogram_kernel, 1, x, y, 1000, is_masked, 1024, 4, outputs=y)
@@ -952,7 +952,7 @@ def unmasked_histogram_kernel(x, y, n, N: tl.constexpr, BINS: tl.constexpr):
 
 
 def test_numbers_without_a_bin_are_counted_by_their_lowest_bits() -> None:
-    """The lowest five bits count at least, one bin for each lane of a warp; so do lanes without a value."""
+    """The bin is that of at least five lowest bits, one for each lane of a warp; masked lanes count too."""
     x, y = (
         torch.tensor([0, 1, 64, 65, -1, 63, 127, 33], dtype=torch.int32),
         torch.zeros(64, dtype=torch.int32),

@@ -450,7 +450,7 @@ GRIDS = [(1,), (7,), (2, 3), (3, 1, 2), (1, 2, 2), (2, 2, 3)]
 @pytest.mark.parametrize("grid", GRIDS, ids=str)
 @pytest.mark.parametrize("kind", ["plain", "reversed", "shuffled"])
 def test_programs_run_in_the_order_asked_for(grid: tuple[int, ...], kind: str) -> None:
-    """Numbers go along the first axis of the grid first, as GPUs start programs, unlike the interpreter's."""
+    """An order counts along the first axis first, as GPUs do; Triton's interpreter along the last."""
     programs = list(itertools.product(*(range(n) for n in (*grid, 1, 1)[:3])))
     in_launch_order = sorted(programs, key=lambda program: program[::-1])
     numbers = torch.randperm(len(programs), generator=torch.Generator().manual_seed(5)).tolist()
@@ -512,7 +512,7 @@ def doubling_kernel(x, output, n, N: tl.constexpr):
     ],
 )
 def test_a_jit_function_that_python_calls_is_refused_as_on_a_gpu(call: Callable[[], Any], name: str) -> None:
-    """The call is also refused after a launch, for which Triton's interpreter replaces the language."""
+    """It is also refused after a launch, during which Triton's interpreter replaces the language."""
     for _ in range(2):
         with pytest.raises(KernelError, match=rf"^kernel {name}: a jit function, called from Python"):
             call()
@@ -595,7 +595,7 @@ def calling_kernel(x, output, N: tl.constexpr, HELPER: tl.constexpr):
 def test_the_language_is_replaced_once_a_launch_and_put_back(
     core_only: Any, fails: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A module is replaced once, however many functions are called; Triton alone leaves some replaced."""
+    """Each module is replaced once and put back; Triton alone would leave some of them replaced."""
     plain, replaced = triton_interpreter._patch_lang, []
 
     def counted(function: Any) -> Any:

@@ -486,7 +486,7 @@ def test_shared_layouts_that_do_not_fit_are_refused(
 @pytest.mark.parametrize("name", ["swizzled_shared", "amd_rotating_shared"])
 @pytest.mark.parametrize("parameters", [(0, 1, 8), (3, 1, 8), (8, 0, 8), (8, 1, 0), (8, 1, 3)])
 def test_a_swizzle_of_no_powers_of_two_is_refused(name: str, parameters: tuple[int, int, int]) -> None:
-    """The compiler would divide by zero for 0, and gives some layout for numbers that are no powers of two."""
+    """The compiler would divide by zero for 0, and gives some layout for other numbers than powers of two."""
     vec, per_phase, max_phase = parameters
     attribute = (
         f"#ttg.{name}<{{vec = {vec}, perPhase = {per_phase}, maxPhase = {max_phase}, order = [1, 0]}}>"

@@ -159,7 +159,7 @@ def test_relative_and_ulp_errors_of_known_results_are_exact() -> None:
     assert numerics.relative_error(2.0**-24, 0) == math.inf
 
 
-def test_a_sum_beyond_fp64_is_compared_all_the_same() -> None:
+def test_a_sum_beyond_fp64_and_its_exact_value_are_infinite() -> None:
     """The exact sum is beyond the largest fp64 number, so the result and the exact value are infinite."""
     errors = numerics.errors_of_sum([1e308] * 9, ["fp64"], ["one by one"])
     curve = errors.curve("fp64", "one by one")
@@ -199,7 +199,7 @@ def test_the_exact_sum_agrees_with_a_sum_of_fractions(values: list[float], dtype
 
 
 @given(st.lists(st.floats(allow_nan=False, allow_infinity=False), max_size=20))
-def test_the_exact_sum_has_no_limits(values: list[float]) -> None:
+def test_the_exact_sum_of_any_finite_numbers_agrees_with_fractions(values: list[float]) -> None:
     assert numerics.exact_sum(values, "fp64") == sum(map(Fraction, values))
 
 

@@ -148,7 +148,7 @@ def test_every_access_of_every_program_is_recorded() -> None:
         assert (event.site.shape, event.site.itemsize, event.site.flops) == ((4,), 4, 0)
 
 
-def test_lines_lead_through_tile_operators() -> None:
+def test_frames_of_a_site_lead_through_tile_operators() -> None:
     (step,) = lens.trace(tiles(10, 4, 3))
     load, store = step.sites
     assert load.line == line_of(tiles_kernel, "transfer.load")
@@ -206,7 +206,7 @@ def test_dots_reductions_and_arithmetic_are_counted() -> None:
     assert step.traffic("totals", "atomic").reread == 4.0
 
 
-def test_the_shipped_addition_does_what_its_work_says() -> None:
+def test_the_trace_of_the_shipped_addition_agrees_with_its_work() -> None:
     x, y = torch.ones(1000), torch.ones(1000)
     launch = elementwise.launch(x, y, tile=8)
     (step,) = lens.trace(launch)
@@ -398,7 +398,7 @@ def test_a_launch_of_several_steps_has_a_trace_each() -> None:
 
 
 def test_a_trace_is_small_and_plain_data() -> None:
-    """4,096 programs x 64 accesses take a few tens of bytes an access: offsets are kept as patterns."""
+    """The 8,192 accesses of 4,096 programs take less than 40 bytes each: offsets are kept as patterns."""
     (step,) = lens.trace(tiles(2**14, 4, 2**12))
     kept = pickle.dumps(step)
     assert len(kept) < 40 * len(step)

@@ -206,7 +206,7 @@ def test_poison_is_no_usual_number(dtype: torch.dtype) -> None:
 
 
 def test_views_of_one_memory_stay_views() -> None:
-    """The kernel reads through one view what it wrote through the other."""
+    """The second kernel reads through one view what the first wrote through the other."""
     memory = torch.zeros(8)
     first = Step(write_kernel, (1,), (memory[2:], 1, 5.0))
     second = Step(copy_kernel, (1,), (memory[:4], memory[4:], 4), {"BLOCK_SIZE": 4})

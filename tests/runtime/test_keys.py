@@ -57,7 +57,7 @@ def test_a_key_that_lacks_an_option_is_an_error() -> None:
                 assert torch.equal(output, x)
 
 
-def test_strides_of_one_element_do_not_matter() -> None:
+def test_strides_of_dimensions_of_length_1_do_not_matter() -> None:
     launches = LaunchCache()
     with device.pretend(H200):
         for x in (torch.arange(4).view(4, 1), torch.arange(4).view(1, 4)):

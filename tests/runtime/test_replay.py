@@ -159,6 +159,7 @@ def test_tuples_and_descriptors_are_filled_and_no_tensor_is_kept(
 
 
 def test_a_kernel_is_compiled_once_for_each_kind_of_address(compiler: Compiler) -> None:
+    """An address is a multiple of 16 bytes, or it is not."""
     x, output = tensors(20)
     step = Step(scale_kernel, (3,), (x, output, 20), {"num_warps": 2, "BLOCK_SIZE": 8, "factor": 3.0})
     again = Replay(Launch((step,), (output,)), x, output)
@@ -214,7 +215,7 @@ def test_arguments_of_another_kind_are_compiled_anew(
     assert len(compiler.compiled) == 4
 
 
-def test_zero_and_minus_zero_are_two_constants(compiler: Compiler) -> None:
+def test_zeros_of_each_type_and_sign_are_different_constants(compiler: Compiler) -> None:
     found = {starter_of(scale_kernel, (1.0, 1.0, 5, 2.0, zero), {}) for zero in (0.0, -0.0, 0, False)}
     assert len(found) == 4
 

@@ -195,7 +195,7 @@ def line_of(kernel: Any, text: str) -> int:
 
 
 def test_errors_of_a_travelled_kernel_show_lines_of_its_file() -> None:
-    """Decorators with arguments are dropped; an error shows the line of the file where the kernel is."""
+    """The text that is sent begins at `def`; an error shows the line of the file where the kernel is."""
     source = pack(decorated_kernel)
     assert (source.name, source.file) == ("decorated_kernel", __file__)
     assert Path(__file__).read_text().splitlines()[source.line - 1] == "def decorated_kernel("
@@ -246,7 +246,7 @@ def cell() -> Iterator[dict[str, Any]]:
 
 
 def test_a_kernel_of_a_notebook_cell_travels_with_its_text(cell: dict[str, Any]) -> None:
-    """Its text is in no file, so it travels whole, and the other process can show a line of it."""
+    """The cell's text is in no file, so all of it is sent, and the other process can show its lines."""
     x = torch.arange(8.0)
     source = pack(cell["kernel"])
     assert "".join(source.file_lines) == CELL
@@ -291,7 +291,7 @@ def test_a_cell_that_is_run_again_is_packed_anew(cell: dict[str, Any], old: str,
 
 
 def test_a_helper_that_is_defined_again_is_packed_anew(cell: dict[str, Any]) -> None:
-    """The helper is in a cell of its own; the kernel that calls it is the old one."""
+    """A cell defines the helper again; the kernel that calls the helper is not defined again."""
     x = torch.arange(8.0)
     assert torch.equal(run(unpack(pack(cell["kernel"])), x, N=8), 4 * x)
     helper = CELL.partition("@triton.jit\ndef kernel")[0].replace("value * SCALE", "value - SCALE")

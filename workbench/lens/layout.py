@@ -400,8 +400,8 @@ def prepare(asked: Iterable[tuple[str, Sequence[int]]], *, target: str) -> None:
         target: the GPU that the kernel was compiled for.
 
     Raises:
-        The errors of :func:`of` for the first pair that is wrong; `dtype_bits` and the kind of memory,
-        registers or shared, are not checked.
+        The errors of :func:`of` for the first pair that is wrong. Whether the layout is one of registers or
+        of shared memory, its warp size and its element size are not checked.
     """
     targets.target(target)
     missing = [one for one in dict.fromkeys(map(_checked, asked)) if one not in _known]
