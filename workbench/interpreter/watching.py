@@ -51,7 +51,7 @@ _ALIGNMENT = 1 << 12
 
 _LANGUAGES = {tl, tl.core}
 
-# Frames of Triton and the workbench, which lie between a line of a kernel and the report of its access.
+# Frames of Triton, this package and `compat` lie between a line of a kernel and the report of its access.
 _START_OF_PROGRAMS = triton_interpreter.GridExecutor.__call__.__code__
 _CALL_OF_FUNCTION = triton_interpreter.InterpretedFunction.__call__.__code__
 _NOT_OF_KERNELS = (
@@ -349,7 +349,7 @@ def running_program() -> Program:
 
 @cache
 def is_of_kernels(file: str) -> bool:
-    """Return whether a frame in this file may belong to a kernel, not to Triton or the workbench."""
+    """Return whether a frame in this file may be a kernel's, not Triton's or the interpreter's."""
     return not file.startswith(_NOT_OF_KERNELS)
 
 

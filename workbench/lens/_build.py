@@ -357,7 +357,7 @@ def _with_kernel_line(kernel: Any, error: Exception, output: str) -> KernelError
 
 
 def _assertion(output: str) -> str:
-    """Return the compiler's failed assertion; its other messages only say that a pass failed."""
+    """Return a sentence with the compiler's failed assertion, which says more than other messages; or ""."""
     failed = re.search(r"Assertion `(.*)' failed", output)
     return f"the compiler does not expect it: its assertion {failed[1]!r} fails" if failed else ""
 

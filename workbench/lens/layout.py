@@ -420,8 +420,8 @@ def equivalent(encoding: TileDistributionEncoding, layout: Layout) -> Equivalenc
         TensorMismatchError: their tiles have different shapes.
         ArgumentTypeError: an argument has another type, such as the text of an attribute.
     """
-    check_type("encoding", encoding, TileDistributionEncoding, "Give a TileDistributionEncoding.")
-    check_type("layout", layout, Layout, "Give what layout.of returns.")
+    check_type("encoding", encoding, TileDistributionEncoding, "Give a TileDistributionEncoding of CK.")
+    check_type("layout", layout, Layout, "Give a Layout, as layout.of returns it.")
     if encoding.lengths != layout.shape:
         raise TensorMismatchError(
             "encoding",
@@ -467,7 +467,7 @@ def _checked(asked: tuple[str, Sequence[int]]) -> tuple[str, Index]:
             "Ask for the #ttg.linear layout of the tensor that is loaded from it.",
         )
     if not isinstance(shape, Sequence) or isinstance(shape, str) or not shape:
-        raise ArgumentTypeError("shape", f"got {shape!r}", "Give the lengths of the tile's dimensions.")
+        raise ArgumentTypeError("shape", f"got {shape!r}", "Give the tile's lengths, such as (64, 32).")
     for length in shape:
         check_positive("shape", length, "The lengths of a tile are whole numbers of 1 or more.")
     if math.prod(shape) > MOST_ELEMENTS:
@@ -516,7 +516,7 @@ def _read_registers(attribute: str, shape: Index, folder: Path) -> Layout:
         raise InvalidArgumentError(
             "attribute",
             f"{attribute} spreads the tile over several blocks",
-            "Ask for the layout of one block.",
+            "Leave out its CGALayout, for the layout of one block.",
         )
     bases = (linear.reg_bases, linear.lane_bases, linear.warp_bases)
     return Layout(attribute, shape, *map(_bases, bases))

@@ -273,7 +273,7 @@ class StepTrace(_Frozen):
         program = _whole("program", program)
         if not 0 <= program < prod(self.grid):
             raise InvalidArgumentError(
-                "program", f"got {program}", f"Give a number under {prod(self.grid)}, the size of the grid."
+                "program", f"got {program}", f"Give 0 to {prod(self.grid) - 1}, the programs of the grid."
             )
         width, height, _ = self.grid
         return program % width, program // width % height, program // (width * height)
@@ -552,7 +552,7 @@ def _chosen(step: Step, programs: int | Iterable[int] | None) -> Sequence[int]:
         raise InvalidArgumentError(
             "programs",
             f"got {in_brief(list(numbers))}",
-            f"Name some of the {there} programs of {step.name}, each once.",
+            f"Give one or more numbers from 0 to {there - 1}, the programs of {step.name}, each once.",
         )
     return tuple(map(int, numbers))
 
