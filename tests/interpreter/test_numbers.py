@@ -487,8 +487,23 @@ def test_a_tuple_must_be_unpacked_whole() -> None:
     assert compiles(longer)
     with pytest.raises(KernelError, match="4 values for 3 names; the compiler drops the last ones"):
         longer.run()
-    with pytest.raises(KernelError, match="2 values for 3 names\\n"):
+    with pytest.raises(KernelError, match="2 values for 3 names: write a name for each value"):
         Launch.of(unpacking_kernel, 1, y, (1.0, 2.0), outputs=y).run()
+
+
+@triton.jit
+def chained_kernel(y):
+    first = second = 2.0
+    tl.store(y, first + second)
+
+
+def test_an_assignment_to_several_targets_is_refused() -> None:
+    """The compiler has no such assignment either."""
+    launch = Launch.of(chained_kernel, 1, torch.zeros(1), outputs=())
+    with pytest.raises(KernelError, match=r"write `first = second = 2\.0` as one assignment for each"):
+        launch.run()
+    with pytest.raises(KernelError, match="multiple assignment"):
+        compiles(launch)
 
 
 RETURNING = """

@@ -626,9 +626,36 @@ def local_class_kernel() -> Any:
     return kernel
 
 
+def notebook_kernel(value: Any) -> Any:
+    """Return a kernel that reads a class or function as if a notebook had defined it."""
+    value.__module__ = "__main__"
+
+    @triton.jit
+    def kernel(x):
+        tl.store(x, value(4))
+
+    return kernel
+
+
+class Sizes:
+    """A class that `notebook_kernel` moves to a notebook."""
+
+
+def plain_function(value: Any) -> Any:
+    return value
+
+
 @pytest.mark.parametrize(
     ("kernel", "message"),
     [
+        (
+            lambda: notebook_kernel(Sizes),
+            r"^value: .* it is a class that a notebook .* outside\. Define it in a module and import that\.",
+        ),
+        (
+            lambda: notebook_kernel(plain_function),
+            r"^value: .* it is a function that a notebook .* outside\. Decorate it with @triton\.jit, or",
+        ),
         (
             lambda: global_tensor_kernel,
             "^TABLE: kernel global_tensor_kernel reads it from outside, and it is a Tensor",
@@ -648,6 +675,8 @@ def local_class_kernel() -> Any:
         (lambda: local_class_kernel(), "^thing: kernel kernel reads it from outside, and it is a Local"),
     ],
     ids=[
+        "class of a notebook",
+        "function of a notebook",
         "tensor",
         "dict",
         "in a nested function",

@@ -252,7 +252,9 @@ class _Reader:
         if hasattr(value, "__qualname__"):
             kind = "class" if isinstance(value, type) else type(value).__name__
             what = f"a {kind} that a notebook or script defines"
-            fix = "Define it in a module and import that, or decorate the function with @triton.jit."
+            fix = "Define it in a module and import that."
+            if not isinstance(value, type):
+                fix = "Decorate it with @triton.jit, or define it in a module and import that."
         raise ArgumentTypeError(
             ".".join(path),
             f"kernel {self.kernel} reads it from outside, and it is {what}",
