@@ -44,7 +44,7 @@ def function_of(error: BaseException | None) -> Any:
 
 
 def lines_read(frames: Iterable[FrameType]) -> Iterator[tuple[Any, int]]:
-    """Yield the jit functions that Triton was reading in an error's frames, with the lines in their texts.
+    """Yield pairs of a jit function that Triton was reading in an error's frames and the line in its text.
 
     Triton reads a kernel's functions before it compiles, to find what its caches depend on, and refuses names
     that a kernel cannot use, such as a function of torch.

@@ -115,7 +115,7 @@ def _start_37(compiled: Any, launch: Callable[..., None]) -> Start:
 
 
 def _chains_of_hooks() -> tuple[Any, Any]:
-    """Return Triton's own chains of hooks, mostly empty; users can set other chains, a function or None."""
+    """Return Triton's own chains of enter and exit hooks; users can set other chains, a function or None."""
     return type(knobs.runtime).launch_enter_hook, type(knobs.runtime).launch_exit_hook
 
 

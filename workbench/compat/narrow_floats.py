@@ -135,7 +135,7 @@ def _without_fp8(operation: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def refuse_fp8(dtype: Any) -> None:
-    """Raise TypeError for fp8, which the compiler does not compute with either."""
+    """Raise TypeError if a dtype is fp8, with which the compiler does not compute either."""
     if dtype.scalar in _FP8:
         raise TypeError(
             f"an operand is {dtype.scalar}, with which a GPU does not compute: convert it first, as in "

@@ -278,7 +278,7 @@ def met() -> int:
 
 
 def discarded(before: int, value: Any) -> None:
-    """Reset the count to `before` after an atomic whose result is not read: lanes do not wait for it."""
+    """Reset the count of :func:`met` to `before`: lanes do not wait for an atomic whose result is unread."""
     getattr(interpreter.interpreter_builder, "meetings", _UNCOUNTED).barriers = before
 
 

@@ -73,7 +73,7 @@ _AMD_LATER_LINES = Granularity(128, 128, _LINUX)
 
 @dataclass(frozen=True)
 class Request:
-    """An instruction of a warp. Addresses are in bytes from the argument's first element.
+    """An access by one instruction of a warp. Addresses are in bytes from the argument's first element.
 
     Attributes:
         warp: the warp in its block.
@@ -423,7 +423,7 @@ class _Issued:
         return len(self.warps), all_sectors, all_ideal, lines, all_useful
 
     def requests(self, units: Granularity) -> Iterator[Request]:
-        """Yield each request."""
+        """Yield the requests, sorted by warp."""
         for warp, addresses, active in zip(self.warps.tolist(), self.addresses, self.active, strict=True):
             starts = addresses[active]
             elements = np.unique(starts[:, None] + np.arange(0, self.bytes, self.itemsize))
@@ -467,12 +467,12 @@ class SharedRequest:
 
     @property
     def passes(self) -> int:
-        """The passes through the banks, for all phases."""
+        """The number of passes through the banks, for all phases."""
         return sum(self.ways)
 
     @property
     def ideal(self) -> int:
-        """The passes without any conflict, one per phase."""
+        """The number of passes without any conflict, one per phase."""
         return len(self.phases)
 
 
@@ -503,12 +503,12 @@ class BankConflicts:
 
     @property
     def passes(self) -> int:
-        """The passes of all requests ("wavefronts" in Nsight Compute)."""
+        """The number of passes of all requests ("wavefronts" in Nsight Compute)."""
         return sum(request.passes for request in self.requests)
 
     @property
     def ideal(self) -> int:
-        """The passes of all requests without conflicts."""
+        """The number of passes that all requests would need without conflicts."""
         return sum(request.ideal for request in self.requests)
 
     @property
@@ -792,7 +792,7 @@ def l2_reuse(
 
 
 def places_in_order(trace: StepTrace, order: Iterable[int] | None) -> Integers:
-    """Return, for each event, the position of its program in the launch order; None: the actual order."""
+    """Return, for each event, the position of its program in `order`; None stands for the actual order."""
     if trace.is_sample:
         raise InvalidArgumentError(
             "trace",

@@ -143,12 +143,12 @@ class ReductionTree:
 
     @property
     def elements_per_lane(self) -> int:
-        """The number of elements of one row in a lane that holds some of it."""
+        """The number of elements of one row that a lane holds if it holds any."""
         return 1 << len(self._along(self.layout.register_bases))
 
     @property
     def lanes_per_row(self) -> int:
-        """The number of lanes of a warp over which its part of a row is spread."""
+        """The number of lanes of a warp over which the warp's part of a row is spread."""
         return 1 << len(self._along(self.layout.lane_bases))
 
     @property

@@ -92,7 +92,7 @@ class Site:
 
     @property
     def line(self) -> int | None:
-        """The line of the kernel that leads to the operation."""
+        """The line of the kernel that leads to the operation; None if it is unknown."""
         return self.frames[0].line if self.frames else None
 
 
@@ -128,7 +128,7 @@ class Pattern(_Frozen):
     @property
     def offsets(self) -> npt.NDArray[np.int64]:
         """The offsets from the first lane's element, int64, of the tile's shape."""
-        # Not cached per pattern: those of one tile with many masks would fill the memory.
+        # Not cached: the offsets of a pattern for each of many masks would fill the memory.
         if self.table is None:
             return _regular_offsets(self.shape, self.strides or ())
         return self.table.astype(np.int64)
@@ -398,7 +398,7 @@ class StepTrace(_Frozen):
     def _select(
         self, program: int | None, kind: str | None, argument: str | None, site: Site | None = None
     ) -> npt.NDArray[np.intp]:
-        """Return the numbers of the events of a program, a kind, an argument and a site."""
+        """Return the numbers of the events of a program, kind, argument and site; None selects all."""
         if kind is not None:
             check_name("kind", kind, KINDS)
         if argument is not None:
@@ -499,8 +499,8 @@ def trace(
 
     Args:
         launch: a launch of this process, for any device.
-        programs: run a sample only: this many programs of each step, evenly spread over its grid, or those
-            with these numbers (in launch order). Later steps then lack the other programs' results.
+        programs: run a sample only: this many programs of each step, evenly spread over its grid; or the
+            programs with these numbers, in this order. Later steps then lack the other programs' results.
         timeout: seconds after which the worker is stopped.
 
     Returns:
@@ -528,7 +528,7 @@ def trace(
 
 
 def _chosen(step: Step, programs: int | Iterable[int] | None) -> Sequence[int]:
-    """Return the numbers of the programs to run, in launch order."""
+    """Return the numbers of the programs to run, in the order in which they run."""
     there = step.programs
     if programs is None:
         return range(there)

@@ -125,7 +125,7 @@ class BucketCache:
 
 
 def _static_parts(value: Any) -> Any:
-    """Return the functions and options in `make`; of tensors only the type, as layouts are compared apart."""
+    """Return the functions and options in `make`, and of each tensor only its type."""
     if isinstance(value, partial):
         return value.func, *map(_static_parts, (*value.args, *value.keywords.values()))
     if isinstance(value, tuple):

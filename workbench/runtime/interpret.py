@@ -79,7 +79,7 @@ def interpret(
 
 
 class StepObserver(Protocol):
-    """Observes a step that runs in the worker, and returns a result to the caller."""
+    """Observer of a step that runs in the worker; its result is returned to the caller."""
 
     def access(self, access: Access, /) -> None:
         """Observe a load, store or atomic."""

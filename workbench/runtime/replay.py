@@ -70,7 +70,7 @@ def run_once(launch: Launch) -> None:
 
 
 def starter_of(kernel: Any, arguments: Sequence[Any], options: Mapping[str, Any]) -> compat.Starter:
-    """Return the starter of a kernel for arguments like these on the current device; compile it if needed.
+    """Return the starter of a kernel for arguments of this kind on the current device; compile it if needed.
 
     The cache key is at least as fine as Triton's specialization: dtypes, whether addresses and integers are
     multiples of 16, whether an integer is 1 or needs 64 bits, constants, options, and the device. One thread
@@ -128,7 +128,7 @@ def dispatch_guard(*tensors: torch.Tensor) -> Callable[..., bool]:
 
 
 class Replay:
-    """A launch that can be started again with other tensors in place of those that it was made with.
+    """A launch that can be started again with other tensors in place of its own.
 
     A call takes the same number of tensors, with the shapes, strides, dtypes and devices of the first ones;
     the caller has to ensure this. A call checks nothing and allocates new workspaces, so it costs little more
@@ -172,7 +172,7 @@ class Replay:
         self._steps = [step_type(step, places) for step in launch.steps]
 
     def __call__(self, *tensors: torch.Tensor) -> None:
-        """Start the kernels with these tensors."""
+        """Start the kernels with `tensors` in place of the tensors of the launch."""
         if self._device >= 0 and compat.current_cuda_device() != self._device:
             with torch.cuda.device(self._device):
                 self(*tensors)
@@ -217,7 +217,7 @@ class Replay:
             step(kinds, tensors, addresses, stream)
 
     def guarded_call(self, tensors: Sequence[torch.Tensor], place: int, result: torch.Tensor) -> GuardedCall:
-        """Return a function that starts the launch on other tensors like these and allocates the result.
+        """Return a function that starts the launch on tensors like `tensors` and allocates the result.
 
         Args:
             tensors: the tensors of the last call, or those that they are views of, without the result.
@@ -287,7 +287,7 @@ class Bucket:
         self._stream_of = compat.stream_getter()
 
     def __call__(self, programs: int, *leading: Any) -> None:
-        """Start `programs` programs with these arguments."""
+        """Start `programs` programs with `leading` as the kernel's first arguments."""
         if compat.watching_modes():
             compat.refuse_tracing()
         if self._device >= 0 and compat.current_cuda_device() != self._device:
@@ -297,7 +297,7 @@ class Bucket:
             self._start(programs, 1, 1, self._stream_of(self._device), leading + self._rest)
 
     def binary_call(self, x: torch.Tensor, y: torch.Tensor, programs: int, length: int) -> BinaryCall:
-        """Return a function that starts the kernel on two other tensors like these with minimal overhead.
+        """Return a function that starts the kernel on two tensors like `x` and `y` with minimal overhead.
 
         Args:
             x, y: the tensors of the kernel's first two arguments. The third argument is the result, which
@@ -371,7 +371,7 @@ class _CompiledStep(_InterpretedStep):
         self._of_kinds: dict[Hashable, Callable[[Sequence[Any], Sequence[int], int], None]] = {}
 
     def prepare(self, kinds: Hashable, tensors: Sequence[torch.Tensor]) -> None:
-        """Compile the kernel for addresses of these kinds, unless it is compiled already."""
+        """Compile the kernel for addresses of `kinds`, multiples of 16 or not, unless that is done."""
         if kinds not in self._of_kinds:
             self._of_kinds[kinds] = self._bound(tensors)
 

@@ -214,7 +214,7 @@ def _path(node: ast.expr) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class _Reader:
-    """Packs the globals and closure variables that a kernel reads.
+    """Packer of the globals and closure variables that a kernel reads.
 
     Attributes:
         kernel: the name of the jit function that is packed.

@@ -108,7 +108,7 @@ def _check_timeout(timeout: object) -> None:
 
 
 def end_with_parent(parent: int) -> None:
-    """Exit the worker when its parent is gone: loky alone lets it outlive a parent that was killed."""
+    """Exit the worker when its parent is gone: loky alone lets a worker outlive a parent that was killed."""
 
     def watch() -> None:
         while os.getppid() == parent:
