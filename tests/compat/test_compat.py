@@ -925,7 +925,7 @@ class OfAnotherVendor:
         self.started: list[Any] = []
 
     def run(self, *given: object) -> None:
-        raise AssertionError("its arguments are Triton's own business")
+        raise AssertionError("the launcher of another vendor is called by Triton alone")
 
     def __getitem__(self, grid: tuple[int, int, int]) -> Callable[..., None]:
         return lambda *given, stream: self.started.append((grid, stream, given))

@@ -246,9 +246,9 @@ def test_addresses_of_tiles_of_one_layout_are_not_changed() -> None:
 @pytest.mark.parametrize(
     ("made", "constant"),
     [
-        ("bfe.u32 \t%r5, %r4, 4, 15;", UPPER << 32),  # no place: its lower half may carry
+        ("bfe.u32 \t%r5, %r4, 4, 15;", UPPER << 32),  # not the address of a tile: its lower half may carry
         ("mov.u32 \t%r5, %r4;", UPPER << 32),
-        ("bfe.u32 \t%r5, %r4, 4, 14;", 4096),  # no descriptor
+        ("bfe.u32 \t%r5, %r4, 4, 14;", 4096),  # no descriptor: its upper half is 0
         ("bfe.u32 \t%r5, %r4, 4, 14;", UPPER << 32 | 0xFFFFFFF0),
         ("bfe.u32 \t%r6, %r4, 4, 14;", UPPER << 32),
     ],

@@ -726,7 +726,7 @@ def operation_kernel(x, y, z, OPERATION: tl.constexpr, NAME: tl.constexpr, N: tl
 
 
 def promoted(one: str, other: str) -> str:
-    """Return the promoted type: of two widths the wider, of one width the unsigned."""
+    """Return the promoted type: the wider one; of two types of one width, the unsigned one."""
     bits = {name: DTYPES[name][1].itemsize for name in (one, other)}
     if bits[one] != bits[other]:
         return max(one, other, key=bits.__getitem__)

@@ -115,7 +115,7 @@ def check_counts(tree: ReductionTree, step: CompiledStep, counted: dict[str, int
     stages = tree.of_row().stages
     in_warp = [str(stage.distance) for stage in stages if stage.level == "lane"] * tree.rows_per_lane
     across = [str(stage.distance) for stage in stages if stage.level == "warp"] * tree.loads_per_lane
-    # First each row of a lane over its lanes, then the partial results that it loads.
+    # First the shuffles of a lane's rows, then the shuffles of the partial results that it loads.
     assert shuffled[: len(in_warp)] == in_warp
     assert counted["FADD"] - counted["SHFL"] == tree.counts["register"].combines
     assert (counted["BAR"] > 0) == (tree.barriers > 0)

@@ -57,7 +57,7 @@ class Launcher(nvidia.CudaLauncher):  # type: ignore[misc]  # Triton does not ty
 
     @staticmethod
     def record(source: Any, x: int, y: int, z: int, on: int, function: int, *given: Any) -> None:
-        """Record what both versions of Triton pass: flags, metadata, scratch memory, arguments; no hooks."""
+        """Record what Triton 3.6 and 3.7 pass: flags, metadata, scratch memory and arguments; no hooks."""
         if compat.VERSION == (3, 6):
             *flags, first, second, packed, told, enter, _ = given[:8]
             arguments = given[8:]
@@ -161,14 +161,14 @@ def matrix(rows: int, cols: int, offset: int = 0) -> torch.Tensor:
 
 
 def layer_norm_backward(x: torch.Tensor) -> None:
-    """Run a forward and a backward, both kept."""
+    """Run `ops.layer_norm` with gradients, forward and backward; both launches are kept."""
     x, weight, bias = (t.detach().requires_grad_() for t in (x, torch.ones_like(x[0]), torch.ones_like(x[0])))
     result = ops.layer_norm(x, (COLS,), weight, bias)
     torch.autograd.grad(result, (x, weight, bias), torch.ones_like(result))
 
 
 def in_turns(offset: int) -> None:
-    """Run a product so large that programs take two tiles at a time, in Gluon; two addends are loaded."""
+    """Run a product so large that Gluon's programs take two tiles at a time, with addends as an epilogue."""
     a, b = (large.as_strided(shape, (shape[1], 1), offset) for shape in ((1536, 64), (64, 1536)))
     addend = large.as_strided((1536, 1536), (1536, 1), offset)
     ops.fused_matmul(a, b, epilogue=add(addend) | add(addend) | add(a[:, :1]) | fast_gelu())

@@ -52,7 +52,7 @@ DTYPES = {
 
 
 def memory_at(address: int | torch.Tensor, kind: str, reach: int) -> torch.Tensor:
-    """Return the elements from an address on."""
+    """Return a tensor of `reach` elements of a Triton type, such as "*fp16", at an address."""
     address = address.data_ptr() if isinstance(address, torch.Tensor) else address
     size = reach * DTYPES[kind].itemsize
     return torch.frombuffer((ctypes.c_char * size).from_address(address), dtype=DTYPES[kind])
@@ -103,7 +103,7 @@ def both(
 
 
 def sizes_of_sums() -> None:
-    """A dtype has two kinds of sizes: those that 16 divides, and others."""
+    """Sizes that 16 divides share a kernel, and so do others; size 1 and another dtype have their own."""
     with Decorators() as through:
         for length, compiled in ((32, 1), (48, 1), (4096, 1), (33, 2), (160, 2), (7, 2), (100_000, 2)):
             x, y = both(length)
@@ -416,7 +416,7 @@ def started_by(call: Callable[[], torch.Tensor]) -> tuple[Any, ...]:
 
 
 def asks(call: Callable[[], object]) -> bool:
-    """Return whether a call makes all checks and does not find itself kept."""
+    """Return whether a call makes all checks because no kept call fits it."""
     found: list[torch.Tensor | None] = []
     again = KeptCalls.again
 
@@ -749,7 +749,7 @@ def concurrent_first_calls() -> None:
 
 
 def concurrent_clearing() -> None:
-    """Caches are cleared over and over during the calls."""
+    """Calls in threads give right results while caches are cleared over and over."""
     with patch.object(cache, "MOST_KEPT", 2), patch.object(replay, "MOST_COMPILED", 2):
 
         def call(number: int) -> None:
@@ -787,7 +787,7 @@ CASES = (
 
 
 def forget() -> None:
-    """Forget everything, as in a new process."""
+    """Clear all caches and records, as in a new process."""
     for kept in (
         ops.elementwise._flat._kept, ops.elementwise._launches._kept, ops.gemm._launches._kept,
         ops.fused._launches._kept, ops.elementwise._kept, ops.gemm._kept,
