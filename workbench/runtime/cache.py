@@ -39,7 +39,9 @@ class LaunchCache:
             The replay that starts the launch again; None if kernels are interpreted.
 
         Raises:
-            TracingError: torch traces the call, or a tensor is fake. Also the errors of `make`.
+            TracingError: torch traces the call, or a tensor is fake.
+            InvalidArgumentError: (on a pretended device) `key` is that of an unlike call, or lacks a device.
+                Also the errors of `make`.
         """
         again = self._kept.get(key)
         if again is None:

@@ -64,7 +64,9 @@ def interpret(
         timeout: time limit in seconds, after which the worker is stopped.
 
     Raises:
-        The errors of :meth:`Launch.run`; WorkerError if the worker dies or exceeds the time limit.
+        WorkerError: the worker dies or exceeds the time limit.
+        ArgumentTypeError, InvalidArgumentError: `timeout` is not a valid time. Also the errors of
+            :meth:`Launch.run`.
     """
     launch.check()
     packed, owners = _pack_launch(launch)
