@@ -385,7 +385,7 @@ def test_a_kernel_that_ends_its_process_is_an_error() -> None:
     with pytest.raises(KernelError, match="SystemExit: 3") as caught:
         lens.trace(Launch.of(leaving_kernel, 1, x, outputs=()))
     assert caught.value.line == line_of(leaving_kernel, "sys.exit")
-    with pytest.raises(WorkerError, match="died while it ran"):
+    with pytest.raises(WorkerError, match="died during the call"):
         lens.trace(Launch.of(aborting_kernel, 1, x, outputs=()))
     assert len(lens.trace(tiles(8, 4, 2))[0]) == 4
 

@@ -373,7 +373,7 @@ def end_with(number: int) -> None:
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT], ids=lambda n: n.name)
 def test_a_worker_that_dies_is_replaced(worker: Worker, number: signal.Signals) -> None:
     first = worker.call(os.getpid, timeout=60)
-    with pytest.raises(WorkerError, match="The worker process died while it ran"):
+    with pytest.raises(WorkerError, match="The worker process died during the call"):
         worker.call(end_with, number, timeout=60)
     second = worker.call(os.getpid, timeout=60)
     assert first != second

@@ -489,9 +489,10 @@ def _ask(asked: Sequence[tuple[str, Index]]) -> list[Layout | SharedLayout]:
         except WorkerError as error:
             if len(asked) == 1:
                 ((attribute, shape),) = asked
+                reason = _complaint(Path(folder)) or str(error).rstrip(".")
                 raise WorkerError(
-                    f"Triton's compiler gave no answer for {attribute} of {_shape_text(shape)}: "
-                    f"{_complaint(Path(folder)) or error}"
+                    f"Triton's compiler gave no answer for {attribute} of {_shape_text(shape)}: {reason}. Check "
+                    "the attribute's numbers: the compiler aborts on layouts that no GPU has."
                 ) from None
     # One of several layouts crashed the compiler: ask for each alone to find which.
     return [answer for one in asked for answer in _ask([one])]

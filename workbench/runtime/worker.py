@@ -88,7 +88,7 @@ class Worker:
             except BrokenProcessPool as error:
                 self.stop()
                 raise WorkerError(
-                    f"The worker process died while it ran ({error}). Call again: that starts another. "
+                    f"The worker process died during the call ({error}). Call again: that starts another. "
                     "If it dies too, simplify the kernel, or use smaller tiles."
                 ) from None
 
