@@ -491,8 +491,8 @@ def _ask(asked: Sequence[tuple[str, Index]]) -> list[Layout | SharedLayout]:
                 ((attribute, shape),) = asked
                 reason = _complaint(Path(folder)) or str(error).rstrip(".")
                 raise WorkerError(
-                    f"Triton's compiler gave no answer for {attribute} of {_shape_text(shape)}: {reason}. Check "
-                    "the attribute's numbers: the compiler aborts on layouts that no GPU has."
+                    f"Triton's compiler gave no answer for {attribute} of {_shape_text(shape)}: {reason}. "
+                    "Check the attribute's numbers: the compiler aborts on layouts that no GPU has."
                 ) from None
     # One of several layouts crashed the compiler: ask for each alone to find which.
     return [answer for one in asked for answer in _ask([one])]
