@@ -303,7 +303,7 @@ def between_fp8(dtype: torch.dtype) -> torch.Tensor:
 
 FP8 = (torch.float8_e4m3fn, torch.float8_e5m2)
 
-# name of what a repair in compat/ replaces -> cases that show that it is needed
+# The name of the function that a repair in compat/ replaces -> cases that show that the repair is needed.
 CASES: dict[str, dict[str, Case]] = {
     "InterpreterBuilder.binary_op": {
         "+": computing("+", torch.add),

@@ -1,4 +1,4 @@
-"""Repairs of Triton's interpreter give torch's results and are still needed; names that moved are found."""
+"""Repairs of Triton give torch's results and are still needed; names that moved in Triton are found."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_repaired_operations_give_torchs_results(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", narrow_floats.UNAFFECTED)
-def test_operations_without_repair_stay_right(name: str) -> None:
+def test_operations_that_need_no_repair_stay_right(name: str) -> None:
     got, want = run_all(narrow_floats.UNAFFECTED, name)
     assert narrow_floats.same(got, want)
 
@@ -119,7 +119,7 @@ def truth_kernel(x, output, n, KIND: tl.constexpr, N: tl.constexpr):
 
 
 @pytest.mark.parametrize("kind", ["if", "if expression", "and", "or", "not", "while"])
-def test_a_tile_is_neither_true_nor_false(kind: str) -> None:
+def test_a_tile_as_a_condition_is_refused(kind: str) -> None:
     """Triton's compiler refuses an `if` too, and warns of `and`, which its interpreter gets wrong."""
     x, output = torch.arange(8.0), torch.zeros(8)
     with pytest.raises(KernelError, match="a tile of 8 elements is neither true nor false") as caught:
@@ -140,7 +140,10 @@ def fill_kernel(x, output, known, N: tl.constexpr, FILL: tl.constexpr, IS_CONSTA
     ids=str,
 )
 def test_fills_that_triton_packs_wrongly_are_refused(dtype: torch.dtype, fill: int) -> None:
-    """The code that Triton generates for a GPU is checked in tests/kernels/rows/test_reduction.py."""
+    """A constant fill is refused; the same fill, known only at run time, is stored.
+
+    The code that Triton generates for a GPU is checked in tests/kernels/rows/test_reduction.py.
+    """
     x, output = torch.ones(8).to(dtype), torch.zeros(8).to(dtype)
     with pytest.raises(KernelError, match=rf"other={fill} of .*with -1\. Write tl\.where") as caught:
         Launch.of(fill_kernel, 1, x, output, fill, 3, fill, True, outputs=output).run()
@@ -182,7 +185,7 @@ def other_fills_kernel(x, output, known, N: tl.constexpr, KIND: tl.constexpr):
         "tile, known at run time",
     ],
 )
-def test_fills_that_the_compiler_sees_are_refused(kind: str) -> None:
+def test_only_fills_that_the_compiler_knows_are_refused(kind: str) -> None:
     x, output = torch.ones(8, dtype=torch.int8), torch.zeros(8, dtype=torch.int8)
     is_refused = "run time" not in kind
     launch = Launch.of(other_fills_kernel, 1, x, output, -128, 3, kind, outputs=output)
@@ -287,7 +290,7 @@ def counting_kernel(output, n, STEP: tl.constexpr):
 
 
 def test_a_loop_to_a_runtime_bound_does_not_warn() -> None:
-    """numpy warns of it on Triton 3.6, which is an error here; from 3.7 on nothing needs repair."""
+    """On Triton 3.6 numpy warns of such a loop, an error in tests; from 3.7 on nothing needs repair."""
     output = torch.zeros(1, dtype=torch.int32)
     Launch.of(counting_kernel, 1, output, 9, 4, outputs=output).run()
     assert output.item() == 0 + 4 + 8
@@ -304,8 +307,8 @@ def single_values_kernel(x, output, n, N: tl.constexpr):
     tl.atomic_add(output + tl.arange(0, 1), n, mask=tl.arange(0, 1) < n)
 
 
-def test_a_single_value_is_true_or_false() -> None:
-    """Values of run time and tiles of one element count; Triton itself asks whether there is a mask."""
+def test_a_single_value_may_be_a_condition() -> None:
+    """Scalars known at run time and tiles of one element may; a mask of one element that is 0 still masks."""
     x, output = torch.arange(8.0), torch.zeros(8)
     Launch.of(single_values_kernel, 1, x, output, 6, 8, outputs=output).run()
     assert output.tolist() == [5, 1, 2, 3, 4, 5, 9, 9]
@@ -337,7 +340,7 @@ def test_the_truth_of_tiles_still_needs_repair(tmp_path: Path) -> None:
         timeout=120,
         check=True,
     )
-    assert done.stdout == "4\n", "Triton minds the truth of tiles: remove the repair from compat/"
+    assert done.stdout == "4\n", "Triton refuses tiles as conditions: remove the repair from compat/"
 
 
 @triton.jit
@@ -365,7 +368,7 @@ def reductions_kernel(x, largest, places, whole, columns, ROWS: tl.constexpr, CO
 @pytest.mark.parametrize(("rows", "cols"), [(1, 1), (1, 16), (8, 1), (8, 32)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int32])
 def test_reductions_by_a_users_function_agree_with_torch(rows: int, cols: int, dtype: torch.dtype) -> None:
-    """Reductions go along either axis or all, may keep the axis, and give the first of equal elements."""
+    """Reductions go along one axis or all, may keep the axis, and give the first place of equal elements."""
     x = torch.randint(-2, 3, (rows, cols)).to(dtype)
     x[x == 0] = 1
     largest, places = torch.empty(rows, dtype=dtype), torch.empty(rows, dtype=torch.int64)
@@ -521,7 +524,7 @@ def branching_kernel(x, y, KIND: tl.constexpr, N: tl.constexpr):
 
 @pytest.mark.parametrize("kind", ["min", "choice", "branch"])
 def test_a_function_of_a_reduction_may_branch(kind: str) -> None:
-    """The function gets scalars on a GPU, although all pairs are combined at once here."""
+    """On a GPU the function gets scalars. The repair gives it tiles, and scalars only if it branches."""
     x, y = torch.randn(4, 16, generator=torch.Generator().manual_seed(0)), torch.zeros(13)
     launch = Launch.of(branching_kernel, 1, x, y, kind, 16, outputs=y)
     launch.run()
@@ -605,12 +608,13 @@ def fp8_kernel(x, output, DO: tl.constexpr, N: tl.constexpr):
 @pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2], ids=str)
 @pytest.mark.parametrize("what", ["add", "scale", "negate", "compare", "sum", "scan"])
 def test_arithmetic_of_fp8_is_refused(what: str, dtype: torch.dtype) -> None:
-    """Arithmetic on fp8 would be arithmetic on bits, and no compiler takes it."""
+    """The interpreter would compute with the bits of fp8, and the compiler refuses such arithmetic."""
     x, output = torch.ones(4).to(dtype), torch.zeros(4)
     launch = Launch.of(fp8_kernel, 1, x, output, what, 4, outputs=output)
-    old = compat.VERSION < (3, 7) and what == "scale"  # it does not even take the 2.0
-    expected = r"makes no fp8\w+ of 2.0" if old else r"does not compute with fp8\w+"
-    with pytest.raises(KernelError, match=f"{expected}: convert first"):
+    old = compat.VERSION < (3, 7) and what == "scale"  # there is not even a constant 2.0 of fp8
+    made = r"makes no fp8\w+ of the constant 2.0: convert the tile of fp8\w+ first, as in"
+    used = r"an operand is fp8\w+, with which a GPU does not compute: convert it first, as in"
+    with pytest.raises(KernelError, match=made if old else used):
         launch.run()
     if dtype == torch.float8_e4m3fn and what == "add":
         with pytest.raises(KernelError, match="fadd"):
@@ -623,7 +627,7 @@ def test_fp8_values_can_be_selected_and_reduced_by_max() -> None:
     assert output.tolist() == [3.0] * 4
     launch = Launch.of(fp8_kernel, 1, x, output, "choose", 4, outputs=output)
     if compat.VERSION < (3, 7):  # as the compiler does
-        with pytest.raises(KernelError, match=r"makes no fp8e5 of -2.0"):
+        with pytest.raises(KernelError, match=r"makes no fp8e5 of the constant -2.0"):
             launch.run()
         with pytest.raises(KernelError, match="get_fp8e5"):
             compile_for(launch, "sm_90")
@@ -676,7 +680,7 @@ FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_functions_of_bf16_are_refused_as_when_compiled(function: str) -> None:
-    """Triton has them for fp32 and fp64 only: nothing needs repair; a kernel that converts first is right."""
+    """Triton has the functions for fp32 and fp64 only; a kernel that converts first gives torch's result."""
     x = torch.rand(32, generator=torch.Generator().manual_seed(0)) + 0.5
     half = x.bfloat16()
     with pytest.raises(KernelError, match="bf16"):
@@ -736,7 +740,7 @@ def extremes_kernel(x, output, N: tl.constexpr):
 
 
 @pytest.mark.filterwarnings("error")
-def test_extremes_of_nothing_but_nan_are_nan_and_no_warning() -> None:
+def test_extremes_of_rows_of_nan_are_nan_without_a_warning() -> None:
     x = torch.tensor([[float("nan")] * 4, [float("nan"), 2.0, 1.0, 3.0]])
     output = torch.zeros(4)
     extremes_kernel[(1,)](x, output, N=4)
@@ -797,12 +801,12 @@ def with_chain(functor: JITFunction[Any]) -> ASTSource:
     ids=["edited", "calls what was edited"],
 )
 def test_a_kernels_key_changes_with_a_function_in_a_tuple(text: str) -> None:
-    """The cache on disk once gave the kernel of the old function."""
+    """Without the repair, the cache on disk gives the kernel that was compiled before the edit."""
     before, after = (with_chain(functor) for functor in edited(text))
     assert before.hash() != after.hash()
     assert before.hash() == with_chain(edited(text)[0]).hash()
     plain = ASTSource.hash.__wrapped__
-    assert plain(before) == plain(after), "Triton minds functions in tuples: remove the repair"
+    assert plain(before) == plain(after), "Triton's key tells functions in tuples apart: remove the repair"
 
 
 def test_a_kernels_key_changes_with_the_repairs_of_ptx(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -816,7 +820,7 @@ COPY = "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::by
 
 
 def test_a_copy_behind_a_mark_gets_its_hint() -> None:
-    """The next copy alone gets the hint; a mark without a copy stays a comment."""
+    """Only the first copy after a mark gets the hint; a mark without a copy stays a comment."""
     copy = f"\t@%p5 {COPY} [%r1], [%rd2, {{%r3, %r4}}], [%r5];"
     text = "\n".join([copy, f"\t{compat.EVICT_FIRST}", "\tbar.warp.sync -1;", copy, copy, compat.EVICT_FIRST])
     lines = compat.with_hints(text).split("\n")
@@ -835,7 +839,7 @@ def test_tensors_still_cannot_have_192_columns() -> None:
         validate_block_shape([128, 192])
 
 
-def test_marks_are_replaced_once() -> None:
+def test_installing_the_marks_again_changes_nothing() -> None:
     before = backends["nvidia"].compiler.make_ptx
     compat.let_marks_change_ptx()
     assert backends["nvidia"].compiler.make_ptx == before
@@ -853,7 +857,7 @@ BETWEEN = "\tadd.s64 \t%rd5, %rd1, 2; // %r9"
 
 
 def test_products_of_one_block_are_joined() -> None:
-    """A product is joined with those of the same A behind the mark, up to the next wait."""
+    """Between a mark and the next wait, the 128- and the 64-column product of each A become one."""
     lines = [LEFT, RIGHT, WAIT, MARK, LEFT, BETWEEN, BELOW[0], RIGHT, BELOW[1], WAIT, LEFT, RIGHT, WAIT]
     made = compat.with_whole_products("\n".join(lines)).split("\n")
     assert [i for i, line in enumerate(made) if line != lines[i]] == [4, 6, 7, 8]
@@ -862,8 +866,8 @@ def test_products_of_one_block_are_joined() -> None:
     assert made[7] == made[8] == ""
 
 
-def test_products_behind_another_mark_are_joined_apart() -> None:
-    """Instructions between them belong to no product, and may branch."""
+def test_products_behind_each_mark_are_joined_separately() -> None:
+    """The instructions between a wait and the next mark belong to no product, and may branch."""
     wait = "\t@!complete bra.uni waitLoop;"
     lines = [MARK, LEFT, RIGHT, wait, MARK, *BELOW, MARK, LEFT, wait, MARK, RIGHT, WAIT]
     made = compat.with_whole_products("\n".join(lines)).split("\n")
@@ -886,12 +890,12 @@ def test_products_behind_another_mark_are_joined_apart() -> None:
     ],
     ids=repr,
 )
-def test_other_products_are_not_joined(lines: list[str]) -> None:
+def test_products_without_a_mark_or_a_safe_partner_are_unchanged(lines: list[str]) -> None:
     assert compat.with_whole_products("\n".join(lines)).split("\n") == lines
 
 
 def test_tritons_errors_still_name_no_function() -> None:
-    """The error has no name and no file; `tests/lens/test_compile.py` tests what is made of it."""
+    """Triton's error has no name and no file. Errors with them are tested in `tests/lens/test_compile.py`."""
     error = CompilationError("def f(): pass", ast.parse("pass").body[0])
     assert set(vars(error)) == {"src", "node", "error_message", "message"}
     before = CodeGenerator.call_JitFunction
@@ -900,6 +904,7 @@ def test_tritons_errors_still_name_no_function() -> None:
 
 
 def test_tritons_own_key_still_reads_all_its_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The workbench's key, of sizes and times of files, takes less than a quarter of the time of Triton's."""
     monkeypatch.setattr(cache, "triton_key", cache.triton_key)
     own = inspect.unwrap(cache.triton_key)  # without its cache
     begin = time.process_time()
@@ -920,13 +925,13 @@ class OfAnotherVendor:
         self.started: list[Any] = []
 
     def run(self, *given: object) -> None:
-        raise AssertionError("its arguments are Triton's own business")
+        raise AssertionError("the launcher of another vendor is called by Triton alone")
 
     def __getitem__(self, grid: tuple[int, int, int]) -> Callable[..., None]:
         return lambda *given, stream: self.started.append((grid, stream, given))
 
 
-def test_other_launchers_are_left_to_triton() -> None:
+def test_a_launcher_of_another_vendor_starts_through_triton() -> None:
     compiled = OfAnotherVendor()
     starter = compat.starter(compiled)
     starter.start(3, 2, 1, 7, [16, "x", None])
@@ -1001,7 +1006,7 @@ def index_kernel(x, values, indices, KIND: tl.constexpr, ROWS: tl.constexpr, COL
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize(("kind", "best"), [("argmax", 3), ("argmin", 1)])
 def test_the_index_of_an_extreme_skips_nan(kind: str, best: int, dtype: torch.dtype) -> None:
-    """Comparisons do so on a GPU: a NaN in the first half of a row loses against every number."""
+    """The GPU's comparisons skip it too: a NaN in the first half of a row loses against every number."""
     x = torch.tensor([[2.0, -1, 0, 5, 1, 2, 3, 1]] * 4, dtype=dtype)
     x[1, 0] = x[2, 2] = torch.nan
     x[3] = torch.nan
@@ -1050,7 +1055,7 @@ def single_kernel(x, output, n):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int32])
-def test_an_other_of_a_single_zero_is_used(dtype: torch.dtype) -> None:
+def test_an_other_of_one_element_that_is_zero_is_used(dtype: torch.dtype) -> None:
     x, output = torch.ones(1).to(dtype), torch.ones(3).to(dtype)
     Launch.of(single_kernel, 1, x, output, 1, outputs=output).run()
     assert output[:2].tolist() == [0, 0]
@@ -1097,9 +1102,9 @@ print(output.nan_to_num(99).int().tolist())
 
 
 def test_nan_and_undefined_lanes_still_need_repair(tmp_path: Path) -> None:
-    """Unrepaired, all three functions find NaN, and masked lanes hold 0.
+    """Unrepaired, maximum and clamp propagate NaN, argmin finds it, and masked lanes hold 0.
 
-    Also, an index before the first is the last, fp16 is summed in fp32, `tl.fma` rounds twice, and
+    Also, a negative index counts from the end, fp16 is summed in fp32, `tl.fma` rounds twice, and
     conversions to integers wrap.
     """
     script = tmp_path / "undefined.py"

@@ -1,4 +1,4 @@
-"""Right kernels that compilers make wrong, and their repairs."""
+"""Kernels that Triton, LLVM or NVIDIA's assembler compile wrongly, and the repairs."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_repairing_the_compilers_again_changes_nothing() -> None:
 
 @triton.jit
 def pixels_kernel(x, output, images, pixels, KIND: tl.constexpr):
-    """output = x^T of each image of pixels with 4 channels: elements, or a mask of those that are not 0."""
+    """Transpose each image of pixels with 4 channels: its elements, or the mask of nonzero elements."""
     image, four, pixel = tl.arange(0, 4), tl.arange(0, 4), tl.arange(0, 16)
     of_image = image[:, None, None] * pixels * 4
     valid = (image < images)[:, None, None]
@@ -70,7 +70,7 @@ NARROW = [("plain", torch.uint8), ("mask", torch.uint8), ("plain", torch.float8_
 
 @pytest.mark.parametrize(("kind", "dtype"), NARROW)
 @pytest.mark.parametrize("target", ["sm_80", "sm_90", "gfx942"])
-def test_narrow_elements_are_exchanged_one_a_register(kind: str, dtype: torch.dtype, target: str) -> None:
+def test_narrow_elements_are_exchanged_in_a_register_each(kind: str, dtype: torch.dtype, target: str) -> None:
     (made,) = compile_for(of_pixels(torch.zeros(3, 9, 4).to(dtype), kind), target)
     if target != "gfx942":  # its warps have other layouts
         assert re.search(r"ttg\.convert_layout .*xi32", made.stages["ttgir"])
@@ -93,7 +93,7 @@ def test_exchanged_elements_are_transposed_exactly_in_the_interpreter(kind: str)
 
 
 def converting(registers: Sequence[int], lanes: Sequence[int], element: str) -> str:
-    """Return TTGIR that copies 256 elements from a layout of eight in a row a lane to that of these bases."""
+    """Return TTGIR that copies 256 elements: lanes load 8 in a row, and store them in a layout of `bases`."""
 
     def layout(registers: Sequence[int], lanes: Sequence[int]) -> str:
         register, lane = ([[base] for base in bases] for bases in (registers, lanes))
@@ -151,7 +151,7 @@ MOVES = {
 
 
 def sent_and_kept(llir: str) -> set[tuple[str, int]]:
-    """Return the bytes of registers that the lower half of the lanes sends away, and stores all the same."""
+    """Return the bytes of registers that the lower half of the lanes sends away and wrongly also keeps."""
     chosen = dict(re.findall(r"(%\w+) = select i1 \S+ i32 (\d+), i32 \d+", llir))
     picked = {
         name: (one, other, [int(digit, 16) for digit in f"{int(chosen.get(by, by)):04x}"])
@@ -172,7 +172,7 @@ def sent_and_kept(llir: str) -> set[tuple[str, int]]:
 
 @pytest.mark.parametrize("move", ["r0 r1 l4", "r0 l4 r1"])
 def test_triton_still_keeps_bytes_that_it_sends(move: str, tmp_path: Path) -> None:
-    """Triton is repaired if this fails: remove with_wide_shuffles."""
+    """If this fails, Triton no longer has the fault: remove with_wide_shuffles."""
     assert sent_and_kept(llir_of(converting(*MOVES[move], "i8"), tmp_path))
 
 
@@ -189,7 +189,7 @@ def test_conversions_within_a_warp_are_widened(move: str, element: str, tmp_path
 
 
 def test_conversions_through_shared_memory_are_not_changed(tmp_path: Path) -> None:
-    """Two register bits that change places with lane bits are such a conversion."""
+    """If two bits of the register change places with bits of the lane, Triton uses shared memory."""
     module = parsed(converting([128, 64, 4], [8, 16, 32, 2, 1], "i8"), tmp_path)
     assert compiler.with_wide_shuffles(module) is module
 
@@ -246,24 +246,24 @@ def test_addresses_of_tiles_of_one_layout_are_not_changed() -> None:
 @pytest.mark.parametrize(
     ("made", "constant"),
     [
-        ("bfe.u32 \t%r5, %r4, 4, 15;", UPPER << 32),  # no place: its lower half may carry
+        ("bfe.u32 \t%r5, %r4, 4, 15;", UPPER << 32),  # not the address of a tile: its lower half may carry
         ("mov.u32 \t%r5, %r4;", UPPER << 32),
-        ("bfe.u32 \t%r5, %r4, 4, 14;", 4096),  # no descriptor
+        ("bfe.u32 \t%r5, %r4, 4, 14;", 4096),  # no descriptor: its upper half is 0
         ("bfe.u32 \t%r5, %r4, 4, 14;", UPPER << 32 | 0xFFFFFFF0),
         ("bfe.u32 \t%r6, %r4, 4, 14;", UPPER << 32),
     ],
 )
-def test_other_sums_are_not_changed(made: str, constant: int) -> None:
-    """Tiles of two layouts are addressed from %rd9, so these sums stay unchanged for other reasons."""
+def test_sums_that_are_no_safe_descriptor_are_unchanged(made: str, constant: int) -> None:
+    """Tiles of two layouts are addressed from %rd9, so the reason is in the address or in the constant."""
     added = f"\tadd.s64 \t%rd7, %rd9, {constant};"
     ptx = f"\t{made}\n\tcvt.u64.u32 \t%rd9, %r5;\n{OTHER}\n{THIRD}\n{added}"
     assert compiler.with_descriptors_of_halves(ptx).split("\n")[-1] == added
 
 
 def test_descriptors_of_a_compiled_product_are_joined_from_halves() -> None:
-    """Queries and keys whose heads are interleaved once read beyond shared memory.
+    """Without the repair, attention with interleaved heads reads beyond shared memory.
 
-    Triton 3.7 gives keys and values places of their own.
+    From Triton 3.7 on, keys and values have addresses of their own, and nothing is repaired.
     """
     query = torch.zeros(2 * 512 * 24 * 4, dtype=torch.bfloat16).as_strided((2, 4, 512, 24), (1, 2, 192, 8))
     key = torch.zeros(2, 11, 24, 4, dtype=torch.bfloat16).permute(0, 3, 1, 2)
@@ -276,6 +276,6 @@ def test_descriptors_of_a_compiled_product_are_joined_from_halves() -> None:
 
 
 def test_the_assembler_is_still_the_one_with_the_fault() -> None:
-    """Remove with_descriptors_of_halves once another assembler no longer has the problem."""
+    """If this fails, test the new assembler, and remove with_descriptors_of_halves if it has no fault."""
     version = knobs.nvidia.ptxas.version
     assert version.startswith("12.8"), f"ptxas is {version}"

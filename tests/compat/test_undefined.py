@@ -48,7 +48,7 @@ def extreme_kernel(x, y, n, KIND: tl.constexpr, GUARDED: tl.constexpr, N: tl.con
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 @pytest.mark.parametrize("kind", ["min", "max", "minimum", "clamp", "argmin", "max with index", "sum"])
 def test_extremes_over_undefined_lanes_are_undefined(kind: str, dtype: torch.dtype) -> None:
-    """A kernel must replace masked lanes, or the minimum of eight lanes is not that of the five loaded."""
+    """The kernel loads five of eight lanes: unless it replaces the other three, the result is undefined."""
     x, y = torch.ones(5).to(dtype), torch.zeros(1)
     launch = Launch.of(extreme_kernel, 1, x, y, 5, kind, False, 8, outputs=y)
     (result,) = interpret(launch, poison=True).outputs
@@ -62,8 +62,8 @@ def test_extremes_over_undefined_lanes_are_undefined(kind: str, dtype: torch.dty
 
 
 @pytest.mark.parametrize("kind", ["min", "max", "minimum", "clamp"])
-def test_an_ordinary_nan_is_still_skipped(kind: str) -> None:
-    """`PropagateNan.NONE` says so, also beside masked lanes that are replaced."""
+def test_extremes_skip_an_ordinary_nan(kind: str) -> None:
+    """`PropagateNan.NONE` specifies it, also beside masked lanes that the kernel replaces."""
     x, y = torch.tensor([1.0, torch.nan, 1.0, -torch.nan, 1.0]), torch.zeros(1)
     Launch.of(extreme_kernel, 1, x, y, 5, kind, True, 8, outputs=y).run()
     assert y.item() == {"minimum": 10, "clamp": 6}.get(kind, 1)
@@ -112,7 +112,7 @@ WIDE = [torch.float32, torch.float64, torch.int32, torch.int64]
     ],
 )
 def test_the_result_of_an_atomic_is_undefined_in_masked_lanes(kind: str, dtype: torch.dtype) -> None:
-    """Memory that nobody wrote once showed whatever it held."""
+    """Without the repair, such lanes have the contents of uninitialized memory."""
     x, y = torch.arange(2, 10).to(dtype), torch.zeros(8, dtype=dtype)
     Launch.of(atomic_kernel, 1, x, y, 5, kind, 8, outputs=y).run()
     assert y[:5].tolist() == [2, 3, 4, 5, 6]
@@ -136,7 +136,7 @@ def gathering_kernel(x, indices, y, n, AXIS: tl.constexpr, N: tl.constexpr):
 @pytest.mark.parametrize("places", [torch.int32, torch.int64])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int32])
 def test_gathers_outside_the_source_are_undefined(dtype: torch.dtype, places: torch.dtype, axis: int) -> None:
-    """An undefined value is no error if nobody uses it, and no index counts from the end."""
+    """Such an index is no error as long as the value is not used, and a negative one does not count back."""
     x = torch.arange(16.0).reshape(4, 4).to(dtype)
     indices = torch.randint(0, 4, (4, 4), generator=torch.Generator().manual_seed(3)).to(places)
     y = torch.zeros(4, 4, dtype=dtype)
@@ -186,7 +186,7 @@ def test_undefined_unsigned_integers_show_in_extremes_and_sums(dtype: torch.dtyp
 
 @pytest.mark.parametrize("dtype", [torch.int8, torch.int16, torch.int32, torch.int64])
 def test_undefined_memory_of_integers_has_large_and_small_numbers(dtype: torch.dtype) -> None:
-    """The smallest and the largest element show it; nothing beside a view is touched."""
+    """Large and small numbers alternate, and elements beside the view are not touched."""
     memory = torch.zeros(4, 4, dtype=dtype)
     fill_undefined(memory[:, ::2])
     assert memory[:, 1::2].eq(0).all()
@@ -195,7 +195,7 @@ def test_undefined_memory_of_integers_has_large_and_small_numbers(dtype: torch.d
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 def test_undefined_bits_survive_arithmetic_and_conversions(dtype: type) -> None:
-    """The bits survive with either sign, and in sums, up to the functions for which numpy keeps them."""
+    """The bits survive negation, sums, products, quotients, absolute values and conversions."""
     values = undefined((16,), dtype)
     ones: Any = np.ones(16, dtype)
     with np.errstate(all="ignore"):
@@ -208,7 +208,7 @@ def test_undefined_bits_survive_arithmetic_and_conversions(dtype: type) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 def test_undefined_memory_of_floats_has_the_undefined_bits(dtype: torch.dtype) -> None:
-    """A view with steps is filled too, and nothing else is touched."""
+    """A strided view is filled, and elements between its own are not touched."""
     memory = torch.zeros(4, 4, dtype=dtype)
     fill_undefined(memory[:, ::2])
     assert memory[:, 1::2].eq(0).all()
@@ -239,7 +239,7 @@ def two_steps(n: int, parts: torch.Tensor, workspaces: tuple[torch.Tensor, ...] 
 
 
 def test_declared_workspaces_are_filled_with_poison() -> None:
-    """The memory holds large numbers, and elements that no step wrote show all the same."""
+    """The memory holds a large number, so only poison shows that no step wrote an element."""
     parts = torch.full((4,), 9.0)
     for n, smallest in ((4, 1.0), (3, None)):
         undeclared = interpret(two_steps(n, parts), poison=True)
@@ -320,7 +320,7 @@ def answer_with(other: float | None) -> Callable[[torch.Tensor], Launch]:
 
 
 def test_a_check_finds_an_extreme_over_undefined_lanes() -> None:
-    """The answer would be right if NaN were skipped."""
+    """The answer would be right if extremes skipped the NaN of masked lanes."""
     assert exercise().evaluate(answer_with(float("inf"))).solved
     verdict = exercise().evaluate(answer_with(None))
     assert not verdict.solved

@@ -39,7 +39,7 @@ DTYPES = {"fp32": torch.float32, "fp64": torch.float64, "int32": torch.int32, "u
 
 
 def signatures(library: Any) -> dict[str, list[tuple[tuple[str, ...], str, str]]]:
-    """Return for each function its lists of argument types, the symbol that is called, its result type."""
+    """Return, for each function, its overloads: argument types, the symbol that is called, result type."""
     entry = re.compile(r'\(((?:\s*core\.dtype\("\w+"\),?)+)\s*\)\s*:\s*\("(\w+)",\s*core\.dtype\("(\w+)"\)\)')
     text = inspect.getsource(library)
     functions = re.split(r"\ndef (?=\w+\()", text)[1:]
@@ -93,7 +93,7 @@ def test_every_function_of_cuda_and_rocm_is_implemented() -> None:
 
 @pytest.mark.parametrize("name", sorted(OF_CUDA))
 def test_each_function_runs_in_a_kernel(name: str, tmp_path: Path) -> None:
-    """Every list of types that the function takes is tried, under the name that belongs to no vendor."""
+    """It runs for each list of types that it takes, and gives equal results for equal operands."""
     for number, (types, _, result) in enumerate(OF_CUDA[name]):
         operands = [torch.full((8,), 1).to(DTYPES[each]) for each in types]
         y = ran(tmp_path / f"{name}_{number}.py", name, operands, DTYPES[result])
@@ -231,6 +231,7 @@ SEVERAL: dict[str, Callable[..., Any]] = {
 
 @pytest.mark.parametrize("name", sorted(SEVERAL))
 def test_functions_of_several_numbers_are_within_a_rounding(name: str, tmp_path: Path) -> None:
+    """Errors are at most a rounding of fp32, or a few ulp of fp64."""
     for number, (types, _, result) in enumerate(OF_CUDA[name]):
         dtype = DTYPES[result]
         generator = torch.Generator().manual_seed(number)
@@ -279,7 +280,7 @@ OPERATIONS: dict[str, Callable[..., Fraction]] = {
     data=st.data(),
 )
 def test_operations_round_as_their_names_say(name: str, width: int, data: st.DataObject) -> None:
-    """No float lies between the exact result and the returned one."""
+    """Down and up are equal or neighbors around the exact result; the other modes give one of the two."""
     dtype: Any = np.float32 if width == 32 else np.float64
     floats = st.floats(width=32 if width == 32 else 64, allow_nan=False, allow_infinity=False)
     count = 3 if name == "fma" else 1 if name in ("rcp", "sqrt") else 2
@@ -299,7 +300,7 @@ def test_operations_round_as_their_names_say(name: str, width: int, data: st.Dat
         down, up = results["rd"], results["ru"]
 
         def compared(value: Any) -> int:
-            """Return how the exact result compares with the value."""
+            """Return the sign of the value minus the exact result."""
             if np.isinf(value):
                 return int(np.sign(value))
             if exact is not None:
@@ -419,8 +420,8 @@ def activations_kernel(x, y, N: tl.constexpr):
     tl.store(y + 3 * N + i, tl.where(libdevice.isnan(tile), 0.0, libdevice.pow(tile, tile)))
 
 
-def test_functions_may_be_named_in_every_way() -> None:
-    """Names come from the module of no vendor, a vendor's, or an import; operands are tiles and scalars."""
+def test_functions_are_found_through_each_module_and_import() -> None:
+    """They are found in `tl.extra.libdevice`, in a vendor's module, and by `from ... import`."""
     x, y = torch.tensor([0.5, 1.0, 2.0, 3.0]), torch.zeros(4, 4)
     launch = Launch.of(activations_kernel, 1, x, y, 4, outputs=y)
     launch.run()
@@ -436,7 +437,7 @@ def half_kernel(x, y, N: tl.constexpr):
 
 
 def test_halves_are_refused_as_by_the_compiler() -> None:
-    """The libraries have no functions of halves, and Triton does not convert."""
+    """The libraries have no functions of fp16, and Triton does not convert."""
     x, y = torch.ones(4, dtype=torch.float16), torch.zeros(4)
     launch = Launch.of(half_kernel, 1, x, y, 4, outputs=y)
     for run in (launch.run, lambda: compile_for(launch, "sm_90")):
@@ -481,7 +482,7 @@ torch.testing.assert_close(y, x.tanh().erf())
 
 
 def test_functions_imported_before_the_workbench_work(tmp_path: Path) -> None:
-    """The module of the kernel has the functions that Triton left empty, by name."""
+    """Such an import binds Triton's empty function, which is replaced in the kernel's module."""
     script = tmp_path / "imported_first.py"
     script.write_text(IMPORTED_FIRST)
     root = str(Path(__file__).parents[2])

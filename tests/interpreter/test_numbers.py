@@ -63,7 +63,7 @@ def scaled_kernel(x, y, scale, N: tl.constexpr):
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.int32])
 def test_a_float_argument_is_fp32(dtype: torch.dtype) -> None:
-    """The product of a half and the argument is a float, which holds what a half does not."""
+    """A tile times a float argument is fp32, so 2 * 60000 does not overflow fp16."""
     x = torch.full((16,), 60000, dtype=dtype)
     launch = Launch.of(scaled_kernel, 1, x, torch.empty(16), 2.0, outputs=(), N=16)
     y = launch.steps[0].args[1]
@@ -166,7 +166,7 @@ def dtype_kernel(value, NAME: tl.constexpr):
         (1e300, "fp32"), (float("inf"), "fp32"), (True, "int1"), (False, "int1"),
     ],
 )  # fmt: skip
-def test_the_type_of_an_argument_is_the_narrowest_that_the_compiler_takes(value: Any, name: str) -> None:
+def test_an_argument_has_the_type_that_the_compiler_gives_it(value: Any, name: str) -> None:
     launch = Launch.of(dtype_kernel, 1, value, name, outputs=())
     launch.run()
     assert compiles(launch)
@@ -464,7 +464,7 @@ def assigned_kernel(x, y, flag, n, FLAG: tl.constexpr, N: tl.constexpr):
 
 
 def test_assigned_numbers_are_tensors() -> None:
-    """Numbers become tensors when they are assigned, also in tuples, by +=, a choice or a comparison."""
+    """Numbers become tensors when they are assigned, also in tuples, and by +=, a choice, min or max."""
     x, y = torch.full((16,), 60000.0, dtype=torch.float16), torch.empty(16)
     launch = Launch.of(assigned_kernel, 1, x, y, 3, 5, True, 16, outputs=y)
     launch.run()
@@ -479,7 +479,7 @@ def unpacking_kernel(y, values):
 
 
 def test_a_tuple_must_be_unpacked_whole() -> None:
-    """The compiler drops a fourth value without a word, which nobody intends."""
+    """The compiler drops a fourth value without an error; the interpreter refuses it."""
     y = torch.zeros(1)
     Launch.of(unpacking_kernel, 1, y, (1.0, 2.0, 3), outputs=y).run()
     assert y.item() == 6
@@ -487,8 +487,23 @@ def test_a_tuple_must_be_unpacked_whole() -> None:
     assert compiles(longer)
     with pytest.raises(KernelError, match="4 values for 3 names; the compiler drops the last ones"):
         longer.run()
-    with pytest.raises(KernelError, match="2 values for 3 names\\n"):
+    with pytest.raises(KernelError, match="2 values for 3 names: write a name for each value"):
         Launch.of(unpacking_kernel, 1, y, (1.0, 2.0), outputs=y).run()
+
+
+@triton.jit
+def chained_kernel(y):
+    first = second = 2.0
+    tl.store(y, first + second)
+
+
+def test_an_assignment_to_several_targets_is_refused() -> None:
+    """The compiler has no such assignment either."""
+    launch = Launch.of(chained_kernel, 1, torch.zeros(1), outputs=())
+    with pytest.raises(KernelError, match=r"write `first = second = 2\.0` as one assignment for each"):
+        launch.run()
+    with pytest.raises(KernelError, match="multiple assignment"):
+        compiles(launch)
 
 
 RETURNING = """
@@ -586,7 +601,7 @@ def kernel(x, k, N: tl.constexpr):
     ],
 )  # fmt: skip
 def test_constants_of_several_returns_are_tensors(tmp_path: Path, call: str, dtype: str) -> None:
-    """Constants are tensors if the compiler sees several that differ, whichever one is executed."""
+    """A constant becomes a tensor if the compiler sees a `return` of another value, whichever is executed."""
     name = f"returning_{''.join(filter(str.isalnum, call))}"
     kernel = module_of(tmp_path / f"{name}.py", RETURNING.format(call=call, dtype=dtype)).kernel
     for k in (2, 5):
@@ -629,8 +644,8 @@ def guarded_kernel(x, y, n, i, GUARD: tl.constexpr):
 
 
 @pytest.mark.parametrize("guard", ["and", "or"])
-def test_both_sides_of_and_are_evaluated(guard: str) -> None:
-    """A GPU does not skip the second side, so a load there needs its own mask."""
+def test_both_sides_of_and_and_or_are_evaluated(guard: str) -> None:
+    """A GPU does not skip the right side, so a load there needs its own mask."""
     x, y = torch.ones(4), torch.zeros(1, dtype=torch.int32)
     inside = Launch.of(guarded_kernel, 1, x, y, 4, 3, guard, outputs=y)
     inside.run()
@@ -711,7 +726,7 @@ def operation_kernel(x, y, z, OPERATION: tl.constexpr, NAME: tl.constexpr, N: tl
 
 
 def promoted(one: str, other: str) -> str:
-    """Return the promoted type: of two widths the wider, of one width the unsigned."""
+    """Return the promoted type: the wider one; of two types of one width, the unsigned one."""
     bits = {name: DTYPES[name][1].itemsize for name in (one, other)}
     if bits[one] != bits[other]:
         return max(one, other, key=bits.__getitem__)
@@ -930,7 +945,7 @@ def histogram_kernel(x, y, n, IS_MASKED: tl.constexpr, N: tl.constexpr, BINS: tl
 @pytest.mark.parametrize("is_masked", [False, True])
 @pytest.mark.parametrize("name", DTYPES)
 def test_histograms_take_integers_of_32_bits_only(name: str, is_masked: bool) -> None:
-    """The interpreter would write other dtypes with their own widths, which no GPU takes."""
+    """Triton's interpreter also takes other dtypes, which the compiler refuses."""
     x = torch.from_numpy(np.array([3] * 700 + [0] * 300 + [1] * 24, DTYPES[name][1]))
     y = torch.full((4,), -1, dtype=torch.int32)
     launch = Launch.of(histogram_kernel, 1, x, y, 1000, is_masked, 1024, 4, outputs=y)
@@ -952,7 +967,7 @@ def unmasked_histogram_kernel(x, y, n, N: tl.constexpr, BINS: tl.constexpr):
 
 
 def test_numbers_without_a_bin_are_counted_by_their_lowest_bits() -> None:
-    """The lowest five bits count at least, one bin for each lane of a warp; so do lanes without a value."""
+    """The bin is that of at least five lowest bits, one for each lane of a warp; masked lanes count too."""
     x, y = (
         torch.tensor([0, 1, 64, 65, -1, 63, 127, 33], dtype=torch.int32),
         torch.zeros(64, dtype=torch.int32),
@@ -1018,7 +1033,7 @@ def test_fma_of_nan_infinity_and_zeros_follows_ieee_754() -> None:
 
 
 def test_integer_arithmetic_is_not_repeated_in_64_bits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Overflows are not found by computing twice, in 64 bits and in their own."""
+    """Triton's check for overflows, which computes each result again in 64 bits, is off."""
     seen: list[str] = []
     builder: Any = triton.runtime.interpreter.InterpreterBuilder
     plain = builder.binary_op
@@ -1049,8 +1064,8 @@ print(y.tolist())
 """
 
 
-def test_the_interpreter_still_needs_repair(tmp_path: Path) -> None:
-    """Unrepaired, a float argument is a half here, and an index divides toward minus infinity."""
+def test_numbers_of_tritons_interpreter_still_need_repair(tmp_path: Path) -> None:
+    """Unrepaired, a float argument becomes fp16 like its tile, and an index divides toward minus infinity."""
     script = tmp_path / "unrepaired.py"
     script.write_text(UNREPAIRED)
     command = [sys.executable, str(script)]

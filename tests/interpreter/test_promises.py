@@ -95,7 +95,7 @@ def test_a_false_hint_is_refused(values: np.ndarray[Any, Any], data: st.DataObje
 def test_a_divisor_alone_is_refused_if_no_length_of_runs_makes_it_true(
     values: np.ndarray[Any, Any], data: st.DataObject
 ) -> None:
-    """The compiler may find any true length of runs; a longer one promises less."""
+    """The compiler may derive any true length of runs, and the divisor is about the first of each run."""
     divisors = data.draw(st.lists(LENGTHS, min_size=values.ndim, max_size=values.ndim))
 
     def may_hold(axis: int) -> bool:
@@ -124,7 +124,9 @@ def test_the_longest_runs_of_neighbors_are_found(values: np.ndarray[Any, Any]) -
         (np.array([True, True]), tl.int1),
     ],
 )
-def test_hints_about_numbers_of_every_width_are_checked(values: np.ndarray[Any, Any], dtype: Any) -> None:
+def test_runs_that_wrap_around_or_do_not_count_up_are_refused(
+    values: np.ndarray[Any, Any], dtype: Any
+) -> None:
     assert promises.what_is_wrong(promises.CONTIGUITY, values, dtype, {promises.CONTIGUITY: [2]})
 
 
@@ -211,7 +213,8 @@ def test_a_false_promise_names_its_line(
     assert caught.value.line == line
     assert text in (caught.value.source or "")
     assert f"kernel hinted_kernel, line {line}: {words}\n" in str(caught.value)
-    assert "Promise what always holds" in caught.value.fix
+    is_number = "wants whole numbers" not in words
+    assert ("Promise what always holds" if is_number else "Give a whole number") in caught.value.fix
 
 
 def test_promises_of_tritons_own_call_are_checked() -> None:
@@ -222,7 +225,7 @@ def test_promises_of_tritons_own_call_are_checked() -> None:
 
 @triton.jit
 def told_twice_kernel(x, output, LENGTHS: tl.constexpr, DIVISOR: tl.constexpr, N: tl.constexpr):
-    """Two promises about one value, as two accesses with the same offsets make them."""
+    """Make two promises of each kind about one value, as two accesses with the same offsets do."""
     i = tl.program_id(0) * 12 + tl.arange(0, N)
     i = tl.max_contiguous(tl.multiple_of(i, 4), 4)
     i = tl.multiple_of(i, DIVISOR)
@@ -249,7 +252,7 @@ def test_the_last_promise_of_each_kind_counts() -> None:
 
 @triton.jit
 def gathering_kernel(x, indices, output, ROWS: tl.constexpr, COLS: tl.constexpr):
-    """Load rows at given places, of which each is promised to be a multiple of eight."""
+    """Load rows at given places, each of which is promised to be a multiple of eight."""
     rows = tl.multiple_of(tl.load(indices + tl.arange(0, ROWS)), 8)
     cols = tl.arange(0, COLS)
     offsets = rows[:, None] + cols[None, :]
@@ -297,7 +300,7 @@ def rows_kernel(x, starts, output, n, DIVISOR: tl.constexpr, N: tl.constexpr):
 
 @pytest.mark.parametrize("dtype", [torch.int16, torch.int32, torch.int64])
 def test_masked_lanes_do_not_break_a_promise(dtype: torch.dtype) -> None:
-    """Masked lanes have no value that could make the promise false."""
+    """A masked lane loads an undefined integer, which is a multiple of 256 and so of the promised divisor."""
     x, output = torch.arange(64.0), torch.zeros(3)
     launch = Launch.of(
         rows_kernel, 1, x, torch.tensor([16, 48, 32]).to(dtype), output, 3, 16, 4, outputs=output
@@ -369,7 +372,7 @@ def test_a_promise_in_a_function_names_that_functions_line() -> None:
 
 
 def test_tritons_interpreter_is_restored() -> None:
-    """Triton's interpreter, outside of a watched run, is not changed."""
+    """After a run, with an error or without, Triton's own methods are back."""
     plain = triton_interpreter.TensorHandle.set_attr
     builder = triton_interpreter.interpreter_builder
     for divisor in (16, 3):

@@ -188,8 +188,8 @@ def test_a_store_outside_is_refused_and_not_done(offset: int, element: int) -> N
     assert output.tolist() == [5.0] * 4  # lanes within bounds are not written either
 
 
-def test_accesses_behind_a_slice_are_refused() -> None:
-    """Its storage goes on behind it, with elements that the kernel was not given."""
+def test_accesses_beyond_a_slice_are_refused() -> None:
+    """The slice's storage goes on, but the kernel was not given the elements there."""
     x, memory = torch.arange(8.0), torch.full((16,), 5.0)
     for begin, offset, element in ((0, 0, 6), (10, -2, -2), (10, 0, 6)):
         output = memory[begin : begin + 6]
@@ -227,7 +227,7 @@ def test_each_kind_of_access_outside_is_refused() -> None:
         Launch.of(scalar_kernel, 1, x, -1, outputs=x).run()
 
 
-def test_an_update_of_bf16_is_one_access_like_any_other() -> None:
+def test_an_atomic_add_of_bf16_is_one_access_with_checks() -> None:
     x, y = torch.arange(8.0).bfloat16(), torch.zeros(12, dtype=torch.bfloat16)
     assert [a.kind for a in watch(Launch.of(pair_kernel, 1, x, y, 4, 8, outputs=y))] == [
         "load",
@@ -258,7 +258,7 @@ def test_an_access_in_a_called_function_is_refused() -> None:
 
 
 def test_lanes_may_choose_among_tensors() -> None:
-    """There is one access for each tensor; as on a GPU, this is no error."""
+    """An access whose lanes touch two tensors is reported once for each; as on a GPU, it is no error."""
     x, y, output = torch.arange(8.0), -torch.arange(8.0), torch.zeros(8)
     seen = watch(Launch.of(choice_kernel, 1, x, y, output, 8, outputs=output))
     assert [(access.kind, access.argument) for access in seen] == [
@@ -274,7 +274,7 @@ def test_lanes_may_choose_among_tensors() -> None:
 
 
 def test_an_offset_from_one_tensor_into_another_is_refused() -> None:
-    """The memory there belongs to another argument, and still not to this one."""
+    """An address belongs to the argument from which it was computed, whatever other argument is there."""
     both = torch.zeros(1000)
     x, y = both[:4].clone(), both[4:8].clone()
     distance = (y.data_ptr() - x.data_ptr()) // 4
@@ -433,7 +433,7 @@ def test_block_pointers_are_watched() -> None:
 
 
 def test_division_by_zero_does_not_warn() -> None:
-    """numpy would warn of each, with a line in Triton."""
+    """A division by zero and an overflow give infinities and NaN; numpy would warn of them."""
     x, y, output = torch.tensor([1.0, 0.0, -1.0, 1.0]), torch.tensor([0.0, 0.0, 0.0, 1.0]), torch.empty(4)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -450,7 +450,7 @@ GRIDS = [(1,), (7,), (2, 3), (3, 1, 2), (1, 2, 2), (2, 2, 3)]
 @pytest.mark.parametrize("grid", GRIDS, ids=str)
 @pytest.mark.parametrize("kind", ["plain", "reversed", "shuffled"])
 def test_programs_run_in_the_order_asked_for(grid: tuple[int, ...], kind: str) -> None:
-    """Numbers go along the first axis of the grid first, as GPUs start programs, unlike the interpreter's."""
+    """An order counts along the first axis first, as GPUs do; Triton's interpreter along the last."""
     programs = list(itertools.product(*(range(n) for n in (*grid, 1, 1)[:3])))
     in_launch_order = sorted(programs, key=lambda program: program[::-1])
     numbers = torch.randperm(len(programs), generator=torch.Generator().manual_seed(5)).tolist()
@@ -473,7 +473,7 @@ def test_some_programs_run_alone_in_the_grid_of_all() -> None:
 
 
 @pytest.mark.parametrize("order", [[], [0, 1, 2, 3, 4], [0, 0], [0, 1, 2, -1], [4]], ids=str)
-def test_an_order_that_names_a_program_twice_or_none_is_refused(order: list[int]) -> None:
+def test_invalid_orders_of_programs_are_refused(order: list[int]) -> None:
     output = torch.zeros(4, dtype=torch.int32)
     step = Step(grid_kernel, (2, 2), (output,))
     with pytest.raises(InvalidArgumentError, match=r"^order: got .*Give numbers under 4, each once"):
@@ -512,7 +512,7 @@ def doubling_kernel(x, output, n, N: tl.constexpr):
     ],
 )
 def test_a_jit_function_that_python_calls_is_refused_as_on_a_gpu(call: Callable[[], Any], name: str) -> None:
-    """The call is also refused after a launch, for which Triton's interpreter replaces the language."""
+    """It is also refused after a launch, during which Triton's interpreter replaces the language."""
     for _ in range(2):
         with pytest.raises(KernelError, match=rf"^kernel {name}: a jit function, called from Python"):
             call()
@@ -595,7 +595,7 @@ def calling_kernel(x, output, N: tl.constexpr, HELPER: tl.constexpr):
 def test_the_language_is_replaced_once_a_launch_and_put_back(
     core_only: Any, fails: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A module is replaced once, however many functions are called; Triton alone leaves some replaced."""
+    """Each module is replaced once and put back; Triton alone would leave some of them replaced."""
     plain, replaced = triton_interpreter._patch_lang, []
 
     def counted(function: Any) -> Any:
@@ -620,7 +620,7 @@ def test_the_language_is_replaced_once_a_launch_and_put_back(
 
 
 def test_tracing_takes_less_than_twice_the_time() -> None:
-    """Loads and stores alone are traced, and compared with Triton's interpreter alone."""
+    """A kernel of loads and stores takes less than twice the time of Triton's interpreter without checks."""
     x, output = torch.arange(1024.0), torch.zeros(1024)
     step = Step(repeated_kernel, (1,), (x, output, 200, 1024))
 

@@ -1,4 +1,4 @@
-"""Compile a launch for GPUs that are not present: what the result says, and the errors."""
+"""Launches are compiled for GPUs that are not present; results and errors name lines of the source."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ HERE = __file__
 
 
 def line_of(text: str) -> int:
-    """Return the line of this file, before the caller's, that has `text`."""
+    """Return the number of the first line of this file that has `text`."""
     return next(i for i, line in enumerate(Path(HERE).read_text().splitlines(), 1) if text in line)
 
 
@@ -228,7 +228,7 @@ def test_every_instruction_has_a_line_of_the_kernel(name: str) -> None:
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_instructions_of_tile_operators_name_the_kernels_line(name: str) -> None:
-    """The line is the kernel's; the chain leads into functions that it calls, of Triton's library too."""
+    """The line is the kernel's; the chain leads into the functions that it calls, also Triton's own."""
     step = compiled(tile_sum_launch(), name)
     text = Path(transfer.__file__).read_text().splitlines()
     for kind, outer in (("global load", "x = transfer.load"), ("global store", "transfer.store(output")):
@@ -248,7 +248,7 @@ def test_instructions_of_tile_operators_name_the_kernels_line(name: str) -> None
         )
 
 
-def test_widths_follow_from_what_is_known_of_the_stride() -> None:
+def test_loads_are_wide_only_for_a_constant_stride_of_1() -> None:
     x, output = torch.empty(1 << 16), torch.empty(4096)
     for name in ("sm_90", "gfx942"):
         widths = {}
@@ -260,7 +260,7 @@ def test_widths_follow_from_what_is_known_of_the_stride() -> None:
         assert widths == {1: 128, 2: 32, 3: 32, 16: 32}  # only the stride of 1 is a constant
 
 
-def test_widths_follow_from_alignment() -> None:
+def test_the_load_width_follows_from_the_alignment() -> None:
     x, output = torch.empty(4100), torch.empty(4096)
     for shift, bits in ((0, 128), (1, 32), (4, 128)):
         launch = Launch.of(
@@ -380,7 +380,7 @@ def in_a_cell(text: str, file: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", ["sm_90", "gfx942"])
 def test_a_kernel_of_a_notebook_cell_has_its_lines(name: str) -> None:
-    """The text in another cell has the lines of that cell, although Triton's cache finds it by its text."""
+    """The same text in another cell has the lines of that cell, although Triton's cache key is the text."""
     x, output = torch.empty(1024), torch.empty(1024)
     for file in ("/cells/ipykernel_1/100.py", "/cells/ipykernel_2/100.py", "<ipython-input-7-0a1b2c>"):
         kernel = in_a_cell(CELL, file)["cell_kernel"]
@@ -465,7 +465,7 @@ def test_an_object_that_is_no_launch_is_refused(launch: Any) -> None:
         compare(launch, ["sm_90"])
 
 
-def test_an_argument_that_cannot_travel_is_named() -> None:
+def test_an_argument_that_cannot_be_sent_is_refused() -> None:
     with pytest.raises(ArgumentTypeError, match=r"^args of add_kernel: one cannot be sent .*<lambda>"):
         compile(add_launch(), "sm_90", length=lambda: 4096)
 
@@ -609,7 +609,7 @@ def of_two(tile, operands):
 def test_an_error_in_the_readers_functor_shows_its_line(
     name: str, function: str, line: int, reason: str
 ) -> None:
-    """A function that cannot be called at all has no compiled line: its `def` is shown."""
+    """If the functor cannot be called with its arguments, its `def` is the line that is shown."""
     file = "/cells/ipykernel_1/300.py"
     a = torch.empty(64, 64)
     launch = gemm.launch(a, a, epilogue=relu() | own(in_a_cell(FUNCTORS, file)[name]))
@@ -663,7 +663,7 @@ def test_an_error_of_amds_assembler_names_no_line() -> None:
 
 
 def test_too_much_shared_memory_is_a_problem_of_the_result() -> None:
-    """No driver refuses the kernel here; the result names the problem and has all other figures."""
+    """No driver is there to refuse the kernel; the result names the problem and has all other figures."""
     launch = dot_launch(512, ROWS=256, COLUMNS=128, DEPTH=64, num_warps=8, num_stages=4)
     turned_down = compiled(launch, "sm_86")
     assert turned_down.problem.startswith(
@@ -706,7 +706,7 @@ def test_spills_of_cdna2_are_no_global_accesses() -> None:
 
 
 def test_serialized_products_of_warp_groups_are_reported() -> None:
-    """A print after the loop calls a function, and the assembler keeps no product in flight for that."""
+    """A print after the loop calls a function, so the assembler waits for each product."""
     free = compiled(dot_launch(), "sm_90")
     assert (free.serialized_wgmma, free.serialization) == ("", "")
     for _ in range(2):
@@ -790,7 +790,7 @@ def printing_kernel(x, N: tl.constexpr):
 
 @pytest.mark.parametrize("name", NVIDIA)
 def test_arguments_of_a_print_are_no_spills(name: str) -> None:
-    """Arguments of a print lie in local memory by design, and registers are left."""
+    """The arguments of a print are in local memory by design, and do not count as spills."""
     x = torch.empty(1024)
     step = compiled(Launch.of(printing_kernel, 1, x, outputs=x, N=1024), name)
     assert step.local_bytes > 0
@@ -891,7 +891,7 @@ def test_a_crash_of_the_compiler_is_an_error() -> None:
 
 
 def without_disassembler(request: CompileRequest) -> CompiledStep:
-    """Compile, in the worker, as in a build of Triton without nvdisasm."""
+    """Compile in the worker as a build of Triton without nvdisasm does."""
     from workbench.lens import _build
 
     find = _build._tool
@@ -941,7 +941,7 @@ def test_compare_lists_meta_parameters() -> None:
     assert [row.step.threads for row in wider.rows if row.step] == [256]
 
 
-def test_compare_shows_what_does_not_compile() -> None:
+def test_compare_has_a_row_with_the_reason_for_a_failed_compilation() -> None:
     comparison = compare(add_launch(), [{"BLOCK_SIZE": 1024}, {"BLOCK_SIZE": 1000}], target="sm_90")
     good, bad = comparison.rows
     assert good.step is not None
@@ -971,7 +971,7 @@ def test_compare_refuses_wrong_arguments(
 
 
 def test_the_caller_may_be_a_process_that_compiles() -> None:
-    """The process does not interpret, as if it had a GPU: kernels are compiled, and no device is asked."""
+    """A process that does not interpret, as one with a GPU, compiles without asking a device."""
     script = (
         "import torch, workbench\n"
         "from workbench.kernels.pointwise import elementwise\n"

@@ -1,4 +1,4 @@
-"""Compile many launches at a time: each gets its own result, and a failure affects no other."""
+"""Many launches are compiled at a time: each gets its own result, and a failure affects no other."""
 
 from __future__ import annotations
 
@@ -79,9 +79,9 @@ def test_compile_all_refuses_wrong_arguments() -> None:
     with pytest.raises(UnknownNameError, match="sm_90"):
         compile_all([launch(256)], "sm_9")
     with pytest.raises(ArgumentTypeError, match="launches"):
-        compile_all([launch(256), None], "sm_90")  # type: ignore[list-item] # forgotten
+        compile_all([launch(256), None], "sm_90")  # type: ignore[list-item] # refused at run time
     with pytest.raises(ArgumentTypeError, match="progress"):
-        compile_all([launch(256)], "sm_90", progress=True)  # type: ignore[arg-type] # as elsewhere
+        compile_all([launch(256)], "sm_90", progress=True)  # type: ignore[arg-type] # refused at run time
     assert compile_all([], "sm_90") == []
 
 

@@ -1,4 +1,4 @@
-"""Instructions by class, width and line, from small pieces of SASS, PTX and AMDGCN."""
+"""Instructions are found with class, width and line in small pieces of SASS, PTX and AMDGCN."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ LLIR = textwrap.dedent("""\
     !25 = !DILocation(line: 7, column: 13, scope: !12)
     """)
 
-# Triton 3.9 puts the frames above into the directive.
+# Triton 3.9 puts the calling frames into the directive.
 PTX_WITH_INLINED_AT = textwrap.dedent("""\
     .address_size 64
     {
@@ -213,7 +213,7 @@ def test_lines_of_ptx_with_inlined_at_are_found() -> None:
 
 
 def test_inline_assembly_has_the_line_of_its_call() -> None:
-    """Triton 3.9 numbers the lines of the assembly on; all of them are the line that calls it."""
+    """Triton 3.9 counts lines on inside the assembly; its instructions get the line of the call instead."""
     ptx = textwrap.dedent("""\
         .address_size 64
         {
@@ -259,7 +259,7 @@ def test_lines_of_sass_are_found() -> None:
 
 
 def test_a_product_of_warp_groups_has_one_line() -> None:
-    """The assembler gives a line to the first instruction only; the others belong to it."""
+    """The assembler gives a line only to the first instruction of the product; the others get that line."""
     disassembly = textwrap.dedent("""\
             //## File ".nv_debug_ptx_txt", line 10
             /*0010*/                   WARPGROUP.ARRIVE ;
@@ -280,7 +280,7 @@ def test_a_product_of_warp_groups_has_one_line() -> None:
 
 
 def test_files_with_escaped_names_or_no_folder_are_found() -> None:
-    """AMDGCN names folder and file apart, and escapes bytes; LLVM IR escapes them in another way."""
+    """AMDGCN names the folder and the file separately, with bytes escaped in octal; a cell has no folder."""
     amdgcn = textwrap.dedent("""\
         k:
             .file    1 "/sources/Jos\\303\\251" "k.py"

@@ -1,4 +1,4 @@
-"""Layouts against the vendors' published fragments, and against the definitions of the attributes."""
+"""Layouts agree with the vendors' published fragments and with the definitions of the attributes."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ def blocked(
 
 
 def split(number: int, lengths: tuple[int, ...], order: tuple[int, ...]) -> dict[int, int]:
-    """Return the coordinates of a number in these lengths, of which dimension order[0] is the fastest."""
+    """Return a number's coordinate in each dimension, of these lengths; dimension order[0] is the fastest."""
     found = {}
     for dimension in order:
         found[dimension] = number % lengths[dimension]
@@ -254,7 +254,7 @@ def test_tables_of_a_large_tile_take_less_than_20_ms(machine: Machine) -> None:
 
 
 def test_tables_of_a_long_column_agree_with_the_definition() -> None:
-    """numpy's unravel_index returns other arrays for (16384, 1)."""
+    """numpy 2.3's unravel_index is wrong for arrays of shape (16384, 1), so the tables avoid them."""
     text = "#ttg.blocked<{sizePerThread=[1,1],threadsPerWarp=[32,1],warpsPerCTA=[4,1],order=[0,1]}>"
     found, row = layout.of(text, (16384, 1), target="sm_90"), np.arange(16384)[:, None]
     assert (found.lane == row % 32).all()
@@ -389,8 +389,13 @@ def test_a_padded_layout_agrees_with_the_example_of_gluon() -> None:
         assert offset == 4 * (lines[row] + column) == found.offset(row, column)
         assert found.element(int(offset) + 3) == (row, column)
     assert found.bytes == 4 * 35
-    with pytest.raises(InvalidArgumentError, match="byte 32, which holds no element"):
+    with pytest.raises(
+        InvalidArgumentError, match=r"byte 32, which holds no element\. Give 0 to 139, and no padding"
+    ):
         found.element(4 * 8)
+    plain = layout.shared(SWIZZLED, (64, 64), target="sm_80", dtype_bits=16)
+    with pytest.raises(InvalidArgumentError, match=r"byte 8192, which holds no element\. Give 0 to 8191\."):
+        plain.element(8192)
 
 
 def test_padding_moves_a_column_over_the_banks() -> None:
@@ -481,7 +486,7 @@ def test_shared_layouts_that_do_not_fit_are_refused(
 @pytest.mark.parametrize("name", ["swizzled_shared", "amd_rotating_shared"])
 @pytest.mark.parametrize("parameters", [(0, 1, 8), (3, 1, 8), (8, 0, 8), (8, 1, 0), (8, 1, 3)])
 def test_a_swizzle_of_no_powers_of_two_is_refused(name: str, parameters: tuple[int, int, int]) -> None:
-    """The compiler divides by zero for 0, and answers something for numbers that are no powers of two."""
+    """The compiler would divide by zero for 0, and gives some layout for other numbers than powers of two."""
     vec, per_phase, max_phase = parameters
     attribute = (
         f"#ttg.{name}<{{vec = {vec}, perPhase = {per_phase}, maxPhase = {max_phase}, order = [1, 0]}}>"
@@ -492,15 +497,15 @@ def test_a_swizzle_of_no_powers_of_two_is_refused(name: str, parameters: tuple[i
 
 
 def test_a_tile_beyond_tritons_limit_is_refused() -> None:
-    """Its tables would fill the memory of the notebook's process."""
+    """The tables of such a tile would fill the memory of the notebook's process."""
     assert layout.of(BLOCKED, (1024, 1024), target="sm_90").registers == 8192
-    with pytest.raises(InvalidArgumentError, match=r"got 1024 × 2048\. A tile of Triton has 1048576"):
+    with pytest.raises(InvalidArgumentError, match=r"got 1024 × 2048\. Give at most 1048576 elements"):
         layout.of(BLOCKED, (1024, 2048), target="sm_90")
 
 
 def test_an_element_size_other_than_the_attributes_is_refused() -> None:
     attribute = "#ttg.nvmma_shared<{swizzlingByteWidth = 128, transposed = false, elementBitWidth = 16}>"
-    with pytest.raises(InvalidArgumentError, match=r"got 32\. The attribute is for elements of 16 bits"):
+    with pytest.raises(InvalidArgumentError, match=r"got 32\. Give 16: the attribute is for such elements"):
         layout.shared(attribute, (64, 64), target="sm_90", dtype_bits=32)
 
 
@@ -580,7 +585,9 @@ def test_indices_and_lanes_that_do_not_exist_are_refused() -> None:
         found.holders(16, 0)
     with pytest.raises(InvalidArgumentError, match=r"index: got \(1\)"):
         found.holders(1)
-    with pytest.raises(InvalidArgumentError, match=r"lane: got 32\. The layout has 4 warps × 32 lanes"):
+    with pytest.raises(
+        InvalidArgumentError, match=r"lane: got 32\. Give 0 to 31: the layout has 4 warps × 32 lanes"
+    ):
         found.element(0, 32, 0)
 
 
@@ -669,7 +676,7 @@ def test_an_element_in_a_wrong_lane_is_reported_with_both_places() -> None:
     )
 
 
-def test_encodings_of_other_lanes_or_tiles_differ() -> None:
+def test_encodings_of_other_lanes_differ_and_of_other_tiles_are_refused() -> None:
     found = layout.of(wmma(1), (32, 32), target="gfx1100")
     answer = layout.equivalent(CK_ACCUMULATOR, found)
     assert (bool(answer), answer.element) == (False, None)

@@ -1,4 +1,4 @@
-"""Sums and variances in their dtype, against the arithmetic of torch and numpy, and against fractions."""
+"""Sums and variances in their dtype agree with the arithmetic of torch and numpy, and with fractions."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ PLAIN: dict[str, Callable[[Scalars, torch.Tensor], torch.Tensor]] = {
 
 @given(rows, dtypes, st.sampled_from(numerics.ORDERS))
 @settings(max_examples=examples(150))
-def test_every_order_is_its_plain_loop_in_the_dtypes_own_arithmetic(
+def test_every_order_agrees_with_a_plain_loop_in_the_dtypes_arithmetic(
     values: list[float], dtype: str, order: str
 ) -> None:
     row = torch.tensor(values, dtype=TORCH[dtype])
@@ -159,8 +159,8 @@ def test_relative_and_ulp_errors_of_known_results_are_exact() -> None:
     assert numerics.relative_error(2.0**-24, 0) == math.inf
 
 
-def test_a_sum_beyond_fp64_is_compared_all_the_same() -> None:
-    """No float holds this whole number, so the result rounds to infinity."""
+def test_a_sum_beyond_fp64_and_its_exact_value_are_infinite() -> None:
+    """The exact sum is beyond the largest fp64 number, so the result and the exact value are infinite."""
     errors = numerics.errors_of_sum([1e308] * 9, ["fp64"], ["one by one"])
     curve = errors.curve("fp64", "one by one")
     assert curve.results[-1] == curve.exact[-1] == math.inf
@@ -168,7 +168,7 @@ def test_a_sum_beyond_fp64_is_compared_all_the_same() -> None:
 
 
 @pytest.mark.parametrize(("dtype", "stop"), [("fp16", 2048), ("bf16", 256)])
-def test_ones_stop_where_the_spacing_becomes_2(dtype: str, stop: int) -> None:
+def test_sums_of_ones_stop_where_the_spacing_becomes_2(dtype: str, stop: int) -> None:
     ones = numerics.named_row("ones", 5000)
     assert numerics.stagnation(ones, dtype) == stop
     assert numerics.summation(ones, dtype, "one by one") == stop
@@ -199,7 +199,7 @@ def test_the_exact_sum_agrees_with_a_sum_of_fractions(values: list[float], dtype
 
 
 @given(st.lists(st.floats(allow_nan=False, allow_infinity=False), max_size=20))
-def test_the_exact_sum_has_no_limits(values: list[float]) -> None:
+def test_the_exact_sum_of_any_finite_numbers_agrees_with_fractions(values: list[float]) -> None:
     assert numerics.exact_sum(values, "fp64") == sum(map(Fraction, values))
 
 
@@ -261,7 +261,7 @@ def test_a_sum_that_leaves_fp16_is_infinite() -> None:
     assert errors.curves[1].ulps == errors.curves[1].relative_errors == (0.0, math.inf, math.inf)
 
 
-def test_elements_that_are_infinite_make_the_exact_sum_so() -> None:
+def test_infinite_elements_make_the_exact_sum_infinite() -> None:
     row = [1.0, 70000.0, 2.0, math.nan]
     assert numerics.exact_sum(row[:3], "fp16") == math.inf
     assert numerics.exact_sum(row[:3], "bf16") == 70147  # 70144 + 3
@@ -328,7 +328,7 @@ def welford_loop(row: Sequence[float], kind: Any) -> float:
 
 
 @given(st.lists(moderate, min_size=1, max_size=30), st.sampled_from(tuple(NUMPY)))
-def test_welford_with_one_lane_is_its_plain_loop(values: list[float], dtype: str) -> None:
+def test_welford_with_one_lane_agrees_with_a_plain_loop(values: list[float], dtype: str) -> None:
     with np.errstate(all="ignore"):
         want = welford_loop(values, NUMPY[dtype])
     np.testing.assert_equal(numerics.variance(values, dtype, "welford", lanes=1), want)

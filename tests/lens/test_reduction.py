@@ -1,4 +1,4 @@
-"""Reduction trees count each element once, and their counts are those of the compiled sum."""
+"""Reduction trees have each element once, and their counts agree with the compiled sum."""
 
 from __future__ import annotations
 
@@ -82,8 +82,8 @@ def source_line(file: str, number: int) -> str:
         return lines.read().splitlines()[number - 1]
 
 
-# Rows in the registers of one lane; in lanes of a warp; in several warps; the same with several rows a lane;
-# columns; more partial results of warps than lanes.
+# (rows, columns, axis, warps). Rows in the registers of one lane; in the lanes of one warp; in several warps;
+# several warps and several rows a lane; columns; more partial results of warps than lanes.
 KERNELS = [
     (1024, 2, 1, 4),
     (16, 64, 1, 4),
@@ -115,7 +115,7 @@ def check_counts(tree: ReductionTree, step: CompiledStep, counted: dict[str, int
     stages = tree.of_row().stages
     in_warp = [str(stage.distance) for stage in stages if stage.level == "lane"] * tree.rows_per_lane
     across = [str(stage.distance) for stage in stages if stage.level == "warp"] * tree.loads_per_lane
-    # First each row of a lane over its lanes, then the partial results that it loads.
+    # First the shuffles of a lane's rows, then the shuffles of the partial results that it loads.
     assert shuffled[: len(in_warp)] == in_warp
     assert counted["FADD"] - counted["SHFL"] == tree.counts["register"].combines
     assert (counted["BAR"] > 0) == (tree.barriers > 0)
@@ -134,7 +134,7 @@ def check_counts(tree: ReductionTree, step: CompiledStep, counted: dict[str, int
         assert counted["stored"] >= tree.rows_per_lane * (tree.barriers > 0)
 
 
-def test_the_stages_of_a_matrix_instruction_s_result_are_those_of_its_lanes() -> None:
+def test_stages_of_a_matrix_instructions_result_follow_its_published_fragment() -> None:
     rows = reduction.tree(ACCUMULATOR)
     assert (rows.length, rows.rows, rows.copies) == (8, 16, 1)
     assert (rows.elements_per_lane, rows.lanes_per_row, rows.warps_per_row, rows.rows_per_lane) == (
@@ -204,7 +204,8 @@ def test_every_element_of_a_row_is_in_its_result_once(name: str, axis: int, rand
 
 
 @given(st.data())
-def test_partners_are_as_far_apart_as_the_shuffle_says(data: st.DataObject) -> None:
+def test_partners_in_a_stage_are_as_far_apart_as_its_distance(data: st.DataObject) -> None:
+    """Partners are in one lane, or in lanes of a warp at the distance, or in the same lane of two warps."""
     tile = ALL[data.draw(st.sampled_from(sorted(ALL)))]
     tree = reduction.tree(tile, data.draw(st.integers(-len(tile.shape), len(tile.shape) - 1)))
     row = tree.of_row(data.draw(st.integers(0, tree.rows - 1)))
@@ -241,7 +242,7 @@ def test_repr_gives_counts_and_distances() -> None:
     assert repr(row.stages[1]) == "Stage(lane, 16 apart: 32 values to 16)"
 
 
-def test_rows_of_a_cube_are_counted_without_its_axis() -> None:
+def test_rows_of_a_cube_are_numbered_without_the_reduced_axis() -> None:
     tree = reduction.tree(CUBE, axis=-1)
     assert tree.axis == 2
     assert tree.rows == 8
@@ -283,7 +284,7 @@ def test_an_object_that_is_no_layout_is_refused(wrong: Any) -> None:
         reduction.tree(wrong)
 
 
-def test_layouts_whose_bits_go_along_and_across_the_axis_are_refused() -> None:
+def test_layouts_with_diagonal_bits_or_hidden_copies_are_refused() -> None:
     mixed = Layout("#ttg.linear<{mixed}>", (2, 2), ((1, 1),), ((0, 1),), ())
     with pytest.raises(InvalidArgumentError, match=r"layout: .*mixed.* along axis 1 and across it"):
         reduction.tree(mixed)

@@ -26,7 +26,7 @@ def test_the_targets_are_listed() -> None:
 @pytest.mark.parametrize(
     ("name", "nearest"), [("sm90", "sm_90"), ("sm_91", "sm_90"), ("GFX942", "gfx942"), ("gfx943", "gfx942")]
 )
-def test_a_target_has_one_spelling(name: str, nearest: str) -> None:
+def test_a_misspelled_target_is_refused_with_the_nearest_name(name: str, nearest: str) -> None:
     with pytest.raises(UnknownNameError, match=f"target: '{name}' is not known. Did you mean .*'{nearest}'"):
         target(name)
 
@@ -93,19 +93,19 @@ def test_the_driver_takes_a_kilobyte_of_each_block() -> None:
         assert occupancy(h200, threads=128, registers=16, shared_bytes=shared).blocks == blocks
 
 
-def test_turing_reserves_nothing() -> None:
+def test_turing_reserves_no_shared_memory() -> None:
     assert occupancy(target("sm_75"), threads=128, registers=16, shared_bytes=32 * KB).blocks == 2
     assert occupancy(target("sm_75"), threads=128, registers=16, shared_bytes=32 * KB + 1).blocks == 1
 
 
 def test_a_thousand_threads_leave_a_third_of_sm_86_idle() -> None:
-    """An SM has 48 warps (CUDA Programming Guide), and a block of 32 leaves 16 unused."""
+    """An SM has 48 warps (CUDA Programming Guide), and a block of 32 warps leaves 16 unused."""
     fit = occupancy(target("sm_86"), threads=1024, registers=16, shared_bytes=0)
     assert (fit.blocks, fit.warps, fit.most_warps) == (1, 32, 48)
 
 
 def test_occupancy_agrees_with_llvm_calc_occupancy() -> None:
-    """llvm-calc-occupancy -mcpu=gfx90a --wg-size=512 --vgprs=50: 8 waves a SIMD, 32 a compute unit."""
+    """`llvm-calc-occupancy -mcpu=gfx90a --wg-size=512 --vgprs=50` prints 8 waves a SIMD, 32 a unit."""
     fit = occupancy(target("gfx90a"), threads=512, registers=50, shared_bytes=0)
     assert (fit.warps, fit.most_warps) == (32, 32)
 
@@ -121,14 +121,14 @@ def test_occupancy_by_registers_of_amd_agrees_with_llvm() -> None:
         assert fit.warps == 4 * waves
 
 
-def test_blocks_of_one_warp_need_no_barrier_on_amd() -> None:
+def test_blocks_of_one_warp_on_amd_are_not_limited_by_barriers() -> None:
     mi300x = target("gfx942")
     assert occupancy(mi300x, threads=64, registers=16, shared_bytes=0).blocks == 32
     two = occupancy(mi300x, threads=128, registers=16, shared_bytes=0)
     assert (two.blocks, two.limited_by) == (16, ("warps", "blocks"))
 
 
-def test_shared_memory_of_rdna_is_two_compute_units() -> None:
+def test_shared_memory_of_rdna_holds_two_blocks_of_64_kb() -> None:
     on = target("gfx1100")
     assert occupancy(on, threads=128, registers=16, shared_bytes=64 * KB).blocks == 2
     assert occupancy(on, threads=128, registers=16, shared_bytes=64 * KB + 1).blocks == 0

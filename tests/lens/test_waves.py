@@ -1,4 +1,4 @@
-"""Wave quantization: counts by hand, and their bounds."""
+"""Wave quantization agrees with counts by hand and stays within bounds."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from workbench.lens.waves import Waves
     ("waves", "tiles", "slots", "count", "last"),
     [
         (Waves(4096, 4096, (128, 128)), 1024, 132, 8, 100),
-        (Waves(4096, 4096, (128, 192)), 32 * 22, 132, 6, 44),  # a tile of no power of two exceeds the output
+        (Waves(4096, 4096, (128, 192)), 32 * 22, 132, 6, 44),  # the last column of tiles exceeds the output
         (Waves(4096, 4096, (128, 256), 132, 2), 512, 264, 2, 248),
         (Waves(128 * 11, 128 * 12, (128, 128)), 132, 132, 1, 132),  # just full
         (Waves(128 * 7, 128 * 19, (128, 128)), 133, 132, 2, 1),  # one too many

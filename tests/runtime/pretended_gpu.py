@@ -39,7 +39,7 @@ maps: list[int] = []  # addresses for which the driver was asked for a tensor ma
 stream = 7  # the current stream
 
 
-# name -> a function that computes the kernel, of the types and values of its arguments
+# The name of a kernel -> a function of the types and the values of its arguments that computes its result.
 computed: dict[str, Callable[[list[str], Sequence[Any]], None]] = {}
 
 
@@ -57,7 +57,7 @@ class Launcher(nvidia.CudaLauncher):  # type: ignore[misc]  # Triton does not ty
 
     @staticmethod
     def record(source: Any, x: int, y: int, z: int, on: int, function: int, *given: Any) -> None:
-        """Record what both versions of Triton pass: flags, metadata, scratch memory, arguments; no hooks."""
+        """Record what Triton 3.6 and 3.7 pass: flags, metadata, scratch memory and arguments; no hooks."""
         if compat.VERSION == (3, 6):
             *flags, first, second, packed, told, enter, _ = given[:8]
             arguments = given[8:]
@@ -75,7 +75,7 @@ class Launcher(nvidia.CudaLauncher):  # type: ignore[misc]  # Triton does not ty
 
 
 def check_promises(source: Any, arguments: Sequence[Any]) -> None:
-    """Check that a kernel is started with what it was compiled for: divisibility by 16, and constants.
+    """Check that a kernel's arguments are those it was compiled for: divisibility by 16, and constants.
 
     Args:
         source: what Triton compiled: the type, the attributes and the value of an argument, by its place.
@@ -109,7 +109,7 @@ large = torch.zeros(1536 * 1536 + 64, dtype=torch.float16)
 
 
 def in_short(value: Any) -> Any:
-    """Return a comparable value: an address as its distance in `memory`, or else whether it is aligned."""
+    """Return a comparable value: for an address its offset in `memory`, or elsewhere its value modulo 16."""
     if isinstance(value, torch.Tensor):
         value = value.data_ptr()
     if isinstance(value, tuple | list):
@@ -156,19 +156,19 @@ def pretend() -> None:
 
 
 def matrix(rows: int, cols: int, offset: int = 0) -> torch.Tensor:
-    """Return a view of `memory`, so many elements behind its beginning."""
+    """Return a view of `memory` that begins at element `offset`."""
     return memory.as_strided((rows, cols), (cols, 1), offset)
 
 
 def layer_norm_backward(x: torch.Tensor) -> None:
-    """Run a forward and a backward, both kept."""
+    """Run `ops.layer_norm` with gradients, forward and backward; both launches are kept."""
     x, weight, bias = (t.detach().requires_grad_() for t in (x, torch.ones_like(x[0]), torch.ones_like(x[0])))
     result = ops.layer_norm(x, (COLS,), weight, bias)
     torch.autograd.grad(result, (x, weight, bias), torch.ones_like(result))
 
 
 def in_turns(offset: int) -> None:
-    """Run a product so large that programs take two tiles at a time, in Gluon; two addends are loaded."""
+    """Run a product so large that Gluon's programs take two tiles at a time, with addends as an epilogue."""
     a, b = (large.as_strided(shape, (shape[1], 1), offset) for shape in ((1536, 64), (64, 1536)))
     addend = large.as_strided((1536, 1536), (1536, 1), offset)
     ops.fused_matmul(a, b, epilogue=add(addend) | add(addend) | add(a[:, :1]) | fast_gelu())

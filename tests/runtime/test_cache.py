@@ -23,7 +23,7 @@ from workbench.runtime.cache import BucketCache, LaunchCache
 
 @pytest.fixture(autouse=True)
 def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pretend a GPU: nothing is kept where kernels are interpreted, since each run is watched."""
+    """Pretend a GPU, because launches are not kept where kernels are interpreted."""
     monkeypatch.setattr(cache, "device", SimpleNamespace(is_interpreter=lambda: False))
     monkeypatch.setattr(BucketCache, "make", lambda *_: None)
 
@@ -77,7 +77,7 @@ NUMBERS: dict[str, Callable[[float], object]] = {
 
 @pytest.mark.parametrize("name", NUMBERS)
 def test_zeros_of_both_signs_have_launches_of_their_own(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Python says that they are equal."""
+    """Python's == says that 0.0 and -0.0 are equal, so keys have other forms of these numbers."""
     keys: list[Hashable] = []
     monkeypatch.setattr(LaunchCache, "run", lambda self, key, *_: keys.append(key))
     for number in (0.0, -0.0):
@@ -144,7 +144,7 @@ def test_layouts_and_dtypes_are_part_of_the_key() -> None:
 
 
 def test_warming_up_leaves_memory_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Interpreted kernels too leave memory alone, with launches that are kept and with one that is not."""
+    """No output is written, and the next calls give right results; wrong arguments raise as in a call."""
     monkeypatch.undo()
     results = []
 

@@ -1,4 +1,4 @@
-"""A launch in the worker runs on copies of its tensors, of any layout, whatever happens to the process."""
+"""A launch in the worker runs on copies of its tensors, of any layout, and a dead worker is replaced."""
 
 from __future__ import annotations
 
@@ -206,7 +206,7 @@ def test_poison_is_no_usual_number(dtype: torch.dtype) -> None:
 
 
 def test_views_of_one_memory_stay_views() -> None:
-    """The kernel reads through one view what it wrote through the other."""
+    """The second kernel reads through one view what the first wrote through the other."""
     memory = torch.zeros(8)
     first = Step(write_kernel, (1,), (memory[2:], 1, 5.0))
     second = Step(copy_kernel, (1,), (memory[:4], memory[4:], 4), {"BLOCK_SIZE": 4})
@@ -373,7 +373,7 @@ def end_with(number: int) -> None:
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT], ids=lambda n: n.name)
 def test_a_worker_that_dies_is_replaced(worker: Worker, number: signal.Signals) -> None:
     first = worker.call(os.getpid, timeout=60)
-    with pytest.raises(WorkerError, match="The worker process died while it ran"):
+    with pytest.raises(WorkerError, match="The worker process died during the call"):
         worker.call(end_with, number, timeout=60)
     second = worker.call(os.getpid, timeout=60)
     assert first != second
@@ -396,10 +396,21 @@ def test_a_kernel_that_never_ends_is_stopped() -> None:
 
 
 def test_the_time_limit_excludes_the_start_of_the_worker() -> None:
-    """A laptop may take longer to import torch than a check allows a kernel to run."""
+    """The start of a worker, with its import of torch, may take longer than a kernel is allowed to run."""
     cold = Worker({"TRITON_INTERPRET": "1"}, advice="Look for a loop that never ends.")
     try:
         assert cold.call(os.getpid, timeout=0.5) != os.getpid()
+    finally:
+        cold.stop()
+
+
+def test_a_worker_that_does_not_start_in_time_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error is about the start, and not about the kernel or its time limit."""
+    monkeypatch.setattr("workbench.runtime.worker.START_SECONDS", 0.001)
+    cold = Worker({"TRITON_INTERPRET": "1"}, advice="Look for a loop that never ends.")
+    try:
+        with pytest.raises(WorkerError, match=r"did not start within 0\.001 s\. Call again"):
+            cold.call(os.getpid, timeout=60)
     finally:
         cold.stop()
 
@@ -483,7 +494,7 @@ def test_a_numpy_array_is_refused() -> None:
 
 @pytest.mark.parametrize("timeout", [0, -1, float("nan"), float("inf"), "1", None, [1]], ids=str)
 def test_wrong_timeouts_are_refused(timeout: Any) -> None:
-    """The error comes before anything runs, so that no worker is stopped."""
+    """The error comes before the kernel runs, so no worker is stopped."""
     launch = Launch.of(number_kernel, 1, torch.zeros(1), outputs=())
     with pytest.raises((InvalidArgumentError, ArgumentTypeError), match=r"timeout: got .*Give seconds"):
         interpret(launch, timeout=timeout)

@@ -39,7 +39,7 @@ def started() -> dict[str, dict[str, Any]]:
 
 @pytest.mark.parametrize("operator", pretended_gpu.OPERATORS)
 def test_a_kept_launch_passes_tritons_arguments(operator: str) -> None:
-    """Grid, stream, function, flags and all arguments agree, twice for each kind of address, and again."""
+    """Grid, stream, function, flags and all arguments agree, for aligned and for unaligned addresses."""
     found = started()[operator]
     assert all(len(call) >= 1 for call in found["kept"])
     assert found["kept"] == found["by_triton"]

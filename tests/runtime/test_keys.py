@@ -1,4 +1,4 @@
-"""Keys of kept launches are checked on a pretended device: a kernel must read what its key was made for."""
+"""On a pretended device, a call is refused whose key is that of a call with other tensors or options."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_key_that_lacks_an_option_is_an_error() -> None:
                 assert torch.equal(output, x)
 
 
-def test_strides_of_one_element_do_not_matter() -> None:
+def test_strides_of_dimensions_of_length_1_do_not_matter() -> None:
     launches = LaunchCache()
     with device.pretend(H200):
         for x in (torch.arange(4).view(4, 1), torch.arange(4).view(1, 4)):

@@ -1,4 +1,4 @@
-"""A launch is started again with other tensors, and a kernel is compiled once for each kind of arguments."""
+"""A kept launch starts with other tensors, and a kernel is compiled once for each specialization."""
 
 from __future__ import annotations
 
@@ -82,10 +82,11 @@ def test_a_kept_launch_has_its_own_workspaces() -> None:
 
 
 @pytest.mark.parametrize("given", [[], [0], [1], [0, 0, 1], [0, 1, 1]], ids=str)
-def test_a_kept_launch_takes_each_tensor_once(given: list[int]) -> None:
+def test_a_kept_launch_refuses_missing_and_repeated_tensors(given: list[int]) -> None:
     pair = tensors(20)
     launch = Launch.of(scale_kernel, 3, *pair, 20, outputs=pair[1])
-    with pytest.raises(InvalidArgumentError, match="tensors: "):
+    fault = "one is given twice" if len(given) == 3 else "the steps take a tensor that is not among them"
+    with pytest.raises(InvalidArgumentError, match=f"tensors: got {len(given)}, and {fault}"):
         Replay(launch, *(pair[i] for i in given))
 
 
@@ -158,6 +159,7 @@ def test_tuples_and_descriptors_are_filled_and_no_tensor_is_kept(
 
 
 def test_a_kernel_is_compiled_once_for_each_kind_of_address(compiler: Compiler) -> None:
+    """An address is a multiple of 16 bytes, or it is not."""
     x, output = tensors(20)
     step = Step(scale_kernel, (3,), (x, output, 20), {"num_warps": 2, "BLOCK_SIZE": 8, "factor": 3.0})
     again = Replay(Launch((step,), (output,)), x, output)
@@ -177,7 +179,7 @@ def sized(length: int, **meta: Any) -> tuple[Launch, torch.Tensor, torch.Tensor]
     return Launch.of(scale_kernel, 3, x, output, length, outputs=output, **meta), x, output
 
 
-def test_another_size_of_a_kind_compiles_nothing(compiler: Compiler) -> None:
+def test_sizes_of_one_specialization_share_a_compiled_kernel(compiler: Compiler) -> None:
     for length, compiled in ((32, 1), (48, 1), (47, 2), (33, 2), (1, 3), (160, 3), (9, 3)):
         launch, x, output = sized(length)
         Replay(launch, x, output)(x, output)
@@ -213,7 +215,7 @@ def test_arguments_of_another_kind_are_compiled_anew(
     assert len(compiler.compiled) == 4
 
 
-def test_zero_and_minus_zero_are_two_constants(compiler: Compiler) -> None:
+def test_zeros_of_each_type_and_sign_are_different_constants(compiler: Compiler) -> None:
     found = {starter_of(scale_kernel, (1.0, 1.0, 5, 2.0, zero), {}) for zero in (0.0, -0.0, 0, False)}
     assert len(found) == 4
 

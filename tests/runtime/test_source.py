@@ -1,4 +1,4 @@
-"""Kernels travel as text with what they name; what cannot travel is refused, and lines are kept."""
+"""Kernels travel as text with the names that they read; others are refused, and lines are kept."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ OPTIONS = {"a": 1}
 
 
 def travelled(kernel: Any) -> Any:
-    """Return what arrives: packed, pickled as for another process, unpacked."""
+    """Return the function that arrives when a kernel is packed, pickled and unpacked."""
     source: KernelSource = pickle.loads(pickle.dumps(pack(kernel)))
     arrived = unpack(source)
     assert arrived.fn is not kernel.fn
@@ -60,7 +60,7 @@ def run(kernel: Any, x: torch.Tensor, **meta: Any) -> torch.Tensor:
 
 @triton.jit
 def constants_kernel(x, output, N: tl.constexpr = WIDTH):
-    """Numbers, constexpr, tuples and types stand in the body and as a default."""
+    """Use numbers, constexpr, tuples and types in the body, and one as a default."""
     i = tl.arange(0, N)
     value = tl.load(x + i).to(ELEMENT) * FACTOR
     tl.store(output + i, value + PAIR[0] + PAIR[1][0] + PAIR[1][1])
@@ -100,7 +100,7 @@ def aliases_kernel(x, output, N: tl.constexpr):
 
 
 def test_triton_modules_and_functions_under_other_names_travel() -> None:
-    """The modules under another name, and a function of Triton's library taken out of it."""
+    """The kernel uses Triton's modules under other names, and an imported function of its library."""
     x = torch.arange(8.0)
     arrived = travelled(aliases_kernel)
     assert torch.equal(run(arrived, x, N=8), x + 7 + 28)
@@ -165,7 +165,7 @@ def attributes_kernel(x, output, N: tl.constexpr):
 
 
 def test_local_names_and_attributes_are_not_packed_as_globals() -> None:
-    """Locals and attributes that are called like a tensor around the kernel."""
+    """Globals with the names of the kernel's locals and attributes are not packed."""
     x = torch.arange(8.0)
     assert torch.equal(run(travelled(locals_kernel), x, N=8), x)
     assert [name for name, _ in pack(locals_kernel).names] == ["tl"]
@@ -195,7 +195,7 @@ def line_of(kernel: Any, text: str) -> int:
 
 
 def test_errors_of_a_travelled_kernel_show_lines_of_its_file() -> None:
-    """Decorators with arguments are dropped; an error shows the line of the file where the kernel is."""
+    """The text that is sent begins at `def`; an error shows the line of the file where the kernel is."""
     source = pack(decorated_kernel)
     assert (source.name, source.file) == ("decorated_kernel", __file__)
     assert Path(__file__).read_text().splitlines()[source.line - 1] == "def decorated_kernel("
@@ -246,7 +246,7 @@ def cell() -> Iterator[dict[str, Any]]:
 
 
 def test_a_kernel_of_a_notebook_cell_travels_with_its_text(cell: dict[str, Any]) -> None:
-    """Its text is in no file, so it travels whole, and the other process can show a line of it."""
+    """The cell's text is in no file, so all of it is sent, and the other process can show its lines."""
     x = torch.arange(8.0)
     source = pack(cell["kernel"])
     assert "".join(source.file_lines) == CELL
@@ -291,7 +291,7 @@ def test_a_cell_that_is_run_again_is_packed_anew(cell: dict[str, Any], old: str,
 
 
 def test_a_helper_that_is_defined_again_is_packed_anew(cell: dict[str, Any]) -> None:
-    """The helper is in a cell of its own; the kernel that calls it is the old one."""
+    """A cell defines the helper again; the kernel that calls the helper is not defined again."""
     x = torch.arange(8.0)
     assert torch.equal(run(unpack(pack(cell["kernel"])), x, N=8), 4 * x)
     helper = CELL.partition("@triton.jit\ndef kernel")[0].replace("value * SCALE", "value - SCALE")
@@ -301,7 +301,7 @@ def test_a_helper_that_is_defined_again_is_packed_anew(cell: dict[str, Any]) -> 
 
 
 def test_a_file_that_changed_is_read_anew(tmp_path: Path) -> None:
-    """The module is reloaded, or the function gets its new code by assignment."""
+    """A function is packed anew if it is defined again, or gets new code by assignment."""
     path = tmp_path / "edited.py"
 
     def defined(text: str) -> Any:
@@ -384,7 +384,7 @@ def test_functions_that_run_at_compile_time_travel() -> None:
 
 
 def test_the_same_source_is_the_same_function() -> None:
-    """A kernel is prepared once, however often it is sent."""
+    """Equal sources give the same function, so a kernel that is sent again is not prepared again."""
     assert unpack(pack(helpers_kernel)) is unpack(pickle.loads(pickle.dumps(pack(helpers_kernel))))
     assert unpack(pack(closure(2.0, inner))) is not unpack(pack(closure(3.0, inner)))
 
@@ -472,7 +472,7 @@ def interpreted(kernel: Any, x: torch.Tensor) -> torch.Tensor:
 
 
 def test_constants_of_a_module_have_their_present_values(settings: dict[str, Any]) -> None:
-    """The other process cannot import them: the module was changed here, or does not exist there."""
+    """The values are sent, because the other process may have another module, or none."""
     x = torch.arange(8.0)
     for k in (2, 5, 7):
         settings["settings"].K = k
@@ -626,9 +626,36 @@ def local_class_kernel() -> Any:
     return kernel
 
 
+def notebook_kernel(value: Any) -> Any:
+    """Return a kernel that reads a class or function as if a notebook had defined it."""
+    value.__module__ = "__main__"
+
+    @triton.jit
+    def kernel(x):
+        tl.store(x, value(4))
+
+    return kernel
+
+
+class Sizes:
+    """A class that `notebook_kernel` moves to a notebook."""
+
+
+def plain_function(value: Any) -> Any:
+    return value
+
+
 @pytest.mark.parametrize(
     ("kernel", "message"),
     [
+        (
+            lambda: notebook_kernel(Sizes),
+            r"^value: .* it is a class that a notebook .* outside\. Define it in a module and import that\.",
+        ),
+        (
+            lambda: notebook_kernel(plain_function),
+            r"^value: .* it is a function that a notebook .* outside\. Decorate it with @triton\.jit, or",
+        ),
         (
             lambda: global_tensor_kernel,
             "^TABLE: kernel global_tensor_kernel reads it from outside, and it is a Tensor",
@@ -648,6 +675,8 @@ def local_class_kernel() -> Any:
         (lambda: local_class_kernel(), "^thing: kernel kernel reads it from outside, and it is a Local"),
     ],
     ids=[
+        "class of a notebook",
+        "function of a notebook",
         "tensor",
         "dict",
         "in a nested function",
@@ -672,7 +701,7 @@ def test_interpret_refuses_globals_that_cannot_travel() -> None:
 
 
 def test_kernels_run_in_another_process() -> None:
-    """The functions above run in the worker, which imports nothing of this file."""
+    """Kernels of this file run in the worker, which does not import it."""
     x = torch.arange(8.0)
     for kernel, meta, want in (
         (constants_kernel, {}, 3 * x + 14),
@@ -700,7 +729,7 @@ def test_arguments_of_the_decorator_travel() -> None:
 
 
 def test_a_module_in_an_archive_travels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The module is as in a zip archive: no file of that name exists."""
+    """The text comes from the module's loader, because no file of that name exists."""
     with zipfile.ZipFile(tmp_path / "archive.zip", "w") as archive:
         text = 'import triton\n\n\n@triton.jit\ndef zipped_kernel(x):\n    """One line."""\n    pass\n'
         archive.writestr("zipped_module.py", text)

@@ -1,4 +1,4 @@
-"""Warm calls on a pretended GPU: what they start and what they skip."""
+"""Warm calls on a pretended GPU start the right kernels and skip checks and compilation."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.runtime.test_kept_on_a_gpu import lines_of
 
 @cache
 def wrong() -> dict[str, str]:
-    """Return for each case what went wrong in it, or nothing."""
+    """Return the traceback of each case; empty for a case that passes."""
     return {line["case"]: line["wrong"] for line in lines_of(warm_calls.__name__)}
 
 

@@ -1,6 +1,6 @@
-"""Warm calls on a pretended GPU: what is compiled, what is started, and by which path.
+"""Cases of warm calls on a pretended GPU: the kernels that are compiled and started, and by which path.
 
-Run as a script, in a process that compiles kernels; prints for each case what went wrong, or nothing.
+Run as a script in a process that compiles kernels, it prints for each case its traceback, or nothing.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ DTYPES = {
 
 
 def memory_at(address: int | torch.Tensor, kind: str, reach: int) -> torch.Tensor:
-    """Return the elements from an address on."""
+    """Return a tensor of `reach` elements of a Triton type, such as "*fp16", at an address."""
     address = address.data_ptr() if isinstance(address, torch.Tensor) else address
     size = reach * DTYPES[kind].itemsize
     return torch.frombuffer((ctypes.c_char * size).from_address(address), dtype=DTYPES[kind])
@@ -97,13 +97,13 @@ class Decorators:
 def both(
     length: int, dtype: torch.dtype = torch.float32, offset: int = 0
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return whole numbers, so that every sum here is exact."""
+    """Return two tensors of whole numbers, so that every sum here is exact."""
     x, y = (torch.randint(-9, 9, (length + offset,)).to(dtype)[offset:] for _ in range(2))
     return x, y
 
 
 def sizes_of_sums() -> None:
-    """A dtype has two kinds of sizes: those that 16 divides, and others."""
+    """Sizes that 16 divides share a kernel, and so do others; size 1 and another dtype have their own."""
     with Decorators() as through:
         for length, compiled in ((32, 1), (48, 1), (4096, 1), (33, 2), (160, 2), (7, 2), (100_000, 2)):
             x, y = both(length)
@@ -148,7 +148,7 @@ def sizes_of_products() -> None:
 
 
 def zeros_of_products() -> None:
-    """0.0 and -0.0 are equal, and the kernel gets the one that was asked for."""
+    """A kernel gets the 0.0 or -0.0 of its call, although the two are equal as keys."""
     a, addend = torch.zeros(2, 64, 64), torch.zeros(2, 64, 64)
     for alpha, beta in ((0.0, 1.0), (-0.0, 1.0), (0.0, 1.0), (1.0, 0.5), (-0.0, 1.0)):
         ops.baddbmm(addend, a, a, alpha=alpha, beta=beta)
@@ -156,7 +156,7 @@ def zeros_of_products() -> None:
 
 
 def values_of_sums() -> None:
-    """The shortest path and all others are right for any arguments that torch takes."""
+    """Sums are torch's for all kinds of arguments, by the shortest path and by the others."""
     x, y = both(48)
     for alpha in (1, 1.0, 2, -0.5, 0.0, -0.0, float("nan"), float("inf")):
         torch.testing.assert_close(ops.add(x, y, alpha=alpha), torch.add(x, y, alpha=alpha), equal_nan=True)
@@ -224,7 +224,7 @@ def transforms_of_sums() -> None:
         torch.use_deterministic_algorithms(False)
 
 
-def which_sums_are_kept() -> None:
+def only_plain_sums_of_known_layouts_are_kept() -> None:
     """The shortest path is for plain tensors of a known layout; all others take a longer one."""
     kept: Callable[[Any, Any, Any], torch.Tensor | None] = ops.elementwise._kept_sum
     (x, y), (a, b) = both(48), both(48)
@@ -290,7 +290,7 @@ def which_sums_are_kept() -> None:
 
 
 def sums_on_another_device() -> None:
-    """Sums of a device that is not current take the path that switches to theirs."""
+    """Sums on a device that is not current do not take the shortest path, and are right."""
     x, y = both(48)
     with patch.object(compat, "current_cuda_device", lambda: 5):
         for _ in range(2):
@@ -298,7 +298,7 @@ def sums_on_another_device() -> None:
             assert ops.elementwise._kept_sum(x, y, 1) is None
 
 
-def which_products_are_kept() -> None:
+def only_plain_products_of_known_layouts_are_kept() -> None:
     """The shortest path is for plain matrices; calls that need more take the long one."""
     kept: Callable[[Any, Any], torch.Tensor | None] = ops.gemm._kept_product
     a, b = torch.zeros(64, 32), torch.zeros(32, 48)
@@ -409,14 +409,14 @@ def forget_fused_calls() -> None:
 
 
 def started_by(call: Callable[[], torch.Tensor]) -> tuple[Any, ...]:
-    """Return what a call starts, and what it returns besides values."""
+    """Return the kernels that a call starts, and its result's shape, strides, dtype and `requires_grad`."""
     gpu.started.clear()
     result = call()
     return json.dumps(gpu.started), result.shape, result.stride(), result.dtype, result.requires_grad
 
 
 def asks(call: Callable[[], object]) -> bool:
-    """Return whether a call makes all checks and does not find itself kept."""
+    """Return whether a call makes all checks because no kept call fits it."""
     found: list[torch.Tensor | None] = []
     again = KeptCalls.again
 
@@ -431,7 +431,7 @@ def asks(call: Callable[[], object]) -> bool:
 
 
 def fused_calls() -> None:
-    """The second call starts what the first did, without its checks; so do calls of tensors like these."""
+    """Later calls, with these or like tensors, start the kernels of the first call without its checks."""
     for name, (operator, given) in FUSED.items():
         first = started_by(partial(operator, *given))
         assert json.loads(first[0]), name
@@ -460,7 +460,7 @@ def unlike(tensor: torch.Tensor) -> list[torch.Tensor]:
 
 
 def fused_calls_of_special_tensors() -> None:
-    """After a plain call was kept, other calls start what they would start without it, twice."""
+    """After a plain call was kept, calls with a special tensor start what they start without it."""
     number = 0
     for name in ("fused_matmul", "fused_grouped_mm", "fused_conv2d", "matmul_layer_norm", "swiglu"):
         operator, given = FUSED[name]
@@ -480,7 +480,7 @@ def fused_calls_of_special_tensors() -> None:
 
 
 def fused_calls_of_copies() -> None:
-    """The next call has to copy a tensor again if kernels get a copy."""
+    """If a kernel gets a copy of a tensor, the call is not kept, because the next one must copy again."""
     for name in ("fused_matmul", "fused_grouped_mm", "fused_conv2d", "matmul_layer_norm", "swiglu"):
         operator, given = FUSED[name]
         for place, plain in enumerate(given):
@@ -493,8 +493,8 @@ def fused_calls_of_copies() -> None:
         assert asks(lambda: ops.matmul_layer_norm(A, B, columns))
 
 
-def fused_calls_that_something_follows() -> None:
-    """Calls check for autograd, forward mode, autocast and inference mode."""
+def fused_calls_under_autograd_and_torchs_modes() -> None:
+    """Kept calls still follow autograd, forward mode, autocast and inference mode."""
     for name in ("fused_matmul", "fused_conv2d", "matmul_argmax", "matmul_matmul", "two products"):
         operator, given = FUSED[name]
         operator(*given)
@@ -567,19 +567,19 @@ def other_arguments_of_fused_calls() -> None:
         lambda: ops.fused_matmul(A, A, epilogue=scale(1)),
         lambda: ops.fused_matmul(A, B, epilogue=add(D[:7])),
         lambda: ops.fused_matmul(A, B.float(), epilogue=scale(1)),
-        lambda: ops.fused_matmul(A, 3, epilogue=scale(1)),  # type: ignore[arg-type]  # that is the point
-        lambda: ops.fused_matmul(A, B, epilogue=None),  # type: ignore[arg-type]  # that is the point
-        lambda: ops.fused_matmul(A, B, epilogue=scale(1), out_dtype=[]),  # type: ignore[arg-type]  # that is the point
+        lambda: ops.fused_matmul(A, 3, epilogue=scale(1)),  # type: ignore[arg-type]  # refused at run time
+        lambda: ops.fused_matmul(A, B, epilogue=None),  # type: ignore[arg-type]  # refused at run time
+        lambda: ops.fused_matmul(A, B, epilogue=scale(1), out_dtype=[]),  # type: ignore[arg-type]  # refused at run time
         lambda: ops.fused_matmul(A, B.to_sparse(), epilogue=scale(1)),
         lambda: ops.matmul_layer_norm(A, B, V[:3]),
-        lambda: ops.matmul_layer_norm(A, B, eps=[]),  # type: ignore[arg-type]  # that is the point
-        lambda: ops.matmul_sum(A, B, 1),  # type: ignore[arg-type]  # that is the point
-        lambda: ops.matmul_matmul(A, B, B.t(), []),  # type: ignore[arg-type]  # that is the point
+        lambda: ops.matmul_layer_norm(A, B, eps=[]),  # type: ignore[arg-type]  # refused at run time
+        lambda: ops.matmul_sum(A, B, 1),  # type: ignore[arg-type]  # refused at run time
+        lambda: ops.matmul_matmul(A, B, B.t(), []),  # type: ignore[arg-type]  # refused at run time
         lambda: ops.matmul_softmax(torch.nested.nested_tensor([A, A]), B),
         lambda: ops.swiglu(A, B, D),
         lambda: ops.fused_conv2d(X, W, None, 1, 1, 1, True, epilogue=relu()),
         lambda: ops.fused_conv2d(X, W, None, True, epilogue=relu()),
-        lambda: ops.fused_conv2d(X, W, None, 1.0, epilogue=relu()),  # type: ignore[arg-type]  # that is the point
+        lambda: ops.fused_conv2d(X, W, None, 1.0, epilogue=relu()),  # type: ignore[arg-type]  # refused at run time
         lambda: ops.fused_grouped_mm(A, GROUPS, offs=OFFS.long(), epilogue=relu()),
     ]  # fmt: skip
     for number, bad in enumerate(refused):
@@ -749,7 +749,7 @@ def concurrent_first_calls() -> None:
 
 
 def concurrent_clearing() -> None:
-    """Caches are cleared over and over during the calls."""
+    """Calls in threads give right results while caches are cleared over and over."""
     with patch.object(cache, "MOST_KEPT", 2), patch.object(replay, "MOST_COMPILED", 2):
 
         def call(number: int) -> None:
@@ -762,7 +762,7 @@ def concurrent_clearing() -> None:
 
 
 def promises_of_kept_kernels() -> None:
-    """Started kernels were compiled for such arguments; an error in the key of a bucket is found."""
+    """The pretended GPU refuses arguments for which a kernel was not compiled, as a wrong key would give."""
     x, y = both(64)
     launch = elementwise.launch(x, y, torch.empty_like(x), operation="add")
     bucket = replay.Bucket(launch.steps[0], 5)
@@ -778,16 +778,16 @@ def promises_of_kept_kernels() -> None:
 
 CASES = (
     promises_of_kept_kernels, sizes_of_sums, sizes_of_strided_sums, sizes_of_products, zeros_of_products,
-    values_of_sums, transforms_of_sums, which_sums_are_kept, sums_on_another_device,
-    which_products_are_kept, fused_calls, fused_calls_of_special_tensors, fused_calls_of_copies,
-    fused_calls_that_something_follows, other_arguments_of_fused_calls, tensors_without_memory,
-    current_stream, maps_of_descriptors, hooks_are_called, warming_up, other_threads_are_not_warming_up,
-    concurrent_first_calls, concurrent_clearing,
+    values_of_sums, transforms_of_sums, only_plain_sums_of_known_layouts_are_kept, sums_on_another_device,
+    only_plain_products_of_known_layouts_are_kept, fused_calls, fused_calls_of_special_tensors,
+    fused_calls_of_copies, fused_calls_under_autograd_and_torchs_modes, other_arguments_of_fused_calls,
+    tensors_without_memory, current_stream, maps_of_descriptors, hooks_are_called, warming_up,
+    other_threads_are_not_warming_up, concurrent_first_calls, concurrent_clearing,
 )  # fmt: skip
 
 
 def forget() -> None:
-    """Forget everything, as in a new process."""
+    """Clear all caches and records, as in a new process."""
     for kept in (
         ops.elementwise._flat._kept, ops.elementwise._launches._kept, ops.gemm._launches._kept,
         ops.fused._launches._kept, ops.elementwise._kept, ops.gemm._kept,

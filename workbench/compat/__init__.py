@@ -1,4 +1,4 @@
-"""Differences between Triton 3.6 to 3.9, and repairs of what it lacks; a file for each reason.
+"""Differences between Triton 3.6 and 3.9, and repairs of its faults; a file for each reason.
 
 versions            names that moved, and other differences between versions
 tracing             calls that torch traces, or whose shapes it infers
@@ -13,11 +13,12 @@ interpreter         the repairs of the interpreter in their order; the guard of 
   reductions          reductions and scans
   atomics             atomic operations
   truth               the truth value of tiles
-  language            functions and methods that it lacks
+  language            functions and methods that the interpreter lacks
   fills               fills of masked loads that a GPU makes wrongly
 undefined           the values that stand for undefined values of a GPU
 
-Each file says what Triton does, on which versions, and which test fails once the repair is no longer needed.
+The file of a repair says what Triton does, on which versions, and which test shows that the repair is no
+longer needed.
 """
 
 from workbench.compat.cache_keys import tell_compilers_apart_quickly, tell_functions_in_tuples_apart

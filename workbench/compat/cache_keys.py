@@ -1,7 +1,7 @@
 """The keys of compiled kernels in Triton's cache on disk.
 
-Triton's key for itself is the contents of all its files, 460 MB that every process reads. Its key for a
-function in a tuple of constants is module and name, so an edited epilogue got the kernel of the earlier one
+Triton's key for itself is a hash of all its files, 460 MB that every process reads. Its key for a function
+in a tuple of constants is module and name, so an edited epilogue got the kernel compiled before the edit
 (3.6.0 and 3.7.1). Tests that fail once Triton does better, in `tests/compat/test_compat.py`:
 `test_tritons_own_key_still_reads_all_its_files` and
 `test_a_kernels_key_changes_with_a_function_in_a_tuple`.
@@ -40,8 +40,9 @@ def tell_functions_in_tuples_apart() -> None:
     """Let Triton's cache on disk identify the functions in a tuple of constants by their text.
 
     Triton itself (seen on 3.6.0 and 3.7.1) uses module and name: a kernel that takes a tuple of functions,
-    like those with an epilogue, stayed that of the function before an edit. The key also gets the text of
-    `ptx.py` and `compiler.py` of this package, which change the compiled code.
+    such as an epilogue, was not compiled again after one of them was edited. The key also gets the text of
+    `ptx.py` and `compiler.py` of this package, which change the compiled code. Calling this again changes
+    nothing.
     """
     plain = ASTSource.hash
     if hasattr(plain, "__wrapped__"):

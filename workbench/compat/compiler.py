@@ -1,7 +1,7 @@
 """Repairs of compiler faults, between the stages from Triton's IR to machine code.
 
-The faults of Triton and LLVM were seen on 3.6.0 and 3.7.1, those of ptxas on 3.6.0. Whether AMD's compiler
-picks wrong bytes was not tried. It is repaired too, because both share the code of the conversion.
+The faults of Triton and LLVM were seen on 3.6.0 and 3.7.1, those of ptxas on 3.6.0. It was not tried
+whether AMD's compiler picks wrong bytes too; it is repaired, because both share the code of the conversion.
 
 Tests that fail once a repair is no longer needed, in `tests/compat/test_compiler_repairs.py`:
 `test_triton_still_keeps_bytes_that_it_sends` for `with_wide_shuffles` and
@@ -61,12 +61,12 @@ def _change(vendor: str, stage: str, before: Change | None = None, after: Change
 
 
 def with_wide_shuffles(module: Any) -> Any:
-    """Return TTGIR in which lanes exchange elements of up to 8 bits, masks too, one in each register.
+    """Return TTGIR in which lanes exchange each element of up to 8 bits, also of a mask, in its own register.
 
     If a tile's elements change lanes within their warp, Triton packs four of 8 bits into a register, and
-    selects bytes before and after each shuffle. If the two bits that number the bytes change places, it
-    selects the wrong ones: `tl.permute` of bytes, and similar layout conversions, put some elements in wrong
-    places. 32-bit integers are not packed.
+    selects bytes before and after each shuffle. If the two bits that number the bytes of a register change
+    places, it selects wrong bytes: `tl.permute` of bytes, and similar layout conversions, put some elements
+    in wrong places. 32-bit integers are not packed.
     """
     lines = str(module).split("\n")
     if not any(map(_is_narrow, lines)):
@@ -118,9 +118,9 @@ def _parsed(text: str, context: Any) -> Any:
 
 
 def _widened(line: str, name: str) -> list[str]:
-    """Return the lines of a conversion: to 32 bits, to the other layout, and back."""
+    """Return TTGIR lines that convert to 32 bits, then to the other layout, then back to the element type."""
     found = _LINE.fullmatch(line)
-    assert found is not None, f"a conversion of layouts that is written in another way: {line}"
+    assert found is not None, f"an internal error: TTGIR writes a layout conversion in a new way: {line}"
     element, place = found["element"], found["place"] or ""
     bits = element if element.startswith("i") else "i8"
     source, target = (
@@ -147,13 +147,14 @@ def _widened(line: str, name: str) -> list[str]:
 
 
 def thawed(llir: Any) -> str:
-    """Return LLVM IR without `freeze` of a lane's elements for divisions with remainder, if there are many.
+    """Return LLVM IR without `freeze` before divisions, if many of them freeze a lane's elements.
 
     If a kernel computes x // y and x % y, LLVM computes one from the other, with `freeze x`, so that both see
     the same value if x is undefined. With many of them, as when a lane computes 32 indices, instruction
     selection may create a `freeze` of itself, and abort the process: "Node is not in map!". A kernel's
-    indices are never undefined, so that the results are the same without `freeze`. Kernels with few keep it,
-    because without it some become longer and the registers of others spill.
+    indices are never undefined, so the results are the same without `freeze`. IR with fewer than
+    `MANY_FROZEN` keeps them, because without them some kernels become longer and the registers of others
+    spill.
     """
     text = str(llir)
     elements = set(_ELEMENT.findall(text))
@@ -178,9 +179,9 @@ _ELEMENT = re.compile(r"(%[\w.$-]+) = extractelement ")
 def with_descriptors_of_halves(ptx: str) -> str:
     """Return PTX that builds shared-memory descriptors from two halves instead of adding in 64 bits.
 
-    The lower half of a descriptor has the address of a tile, 14 bits, and the upper half its layout. LLVM
-    extends the address to 64 bits and adds the offset of an operand's part and the layout. If tiles of two
-    layouts share an address, like keys and values in turn, ptxas 12.8, which Triton ships, may add to
+    The lower half of a descriptor has the address of a tile, 14 bits, and the upper half the tile's layout.
+    LLVM extends the address to 64 bits and adds the offset of an operand's part and the layout. If tiles of
+    two layouts share an address, like keys and values in turn, ptxas 12.8, which Triton ships, may add to
     registers that hold something else, such as another tensor's address. The product then reads beyond shared
     memory, or wrong elements. ptxas 13.1 does not. For such addresses, each descriptor is the sum of the
     lower half, which has no carry, joined with the upper half. Other addresses are unchanged, because no

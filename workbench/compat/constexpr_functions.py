@@ -1,9 +1,9 @@
 """Named tuples as arguments of `@triton.constexpr_function` in Triton's interpreter.
 
-On 3.6.0 the function gets plain tuples for them, also for those within other tuples, and cannot read their
-fields: every kernel with an epilogue fails. Repaired; Triton keeps them from 3.7 on. In
+On 3.6.0 the function gets a plain tuple for each named tuple, also for one within another tuple, and cannot
+read its fields: every kernel with an epilogue fails. Repaired; Triton keeps named tuples from 3.7 on. In
 `tests/compat/test_compat.py`, `test_constexpr_functions_get_named_tuples` tests this: the repair is no longer
-needed if it passes without it.
+needed if that test passes without it.
 """
 
 from __future__ import annotations

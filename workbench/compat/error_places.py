@@ -1,8 +1,8 @@
-"""Errors of Triton's compiler with the jit function, and so the file and line, where they arose.
+"""Errors of Triton's compiler with the jit function in which they arose, and so its file and line.
 
 Triton's `CompilationError` has only the text of the function, and lines counted from its `def` (3.6.0 and
-3.7.1). `tests/compat/test_compat.py::test_tritons_errors_still_name_no_function` fails once it has more.
-The errors of the workbench are made in `workbench/launch.py` (docs/decisions/005).
+3.7.1). `tests/compat/test_compat.py::test_tritons_errors_still_name_no_function` fails once it has a name
+or a file. The errors of the workbench are made in `workbench/launch.py` (docs/decisions/005).
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from triton.runtime.jit import DependenciesFinder, JITCallable
 def let_errors_know_their_functions() -> None:
     """Add the jit function to errors of Triton's compiler, for :func:`function_of`.
 
-    Triton's errors (seen on 3.6.0 and 3.7.1) have only its text: no name, no file, and lines counted from its
-    `def`. A function that is called with too many arguments is not named at all.
+    Triton's errors (seen on 3.6.0 and 3.7.1) have only the function's text: no name, no file, and lines
+    counted from its `def`. A function that is called with too many arguments is not named at all.
     """
     plain = CodeGenerator.call_JitFunction
     if hasattr(plain, "__wrapped__"):
@@ -31,7 +31,7 @@ def let_errors_know_their_functions() -> None:
         try:
             return plain(self, function, *args, **keywords)
         except Exception as error:
-            # The error is the caller's, and its cause the function's own. Without a cause the call failed.
+            # The cause is the error inside the called function. Without a cause, the call itself failed.
             (error.__cause__ or error).jit_function = function  # type: ignore[attr-defined]
             raise
 
@@ -44,7 +44,7 @@ def function_of(error: BaseException | None) -> Any:
 
 
 def lines_read(frames: Iterable[FrameType]) -> Iterator[tuple[Any, int]]:
-    """Yield the jit functions that Triton was reading in an error's frames, with the lines in their texts.
+    """Yield pairs of a jit function that Triton was reading in an error's frames and the line in its text.
 
     Triton reads a kernel's functions before it compiles, to find what its caches depend on, and refuses names
     that a kernel cannot use, such as a function of torch.

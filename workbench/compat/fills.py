@@ -2,7 +2,8 @@
 
 Triton 3.6 and 3.7 fill masked-off lanes wrongly with a constant of 8 or 16 bits whose first bit is 1, such as
 -128: if a lane loads several elements at once, only one gets it and the others get -1. The interpreter fills
-correctly. Repaired: ValueError. For that, constants are tracked as the compiler tracks them.
+correctly. Repaired: ValueError. For that, constants are tracked as the compiler tracks them: through casts
+and broadcasts, not through arithmetic.
 
 `test_masked_lanes_of_narrow_integers_are_loaded_as_zero` in tests/kernels/rows/test_reduction.py reads the
 PTX, and `tests/compat/test_compat.py::test_fills_that_triton_packs_wrongly_are_refused` holds the error
@@ -21,7 +22,7 @@ from triton.runtime import interpreter
 
 
 def repair() -> None:
-    """Refuse these fills."""
+    """Let `tl.load` raise ValueError for a constant `other` that an NVIDIA GPU would fill in wrongly."""
     builder: Any = interpreter.InterpreterBuilder
     for name in ("get_int8", "get_uint8", "get_int16", "get_uint16", "get_int32", "get_uint32", "get_int64",
                  "get_uint64", "get_fp16", "get_bf16", "get_fp32", "get_fp64"):  # fmt: skip
@@ -43,7 +44,7 @@ def _of_a_constant(make: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _constant_as_before(change: Callable[..., Any]) -> Callable[..., Any]:
-    """Mark the result for a constant as a constant, as the compiler does; arithmetic is not tracked."""
+    """Mark what `change` makes of a constant as a constant, as the compiler does."""
 
     @wraps(change)
     def changed(self: Any, one: Any, other: Any) -> Any:
@@ -81,9 +82,9 @@ def _without_fills_that_are_packed_wrongly(patch: Callable[..., None]) -> Callab
                 fill, ones = _filled_with(other, element), (1 << bits) - 1
                 if fill is not None and (fill & ones) >> (bits - 1) and fill & ones != ones:
                     raise ValueError(
-                        f"other={fill} of {element}: where a GPU's lane loads several at once, Triton fills "
-                        "all but one with -1. Write tl.where(mask, tl.load(pointer, mask=mask, other=0), "
-                        f"tl.full([1], {fill}, tl.{element.name}))"
+                        f"tl.load with other={fill} of {element}: if a lane of a GPU loads several elements "
+                        "at once, Triton fills all but one with -1. Write tl.where(mask, tl.load(pointer, "
+                        f"mask=mask, other=0), tl.full([1], {fill}, tl.{element.name}))"
                     )
             return plain(pointer, mask, other, *given, **named)
 

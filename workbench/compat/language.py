@@ -1,17 +1,17 @@
 """Functions and methods of Triton's language that its interpreter lacks.
 
-It lacks `tl.extra.cuda.gdc_*`, which let the launches of a stream overlap. Repaired: they do nothing, because
-it runs one launch after another. It lacks the clock, `globaltimer`, and the multiprocessor, `smid`. Repaired:
-nanoseconds, and 0.
+The interpreter lacks `tl.extra.cuda.gdc_*`, which let the launches of a stream overlap. Repaired: they do
+nothing, because it runs one launch after another. It lacks the clock, `globaltimer`, and the multiprocessor,
+`smid`. Repaired: the time in nanoseconds, and 0.
 
 `x.exp()` and the other functions of a float that are also methods fail, because they are not given the
-builder. Repaired. `x.T` bypasses the builder, where other repairs see that lanes exchange values, and takes a
+builder. Repaired. `x.T` bypasses the builder, where the workbench counts exchanges between lanes, and takes a
 tile with any number of axes. Repaired: a permutation of two axes, as in the compiler.
 
 Seen on 3.6.0 and 3.7.1. In `tests/compat/test_compat.py`,
 `test_functions_of_the_language_are_methods_of_tensors`, `test_only_a_matrix_has_a_transpose` and
-`test_a_kernel_can_read_the_clock_and_its_multiprocessor` test this: a repair is no longer needed if they pass
-without it.
+`test_a_kernel_can_read_the_clock_and_its_multiprocessor` test this: a repair is no longer needed if these
+tests pass without it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from triton.runtime import interpreter
 
 
 def repair() -> None:
-    """Let interpreted kernels call these functions."""
+    """Let interpreted kernels call `gdc_*`, `globaltimer` and `smid`, and functions as methods of tensors."""
     patch: Any = _with_launches_in_order(interpreter._patch_lang_tensor)
     interpreter._patch_lang_tensor = _with_functions_as_methods(patch)
 

@@ -22,7 +22,7 @@ from triton.runtime import driver
 
 from workbench.compat.versions import VERSION
 
-# A function of the grid's three axes, a stream and all arguments.
+# A function of the grid's three axes, a stream and the list of all arguments.
 Start = Callable[[int, int, int, int, Sequence[Any]], None]
 
 
@@ -47,9 +47,10 @@ def starter(compiled: Any) -> Starter:
     """Return the cheapest way to start a kernel that Triton compiled.
 
     Triton's `compiled[grid](...)` asks for device and stream, makes a dictionary for hooks and calls them,
-    which are empty chains in most processes, and makes the map of each tensor descriptor again (3.6, 3.7). On
-    NVIDIA GPUs the starter calls the C function that this ends in, with hooks only if there are any, such as
-    a profiler's. On other GPUs, and if the kernel needs scratch memory, it uses Triton's start.
+    which are empty chains in most processes, and makes the map of each tensor descriptor again (3.6, 3.7).
+    With these versions on NVIDIA GPUs the starter calls the C function that this ends in, with hooks only if
+    there are any, such as a profiler's. On other GPUs, with other versions, and if the kernel needs scratch
+    memory or has metadata of its own for hooks (`launch_metadata`), it uses Triton's start.
 
     Args:
         compiled: the result of `kernel.warmup(...)` on the device on which the kernel will run.
@@ -114,7 +115,7 @@ def _start_37(compiled: Any, launch: Callable[..., None]) -> Start:
 
 
 def _chains_of_hooks() -> tuple[Any, Any]:
-    """Return Triton's own chains of hooks, mostly empty; users can set other chains, a function or None."""
+    """Return Triton's own chains of enter and exit hooks; users can set other chains, a function or None."""
     return type(knobs.runtime).launch_enter_hook, type(knobs.runtime).launch_exit_hook
 
 
@@ -161,9 +162,15 @@ current_cuda_device: Callable[[], int] = getattr(torch._C, "_cuda_getDevice", la
 
 @cache
 def allocator(kind: str) -> Callable[[tuple[int, ...], tuple[int, ...], torch.dtype], torch.Tensor]:
-    """Return `torch.empty_strided` for the current device of a type, "cuda" or "cpu", without the dispatcher.
+    """Return a function like `torch.empty_strided` that bypasses torch's dispatcher, in half the time.
 
-    Code that torch.compile generates allocates in the same way; it takes half the time.
+    Code that torch.compile generates allocates in the same way.
+
+    Args:
+        kind: "cuda" or "cpu"; tensors are on the current device of this type.
+
+    Returns:
+        A function of shape, strides and dtype.
     """
     guards: Any = torch._C._dynamo.guards
     allocate: Callable[..., torch.Tensor] = getattr(guards, f"_empty_strided_{kind}")
@@ -171,7 +178,7 @@ def allocator(kind: str) -> Callable[[tuple[int, ...], tuple[int, ...], torch.dt
 
 
 def compiled_for(kernel: Any, arguments: Sequence[Any], options: Mapping[str, Any]) -> Any:
-    """Return the kernel compiled by Triton for such arguments on the current device; start nothing.
+    """Return the kernel as Triton compiles it for the arguments on the current device; start nothing.
 
     Args:
         kernel: a `@triton.jit` function, not interpreted.

@@ -1,10 +1,10 @@
 """bfloat16 and fp8 in Triton's interpreter, which keeps them as raw bits.
 
 Seen on 3.6.0, 3.7.1 and 3.9.0: arithmetic, comparisons, sums and `tl.dot` of bf16 work on the bits as
-integers, and so do conversions to bf16 from integers and fp64; that from fp32 truncates, that of a subnormal
-gives another number; a bf16 scalar constant fails. Conversions from fp8 miss subnormals, infinities and NaN,
-and those to fp8 lose the carry of a rounding. Repaired: every operation is done in fp32 and its result
-rounded once, to nearest even, as on GPUs.
+integers, and so do conversions to bf16 from integers and fp64; the conversion from fp32 truncates, and makes
+another number of a subnormal one; a bf16 scalar constant fails. Conversions from fp8 miss subnormals,
+infinities and NaN, and those to fp8 lose the carry of a rounding. Repaired: every operation is done in fp32
+and its result rounded once, to nearest even, as on GPUs.
 
 Arithmetic and comparisons of fp8 work on its bits; the compiler refuses them. Repaired: TypeError.
 
@@ -55,7 +55,7 @@ _FP8 = {
 
 @cache
 def _values_of_fp8(dtype: torch.dtype) -> npt.NDArray[np.float32]:
-    """Return the value of each of the 256 bit patterns."""
+    """Return the fp32 value of each of the 256 bit patterns of a dtype of fp8."""
     values: npt.NDArray[np.float32] = (
         torch.arange(256, dtype=torch.uint8, device="cpu").view(dtype).float().numpy()
     )
@@ -86,12 +86,12 @@ def _to_fp8(values: npt.NDArray[Any], dtype: torch.dtype) -> npt.NDArray[np.uint
 
 
 def is_bf16(value: Any) -> bool:
-    """Return whether a value is a tile or a scalar of bf16."""
+    """Return whether a value is the interpreter's handle of a tile or a scalar of bf16."""
     return isinstance(value, interpreter.TensorHandle) and value.dtype.scalar == tl.bfloat16
 
 
 def widen(value: Any) -> Any:
-    """Convert bf16 and fp8 to fp32 exactly; return other values as they are."""
+    """Convert a handle of bf16 or fp8 to fp32 exactly; return any other value as it is."""
     if is_bf16(value):
         return interpreter.TensorHandle(from_bf16(value.data), tl.float32)
     if isinstance(value, interpreter.TensorHandle) and value.dtype.scalar in _FP8:
@@ -100,12 +100,12 @@ def widen(value: Any) -> Any:
 
 
 def narrow(value: Any) -> Any:
-    """Round fp32 to bf16, to nearest even."""
+    """Round a handle of fp32 to bf16, to nearest even."""
     return interpreter.TensorHandle(to_bf16(value.data), tl.bfloat16)
 
 
 def undefined_tile(shape: tuple[int, ...], dtype: Any) -> npt.NDArray[Any]:
-    """Return a tile of undefined values in the interpreter's representation."""
+    """Return a tile of undefined values of a dtype of Triton, in the interpreter's representation."""
     stored = interpreter._get_np_dtype(dtype)
     if dtype == tl.bfloat16:
         return np.full(shape, BITS_OF_BF16, stored)
@@ -135,14 +135,20 @@ def _without_fp8(operation: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def refuse_fp8(dtype: Any) -> None:
-    """Raise TypeError for fp8, which the compiler does not compute with either."""
+    """Raise TypeError if a dtype is fp8, with which the compiler does not compute either."""
     if dtype.scalar in _FP8:
-        raise TypeError(f"a GPU does not compute with {dtype.scalar}: convert first, as in x.to(tl.float16)")
+        raise TypeError(
+            f"an operand is {dtype.scalar}, with which a GPU does not compute: convert it first, as in "
+            "x.to(tl.float16)"
+        )
 
 
 def _refused_constant(scalar: Any) -> Callable[..., Any]:
     def refused(self: Any, value: object) -> Any:
-        raise TypeError(f"Triton {triton.__version__} makes no {scalar} of {value}: convert first")
+        raise TypeError(
+            f"Triton {triton.__version__} makes no {scalar} of the constant {value}: convert the tile of "
+            f"{scalar} first, as in x.to(tl.float16)"
+        )
 
     return refused
 

@@ -1,8 +1,8 @@
 """Instructions that Gluon cannot express, written into the PTX after marks.
 
-A kernel marks a place by a comment in inline assembly, and the PTX is changed there: a copy with a hint for
-the L2 cache, and one `wgmma` of 192 columns in place of two (3.6.0 and 3.7.1). Tests that fail once Gluon can
-express them, in `tests/compat/test_compat.py`: `test_gluon_still_has_no_hints` and
+A kernel marks a place by a comment in inline assembly, and the PTX is changed there: a copy gets a hint for
+the L2 cache, and one `wgmma` of 192 columns takes the place of two (3.6.0 and 3.7.1). Tests that fail once
+Gluon can express them, in `tests/compat/test_compat.py`: `test_gluon_still_has_no_hints` and
 `test_tensors_still_cannot_have_192_columns`.
 """
 
@@ -69,8 +69,8 @@ def with_whole_products(ptx: str) -> str:
 
     A kernel multiplies a block of B in two parts, the left 128 columns and then the right 64, because a
     tensor of Triton has a power of two of columns; `wgmma` also has 192. The mark asserts that the right part
-    directly follows the left one in shared memory, which is not checked. Descriptors are set once, as by
-    LLVM.
+    directly follows the left one in shared memory, which is not checked. LLVM assigns each register of a
+    descriptor only once, so equal names mean equal descriptors.
     """
     lines = ptx.split("\n")
     ends = [i for i, line in enumerate(lines) if ONE_BLOCK in line or "wgmma.wait_group" in line]

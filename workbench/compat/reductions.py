@@ -33,7 +33,7 @@ def repair() -> None:
     """Let reductions and scans give the results of a GPU, in less time."""
     reductions: Any = interpreter.ReduceOps
     scans: Any = interpreter.ScanOps
-    # Before Triton 3.9, only the sums of these meet bf16.
+    # Before Triton 3.9, only `tl.sum` hands bf16 to these functions; the others convert it to fp32 first.
     for operations, name in (
         (reductions, "sum"), (reductions, "min_max"), (scans, "cumsum"), (scans, "cumprod"),
     ):  # fmt: skip
@@ -66,7 +66,7 @@ def _reduced_in_fp32(reduce: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _summed_as_halves(sum_of: Callable[..., Any]) -> Callable[..., Any]:
-    """Sum fp16 by adding the first half to the second until one is left, as :func:`_reduced_by_pairs`."""
+    """Sum fp16 by adding the first half to the second until one is left; see :func:`_reduced_by_pairs`."""
 
     def repaired(self: Any, values: Any) -> Any:
         data = values.handle.data
@@ -121,7 +121,7 @@ def _scanned_by_rewritten(scan: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _combined(reduction: Any, operands: list[Any]) -> tuple[Any, ...]:
-    """Apply a reduction's function to tiles; to one element after another if it branches."""
+    """Apply a reduction's function to whole tiles; if it branches, to one element after another."""
     combine = reduction.combine_fn.rewrite()
     try:
         combined = combine(*operands)

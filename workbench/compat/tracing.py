@@ -29,8 +29,8 @@ def refuse_tracing() -> None:
     `make_fx` and `torch.func.linearize` trace; a `FakeTensorMode` infers shapes.
 
     Raises:
-        TracingError: the graph would silently lack the kernel that is about to start; or its tensors would
-            have no memory.
+        TracingError: torch traces, and its graph would silently lack the kernel that is about to start; or
+            torch infers shapes, and the kernel's tensors would have no memory.
     """
     if not watching_modes():
         return
@@ -48,7 +48,7 @@ def refuse_fakes(*tensors: object) -> None:
     """Raise an error if a tensor is a `FakeTensor`, whose mode may be off by now.
 
     Raises:
-        TracingError: a kernel would get the address 0.
+        TracingError: a tensor is fake, and a kernel would get the address 0.
     """
     if any(isinstance(tensor, FakeTensor) for tensor in tensors):
         raise _without_memory()
@@ -56,6 +56,6 @@ def refuse_fakes(*tensors: object) -> None:
 
 def _without_memory() -> TracingError:
     return TracingError(
-        "fake tensors, of a FakeTensorMode, have no memory that the kernel could work on. Call it outside of "
-        "the mode with plain tensors; or for shapes alone, with tensors on the meta device."
+        "fake tensors, of a FakeTensorMode, have no memory that the kernel could work on. Call the operator "
+        "outside of the mode with plain tensors; or for shapes alone, with tensors on the meta device."
     )

@@ -41,10 +41,11 @@ def undefined(shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
 
 
 def ends(stored: np.dtype[Any]) -> tuple[int, int]:
-    """Return the two integers that stand for undefined values of a dtype, near both ends of its range.
+    """Return the large and the small integer that stand for undefined values of a dtype.
 
-    If the dtype is wide enough, they are multiples of 256, so that masked-off lanes do not break a divisor
-    that a kernel promises for its loads (`tl.multiple_of`).
+    They are near the ends of its range. In dtypes of 16 bits and more they are multiples of 256, so that
+    masked-off lanes do not break a divisor that a kernel promises for its loads (`tl.multiple_of`). The small
+    unsigned integer is 1 instead, because 0 is often correct by chance.
     """
     limits, is_signed = np.iinfo(stored), stored.kind == "i"
     if stored.itemsize == 1:
@@ -81,7 +82,7 @@ def _of_many(reduce: Callable[..., Array]) -> Callable[..., Array]:
 
 
 def undefined_along(values: Array, axis: int | None, keepdims: bool = False) -> npt.NDArray[np.bool_]:
-    """Return a mask of the places where a value along an axis is undefined."""
+    """Return a mask, reduced along an axis, of the places with an undefined float along it."""
     return np.asarray(is_undefined(values).any(axis=axis, keepdims=keepdims))
 
 
@@ -95,7 +96,7 @@ largest, smallest = _of_many(np.fmax.reduce), _of_many(np.fmin.reduce)
 
 
 def fill_undefined(tensor: torch.Tensor) -> None:
-    """Fill a tensor with values that no kernel writes by chance: NaN for floats, unusual integers."""
+    """Fill a tensor with values that are rarely correct by chance: NaN, unusual integers, True for bools."""
     if tensor.is_complex():
         fill_undefined(torch.view_as_real(tensor))
     elif tensor.dtype == torch.bfloat16:

@@ -30,7 +30,7 @@ from workbench.compat.undefined import larger, smaller, undefined_along
 
 
 def repair() -> None:
-    """Make values undefined, and ignore NaN, as on a GPU."""
+    """Let lanes be undefined, and extremes ignore NaN, where this is so on a GPU."""
     builder: Any = interpreter.InterpreterBuilder
     builder.create_atomic_rmw = _undefined_where_masked(builder.create_atomic_rmw)
     builder.create_maxnumf = lambda self, one, other: self.binary_op(one, other, larger)
@@ -52,7 +52,7 @@ def _clamped_as_asked(clamp: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _passing_nan_by(apply: Callable[..., Any]) -> Callable[..., Any]:
-    """Do reductions that give an index by the GPU's own function if there is a NaN."""
+    """Compute `tl.argmax` and `tl.argmin` by Triton's own combining function if a value is NaN."""
     standard: Any = tl.standard
     with_indices = (standard._argmax_combine_tie_break_left, standard._argmin_combine_tie_break_left)
 

@@ -1,7 +1,7 @@
 """Names that moved between Triton 3.6 and 3.9, and other differences between these versions.
 
-Code outside this package calls these functions and never uses Triton's private names or its version. A
-function is no longer needed when all supported versions have its result under one public name.
+Other code asks these functions, not Triton's version or the private names that they read. A function is no
+longer needed when all supported versions have its result under one public name.
 `tests/compat/test_compat.py::test_is_kernel_recognizes_jit_functions`,
 `test_the_signature_and_definition_of_a_kernel_are_found` and
 `test_launch_options_have_triton_options_and_no_launch_arguments` test it on each version
@@ -73,7 +73,7 @@ def tuple_like(example: Any, items: Iterable[Any]) -> tuple[Any, ...]:
 
 
 def signature(kernel: Any) -> inspect.Signature:
-    """Return the signature of the kernel."""
+    """Return the signature of the Python function of a kernel; cached."""
     # Cached by the function, not by the kernel: a kernel's hash needs its whole source, which Triton refuses
     # for a Gluon kernel that calls interpreted functions.
     return _signature(python_function(kernel))
@@ -87,7 +87,7 @@ def _signature(function: Any) -> inspect.Signature:
 def definition_line(kernel: Any) -> int:
     """Return the line of `def`, after the decorators, in the file or notebook cell of the kernel.
 
-    For an interpreted kernel without source text, it is the first known line, that of its decorators.
+    For a kernel without source text, it is the first known line, that of its decorators.
     """
     function: Any = python_function(kernel)
     try:
@@ -111,8 +111,8 @@ def launch_options() -> frozenset[str]:
 def specialized(kernel: Any) -> tuple[Literal["constant", "width", "value"], ...]:
     """Return how Triton specializes each parameter for integers.
 
-    "constant" (`tl.constexpr`): by the value. "width" (not specialized): by the width. "value": also by
-    whether it is 1, and a multiple of 16.
+    "constant" (`tl.constexpr`): by the value. "width" (`do_not_specialize`): by the type that it needs,
+    int32, int64 or uint64. "value": by this type, by whether it is 1, and by whether 16 divides it.
     """
     return tuple(
         [
@@ -123,10 +123,10 @@ def specialized(kernel: Any) -> tuple[Literal["constant", "width", "value"], ...
 
 
 def compiler_tells_shared_layouts() -> bool:
-    """Return whether Triton gives the linear layout of shared memory; Triton 3.6 aborts."""
+    """Return whether Triton gives the linear layout of shared memory; asked for it, Triton 3.6 aborts."""
     return VERSION >= (3, 7)
 
 
 def lanes_lie_along_the_last_axes() -> bool:
-    """Return whether lanes lie along the last axis first if no axis is contiguous; Triton 3.6: the first."""
+    """Return whether lanes lie along a tile's last axis if no axis is contiguous; in 3.6, along its first."""
     return VERSION >= (3, 7)

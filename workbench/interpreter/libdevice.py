@@ -1,8 +1,9 @@
 """CUDA's and ROCm's libraries of device functions in Triton's interpreter: `libdevice.tanh(x)` and others.
 
 A kernel calls `triton.language.extra.libdevice`, whose functions are empty until a compiler puts a vendor's
-in their place. The interpreter has no compiler, so they returned None. Here numpy and torch compute them in
-double precision, rounded once, except where a function's name specifies its rounding. The sources for the
+in their place. The interpreter has no compiler, so they returned None. Here numpy and torch compute functions
+of real numbers in double precision, rounded once, unless the function's name specifies its rounding, and
+functions of integers and of bits exactly. The sources for the
 results at 0, at infinities and for NaN are CUDA's libdevice user's guide and the CUDA math API.
 """
 
@@ -81,9 +82,12 @@ def _call(function: Callable[..., Any], *args: Any) -> Any:
 def _computed(
     self: Any, library: str, path: str, symbol: str, operands: list[Any], dtype: Any, is_pure: bool
 ) -> Any:
-    """Compute an external function, element by element; replaces the builder's call."""
+    """Compute an external function for all elements; replaces the builder's `create_extern_elementwise`."""
     if (function := function_of(symbol)) is None:
-        raise NotImplementedError(f"{symbol} is not known to the interpreter")
+        raise NotImplementedError(
+            f"the interpreter does not know {symbol}: use another function of libdevice or of tl.math, or "
+            "run the kernel on a GPU"
+        )
     with np.errstate(all="ignore"):
         result = np.asarray(function(*(operand.data for operand in operands)))
     return interpreter.TensorHandle(result.astype(interpreter._get_np_dtype(dtype), copy=False), dtype.scalar)
@@ -189,10 +193,10 @@ def _whole_exponent(x: Array) -> Array:
 def _bessel_of_first_orders(x: Array) -> tuple[Array, Array, Array, Array]:
     """Return J_0, J_1, Y_0 and Y_1 for x >= 0.
 
-    Up to 25 the first two are Fourier coefficients of exp(i x sin t), and the others Neumann's series of them
-    (NIST Digital Library of Mathematical Functions, 10.12.1 and 10.8.3, and its derivative); beyond, all four
-    are Hankel's expansions (10.17.3 and 10.17.4), whose terms fall below rounding there. torch's own are off
-    by up to 1e-6 near 5.
+    Up to x = 25, J_0 and J_1 are Fourier coefficients of exp(i x sin t), and Y_0 and Y_1 Neumann's series of
+    such coefficients (NIST Digital Library of Mathematical Functions, 10.12.1 and 10.8.3, and the derivative
+    of the latter). For larger x, all four are Hankel's expansions (10.17.3 and 10.17.4), whose terms fall
+    below rounding there. torch's own functions are off by up to 1e-6 near 5.
     """
     is_small = x <= 25
     near, far = np.where(is_small, x, 1.0), np.where(is_small, 26.0, x)
@@ -237,11 +241,11 @@ def _hankel(order: int, x: Array) -> tuple[Array, Array]:
 
 
 def _bessel_j(order: Array, x: Array) -> Array:
-    """Return J_n(x), by J_(k+1) = 2 k / x J_k - J_(k-1) up to an order of |x|, where that is stable.
+    """Return J_n(x), by J_(k+1) = (2 k / x) J_k - J_(k-1) up to the order |x|, where that is stable.
 
-    Beyond, it is the mean of cos(n t - x sin t) over a turn; with more than n + |x| points that is exact to
-    rounding of the terms, as CUDA's `jn` has absolute errors too (L. N. Trefethen and J. A. C. Weideman, SIAM
-    Review 56, 2014).
+    For larger orders, it is the mean of cos(n t - x sin t) over a turn. With more than n + |x| points that is
+    exact up to the rounding of the terms, an absolute error, as CUDA's `jn` has it too (L. N. Trefethen and
+    J. A. C. Weideman, SIAM Review 56, 2014).
     """
     order, x = np.broadcast_arrays(order.astype(np.int64), x)
     # J_(-n)(x) = J_n(-x) = (-1)^n J_n(x).
@@ -278,7 +282,7 @@ def _norm(*parts: Array) -> Array:
 
 
 def _reciprocal_of_high_half(x: Array) -> Array:
-    """Return the higher 32 bits of 1 / x."""
+    """Return 1 / x with the lower 32 of its 64 bits set to zero."""
     return ((1.0 / x).view(np.uint64) & np.uint64(0xFFFFFFFF00000000)).view(np.float64)
 
 
@@ -337,7 +341,7 @@ _IN_DOUBLE: dict[str, Function] = {
 
 
 def _exact_root(x: Fraction) -> Fraction:
-    """Return the square root with far more digits than a float has; exact if that is possible."""
+    """Return the square root with far more digits than a float has; exact if 2200 binary digits suffice."""
     scale = 1 << 2200
     numerator, denominator = x.numerator * scale * scale, x.denominator
     root = math.isqrt(numerator // denominator)
@@ -378,7 +382,7 @@ def _fraction(value: Any) -> Fraction:
 
 
 def _nearby(exact: Fraction, dtype: Any, mode: str) -> Any:
-    """Round an exact number to a float: to nearest even, toward zero, down or up."""
+    """Round an exact number to a float: "rn" to nearest even, "rz" toward zero, "rd" down, "ru" up."""
     try:
         near = dtype(float(exact))
     except OverflowError:
@@ -402,7 +406,7 @@ def _at_most(value: Any, exact: Fraction) -> bool:
 
 
 def _converted(dtype: Any, mode: str, values: Array) -> Array:
-    """Convert integers or doubles to floats."""
+    """Convert integers or doubles to a dtype of floats, rounded as `mode` says (see :func:`_nearby`)."""
     results = values.astype(dtype).reshape(-1)
     for i, value in enumerate(values.reshape(-1)):
         if np.isfinite(value) and value != 0:
@@ -415,7 +419,7 @@ _INTEGERS = {"int": np.int32, "uint": np.uint32, "ll": np.int64, "ull": np.uint6
 
 
 def _to_integer(dtype: Any, whole: Function, values: Array) -> Array:
-    """Convert floats to integers, saturated, NaN to 0; unsigned ones become signed ones of the same bits."""
+    """Convert floats to saturated integers, NaN to 0; unsigned results are returned as signed, bit by bit."""
     rounded, limits = whole(values.astype(np.float64)), np.iinfo(dtype)
     is_held = (rounded >= float(limits.min)) & (rounded < 2.0 ** int(limits.max).bit_length())
     integers = np.where(is_held, rounded, 0.0).astype(dtype)
@@ -474,7 +478,7 @@ def _permuted_bytes(x: Array, y: Array, selector: Array) -> Array:
 
 
 def _average(x: Array, y: Array, more: int) -> Array:
-    """Return (x + y + more) / 2 of 32 bits, rounded down, without overflow."""
+    """Return (x + y + more) / 2 of integers of 32 bits, rounded down, without overflow."""
     return ((x.astype(np.int64) + y.astype(np.int64) + more) >> 1).astype(x.dtype)
 
 

@@ -12,10 +12,11 @@ Repaired (seen on 3.6.0 and 3.7.1):
 - numbers in a tuple that is assigned, and the results of `x += 1`, `min`, `max` and `a if b else c`;
 - constants that a function returns, if the compiler sees several returns with different ones;
 - `and`, `or` and `not` of tensors: int1, and both sides are evaluated, because no GPU skips the second one;
-- arithmetic of int1, `~` of unsigned integers, shifts of signed integers by unsigned ones, `tl.umulhi` of
+- addition, subtraction and shifts of int1, `~` of unsigned integers, shifts of signed integers by unsigned
+ones, `tl.umulhi` of
   signed integers, and conversions of floats beyond the integers' range, which the hardware saturates;
 - `tl.fma`, which rounds once, and takes only floats; `tl.histogram`, which takes only 32-bit integers;
-- integers wrap without a warning, and are no longer computed twice to detect it.
+- integers wrap without a warning, and are no longer computed twice to detect an overflow.
 
 Constants (`tl.constexpr`, literals, the indices of `tl.static_range`) stay Python's numbers, as in the
 compiler.
@@ -161,7 +162,10 @@ def indices(arg1: Any, arg2: Any = None, step: Any = None, **options: Any) -> It
 def _promoted(types: list[Any]) -> Any:
     for each in types:
         if each.is_block() or not each.is_int():
-            raise TypeError(f"bounds and step of a loop are integers, not tiles or floats: got {each}")
+            raise TypeError(
+                f"range: its bounds and step are integers, not tiles or floats, and one is {each}: convert "
+                "it first, as in n.to(tl.int32)"
+            )
     promote = interpreter.interpreter_semantic.integer_promote_impl
     return promote(promote(types[0], types[1]), types[2])
 
@@ -192,17 +196,17 @@ def unpacked(value: Any, names: int) -> Any:
     """Return the value that `a, b = value` unpacks, after a check of its length.
 
     Raises:
-        ValueError: it has more parts than there are names, and the compiler would silently drop the last
-            ones; or fewer.
+        ValueError: a tuple or list has fewer parts than there are names; or more, and the compiler would
+            silently drop the last ones.
     """
     if isinstance(value, tuple | list) and len(value) != names:
         dropped = "; the compiler drops the last ones and says nothing" if len(value) > names else ""
-        raise ValueError(f"{len(value)} values for {names} names{dropped}")
+        raise ValueError(f"{len(value)} values for {names} names{dropped}: write a name for each value")
     return value
 
 
 def chosen(condition: Any, value: Any) -> Any:
-    """Return the value of `a if condition else b`."""
+    """Return the chosen `value` of `a if condition else b`; a tensor if the condition is one."""
     return assigned(value) if isinstance(condition, tl.tensor) else value
 
 
@@ -215,12 +219,12 @@ def returned(value: Any, *conditions: Any) -> Any:
 
 
 def least(*values: Any, **options: Any) -> Any:
-    """Return `min(...)`."""
+    """Return `min(...)`: of constants by Python, otherwise by `tl.minimum`."""
     return _extreme(builtins.min, "minimum", values, options)
 
 
 def greatest(*values: Any, **options: Any) -> Any:
-    """Return `max(...)`."""
+    """Return `max(...)`: of constants by Python, otherwise by `tl.maximum`."""
     return _extreme(builtins.max, "maximum", values, options)
 
 
@@ -252,14 +256,14 @@ def joined(left: Any, right: Any, decisive: bool) -> Any:
 
 
 def negated(value: Any) -> Any:
-    """Return `not value`."""
+    """Return `not value`, one bit for a tensor."""
     return value.__not__() if _is_tensor(value) else not value
 
 
 def _is_tensor(value: Any) -> bool:
-    """Return whether a value is a tensor; refuse a tile of several elements, which has no truth value.
+    """Return whether a value is a tensor; raise ValueError for a tile, which has no truth value.
 
-    Only Triton's own functions may combine tiles in this way, of which the compiler warns.
+    Only Triton's own functions may combine tiles by `and`, `or` and `not`; there the compiler only warns.
     """
     if not isinstance(value, tl.tensor):
         return False
@@ -269,12 +273,12 @@ def _is_tensor(value: Any) -> bool:
 
 
 def met() -> int:
-    """Return the number of synchronizations of the program's lanes, if they are counted."""
+    """Return how often the program's lanes have synchronized, if that is counted; else 0."""
     return int(getattr(interpreter.interpreter_builder, "meetings", _UNCOUNTED).barriers)
 
 
 def discarded(before: int, value: Any) -> None:
-    """Reset the count to `before` after an atomic whose result is not read: lanes do not wait for it."""
+    """Reset the count of :func:`met` to `before`: lanes do not wait for an atomic whose result is unread."""
     getattr(interpreter.interpreter_builder, "meetings", _UNCOUNTED).barriers = before
 
 
@@ -344,7 +348,7 @@ def _returns_in(
 
 
 class _Rewriter(ast.NodeTransformer):
-    """Rewrites a kernel so that its numbers become tensors where the compiler's do.
+    """Rewriter of a kernel, so that its numbers become tensors where the compiler makes tensors of them.
 
     Args:
         names: the names that the kernel's module defines, which hide Python's own.
@@ -373,7 +377,10 @@ class _Rewriter(ast.NodeTransformer):
 
     def visit_Assign(self, node: ast.Assign) -> ast.AST:
         if len(node.targets) > 1:
-            raise ValueError("Multiple assignments are not supported")
+            raise ValueError(
+                f"Triton has no assignment to several targets: write `{ast.unparse(node)}` as one assignment "
+                "for each"
+            )
         self.generic_visit(node)
         node.value = _call("assigned", node.value)
         target = node.targets[0]
@@ -407,7 +414,7 @@ class _Rewriter(ast.NodeTransformer):
         return node
 
     def _returned(self, node: ast.Return, place: int, value: ast.expr) -> ast.expr:
-        """Return the expression of a returned value: a tensor if the compiler sees another `return` too."""
+        """Return the expression of a returned value: a tensor if the compiler also sees another value."""
         own = next(number for number, each in enumerate(self._returns) if each.node is node)
         conditions = []
         for number, other in enumerate(self._returns):
@@ -533,7 +540,7 @@ def _of_bits(operation: Callable[..., Any], of_bits: Any) -> Callable[..., Any]:
 
 
 def _shifted_as_signed(self: Any, value: Any, count: Any) -> Any:
-    """Return `value >> count` with copies of the highest bit, whatever their common type."""
+    """Return `value >> count`, filled with the highest bit even if their common type is unsigned."""
     signed = np.dtype(f"int{8 * value.data.itemsize}")
     result = np.right_shift(value.data.view(signed), count.data.view(signed))
     return interpreter.TensorHandle(result.view(value.data.dtype), value.dtype.scalar)
@@ -574,16 +581,19 @@ def _counted(self: Any, values: Any, bins: int, mask: Any) -> Any:
 
 
 def _fused(fma: Callable[..., Any]) -> Callable[..., Any]:
-    """Return `x * y + z` rounded once; algorithms for exact products rely on that."""
+    """Let `tl.fma` round `x * y + z` once, on which algorithms for exact products rely."""
 
     def repaired(self: Any, *operands: Any) -> Any:
         dtype = operands[2].dtype.scalar
         if not dtype.is_floating():
-            raise TypeError(f"tl.fma takes floats, not {dtype}")
+            raise TypeError(
+                f"tl.fma takes floats, not {dtype}: convert first, as in x.to(tl.float32), or write x * y + z"
+            )
         if dtype not in (tl.float16, tl.bfloat16, tl.float32, tl.float64):
-            return fma(self, *operands)  # fp8, which it refuses
+            return fma(self, *operands)  # fp8, for which `fma` raises TypeError
         if not operands[2].data.any() or (dtype != tl.bfloat16 and (operands[1].data == 1).all()):
-            return fma(self, *operands)  # of a sum or a product alone, at a twentieth of the time
+            # A product or a sum alone is rounded once anyway, and takes a twentieth of the time.
+            return fma(self, *operands)
         if dtype == tl.float64:
             exact = libdevice.function_of("__nv_fma")
             assert exact is not None
@@ -611,9 +621,9 @@ def _odd_where_rounded(values: npt.NDArray[Any], rests: npt.NDArray[Any]) -> npt
 
 
 def _saturating(convert: Callable[..., Any]) -> Callable[..., Any]:
-    """Let conversions of floats beyond the integers' range saturate, like `cvt.rzi`.
+    """Let conversions of floats beyond the integers' range saturate, like PTX's `cvt.rzi`.
 
-    That instruction has no 8-bit integers: these are the lower half of a 16-bit result.
+    That instruction has no 8-bit results: an 8-bit integer is the lower half of a 16-bit one.
     """
 
     def repaired(self: Any, source: Any, target: Any) -> Any:

@@ -44,6 +44,7 @@ _FIX_OF_HINT = (
     "The compiler believes it of all lanes, masked ones too, and moves several elements at once. "
     "Promise what always holds, or leave the hint out."
 )
+_FIX_OF_NUMBERS = "Give a whole number of 1 or more for each axis."
 _FIX_OF_ASSUMPTION = (
     "The compiler believes it and leaves out other cases. Assume what always holds, or nothing."
 )
@@ -64,7 +65,7 @@ def checked(
 
     Args:
         builder: the builder of Triton's interpreter.
-        refuse: called with the fault of a false promise and its fix; it raises an error.
+        refuse: called with the fault of a false promise and its fix; raises PromiseError.
         local_names: returns the text of the running line, and the names that it can read.
     """
     plain: Any = triton_interpreter.TensorHandle.set_attr
@@ -79,6 +80,8 @@ def checked(
         wrong = what_is_wrong(name, handle.data, handle.dtype, handle.attr)
         if not wrong:
             return
+        if not all(map(_is_length, promised)):
+            refuse(wrong, _FIX_OF_NUMBERS)
         if name == CONTIGUITY or what_is_wrong(name, handle.data, handle.dtype, {name: promised}):
             refuse(wrong, _FIX_OF_HINT)
         try:
@@ -114,7 +117,7 @@ def what_is_wrong(name: str, values: Values, dtype: Any, promised: Mapping[str, 
     """
     lengths = promised[name]
     said = f"{_SAID_BY.get(name, name)}(..., {list(lengths)})"
-    if any(isinstance(length, bool) or not isinstance(length, int) or length < 1 for length in lengths):
+    if not all(map(_is_length, lengths)):
         return f"{said} wants whole numbers of 1 or more"
     if name == CONSTANCY:
         return _broken_constancy(said, values, lengths)
@@ -136,6 +139,10 @@ def what_is_wrong(name: str, values: Values, dtype: Any, promised: Mapping[str, 
     return _broken_divisibility(said, values, divisors, promised.get(CONTIGUITY), step, dtype.is_ptr())
 
 
+def _is_length(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
 def _broken_constancy(said: str, values: Values, lengths: Sequence[int]) -> str:
     for axis, length in enumerate(lengths):
         if (length := min(length, values.shape[axis])) > 1:
@@ -155,7 +162,7 @@ def _broken_contiguity(said: str, values: Values, lengths: Sequence[int], step: 
             found := _first_within_runs(_breaks(values, axis, step), axis, length)
         ):
             pair = _pair_in_words(values, found, axis)
-            return f"{said} promises neighbors in each {_run(length, axis, values)}, but {pair}"
+            return f"{said} promises consecutive values in each {_run(length, axis, values)}, but {pair}"
     return ""
 
 
@@ -192,18 +199,20 @@ def _broken_divisibility(
 
 
 def _remainders(values: Values, divisor: int) -> Values:
-    """Return 0 for each value that the divisor divides; the divisor may be too large for the dtype."""
+    """Return 0 for each value that the divisor divides, even if the divisor is too large for the dtype."""
     is_small = divisor <= np.iinfo(values.dtype).max
     return values % values.dtype.type(divisor) if is_small else values
 
 
 def contiguity(values: Values, axis: int, step: int = 1) -> int:
-    """Return the length of the longest runs of neighbors along an axis: a power of two, or the whole length.
+    """Return the largest length such that all runs of it along an axis count up.
+
+    Runs begin at multiples of the length. It is a power of two, or the whole axis.
 
     Args:
         values: integers.
         axis: the axis.
-        step: the difference between neighbors.
+        step: the difference between a value and the next one in a run.
     """
     size: int = values.shape[axis]
     breaks = _breaks(values, axis, step)

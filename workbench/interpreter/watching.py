@@ -1,10 +1,10 @@
-"""Triton's interpreter with checks: every memory access is reported, and one outside the tensors is refused.
+"""Triton's interpreter with checks: every memory access is reported, and refused if outside the tensors.
 
 The interpreter reads and writes through raw pointers, so that a forgotten mask corrupts or crashes the
 notebook's process. Here a kernel gets addresses without memory, in a range for each tensor; the ranges are so
 far apart that a wrong address shows which tensor it was meant for. A correct access is done at the tensor's
-real address. The same hook reports accesses to observers, and lets programs run in another order. A kernel's
-hints to the compiler are checked too (:mod:`workbench.interpreter.promises`).
+real address. :func:`watched` also reports accesses to observers, and lets programs run in another order. A
+kernel's hints to the compiler are checked too (:mod:`workbench.interpreter.promises`).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _ALIGNMENT = 1 << 12
 
 _LANGUAGES = {tl, tl.core}
 
-# Frames of Triton and the workbench, which lie between a line of a kernel and the report of its access.
+# Frames of Triton, this package and `compat` lie between a line of a kernel and the report of its access.
 _START_OF_PROGRAMS = triton_interpreter.GridExecutor.__call__.__code__
 _CALL_OF_FUNCTION = triton_interpreter.InterpretedFunction.__call__.__code__
 _NOT_OF_KERNELS = (
@@ -112,8 +112,9 @@ class Computation:
         kind: "dot", "reduction", "scan" or "arithmetic".
         program, frames: as for :class:`Access`.
         shape: the shape of the operand; (M, N, K) for a dot, after a batch if there is one.
-        flops: floating-point operations: 2 M N K for a dot; one less than its elements for each row that is
-            reduced or scanned; one for each element for arithmetic and functions, two for a multiply-add.
+        flops: floating-point operations: 2 M N K for a dot (also of integers); one less than its elements for
+            each row that is reduced or scanned (0 for integers); one for each element for arithmetic and
+            functions, two for a multiply-add.
             Selections (`tl.where`), comparisons and conversions count as none.
     """
 
@@ -137,14 +138,14 @@ _watching_thread: int | None = None
 class _Region:
     """The memory of one tensor argument: from its first element to its last.
 
-    Memory beyond belongs to others, even in the same storage. Memory between the elements of a strided view
-    may be accessed.
+    Memory beyond it belongs to other tensors, even in the same storage. Memory between the elements of a
+    strided view may be accessed.
 
     Attributes:
         argument: the name of the kernel's parameter.
         start, stop: the range of the memory, in the kernel's addresses.
         itemsize: the bytes of an element.
-        elements: the number of the tensor's elements.
+        elements: the tensor's number of elements.
         shift: the real address minus the kernel's, modulo 2^64.
     """
 
@@ -200,6 +201,8 @@ class _WatchedMemory:
 
 
 class _Watch:
+    """The checks and reports of one launch within :func:`watched`."""
+
     def __init__(
         self,
         kernel: str,
@@ -213,7 +216,7 @@ class _Watch:
         self.barriers = self.exchanges = 0
 
     def close(self) -> None:
-        """Release the observer: Triton keeps a reference to this in the globals of the kernel's module."""
+        """Release the observers: Triton keeps this object in the globals of the kernel's module."""
         self._observer = self.computed = None
 
     def see(
@@ -314,7 +317,7 @@ class _Watch:
         )
 
     def refuse_promise(self, wrong: str, fix: str) -> NoReturn:
-        """Raise PromiseError at the line of the kernel that runs."""
+        """Raise PromiseError with the line of the kernel that is running."""
         places = [Place(f.f_code.co_name, f.f_code.co_filename, f.f_lineno) for f in _running()]
         reason = f"{wrong}, in program {running_program()}"
         raise PromiseError.at(place_to_show(places, self._file), self._kernel, self._file, reason, fix=fix)
@@ -327,7 +330,10 @@ class _Watch:
         )
         region = self._nearest(address)
         if address < _FIRST_ADDRESS // 2 or region is None:
-            return "an address that none of its arguments has", "Pass it the tensors that it is to touch."
+            return (
+                "an address that none of its arguments has",
+                "Pass the kernel the tensors that it accesses.",
+            )
         element = (address - region.start) // region.itemsize
         return (
             f"outside {region.argument}: element {element} of a tensor with {region.elements}",
@@ -343,7 +349,7 @@ def running_program() -> Program:
 
 @cache
 def is_of_kernels(file: str) -> bool:
-    """Return whether a frame in this file may belong to a kernel, not to Triton or the workbench."""
+    """Return whether a frame in this file may be a kernel's, not Triton's or the interpreter's."""
     return not file.startswith(_NOT_OF_KERNELS)
 
 
@@ -365,7 +371,7 @@ def _running() -> list[FrameType]:
 
 
 def _line_that_runs() -> tuple[str, Mapping[str, Any]]:
-    """Return the text of the running program's innermost line, and the names that it can read."""
+    """Return the text of the running program's innermost line, and the local names that it can read."""
     frame = _running()[-1]
     return linecache.getline(frame.f_code.co_filename, frame.f_lineno), frame.f_locals
 
@@ -423,7 +429,7 @@ def watched(
     order: Sequence[int] | None = None,
     grid: Program | None = None,
 ) -> Iterator[None]:
-    """Check the interpreter's memory accesses, and promises to the compiler, within this context.
+    """Check the interpreter's memory accesses, and a kernel's promises to the compiler, within this context.
 
     Floating-point overflow and division by zero give infinities and NaN without a warning, as on a GPU. The
     interpreter has one state for all threads, so that another thread's launch waits until the context ends.
@@ -516,7 +522,7 @@ def _is_number(result: Any) -> bool:
 
 
 def _counting_rows(operations: Any, watch: _Watch) -> Callable[..., Any]:
-    """Return the interpreter's reduction (or scan) with a report of its work, but not its function's."""
+    """Return the interpreter's reduction or scan with a report of its work, not of its combining function."""
     apply = operations.apply
     kind: ComputationKind = "scan" if operations is triton_interpreter.ScanOps else "reduction"
 
@@ -609,7 +615,7 @@ def _with_given_addresses(
     convert: Callable[[Any], Any], regions: list[_Region], tensors: Mapping[str, torch.Tensor]
 ) -> Callable[[Any], Any]:
     """Return the interpreter's conversion of arguments, which gives a tensor the address of its region."""
-    # The interpreter copies the tensors, in the same order. They are matched by their memory and layout.
+    # The interpreter copies the tensors in the same order, so copies are matched by their memory and layout.
     addresses: dict[Any, list[int]] = {}
     for region, tensor in zip(regions, tensors.values(), strict=True):
         addresses.setdefault(_lies(tensor), []).append(region.start)

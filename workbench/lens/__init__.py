@@ -1,9 +1,9 @@
 """Look inside a launch: its accesses to memory, its compiled code, the layout of its values.
 
-`trace` runs it in the interpreter, `compile` compiles it for any GPU, present or not, `layout` maps elements
-to lanes and registers, `memory` counts sectors, bank conflicts and cache hits, `reduction` shows how a tile
-is reduced, `numerics` how results are rounded, `waves` how programs fill a GPU. All results are plain data.
-:mod:`workbench.readings` has readings of the traces of known operators.
+`trace` runs a launch in the interpreter, `compile` compiles it for any GPU, present or not, `layout` maps
+elements to lanes and registers, `memory` counts sectors, bank conflicts and cache hits, `reduction` shows how
+a tile is reduced, `numerics` how results are rounded, `waves` how programs fill a GPU. All results are plain
+data. :mod:`workbench.readings` has readings of the traces of known operators.
 """
 
 from workbench import renamed

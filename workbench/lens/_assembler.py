@@ -16,10 +16,9 @@ _Stage = Callable[[Any, dict[str, Any]], Any]
 
 @contextlib.contextmanager
 def log_kept() -> Iterator[None]:
-    """Context manager in which binaries of `triton.compile` have the log in their metadata: `assembler_log`.
+    """Keep ptxas's log in the metadata of binaries of `triton.compile`, as `assembler_log`, in this context.
 
-    Triton deletes the log, and its cache on disk, from which most binaries come, does not have it. The
-    metadata is in that cache.
+    Triton deletes the log. Its cache on disk, from which most binaries come, has the metadata and no log.
     """
     with knobs.runtime.scope():
         knobs.runtime.add_stages_inspection_hook = _with_log
@@ -27,7 +26,7 @@ def log_kept() -> Iterator[None]:
 
 
 def _with_log(*pipeline: Any) -> tuple[str, str] | None:
-    """Serve Triton's hook: without arguments return a part of the cache key, else change the stages."""
+    """Serve Triton's hook: without arguments return two parts of the cache key, else change the stages."""
     if not pipeline:
         return "assembler_log", "assembler_log"
     stages: dict[str, _Stage] = pipeline[1]
@@ -55,5 +54,5 @@ def serialized_wgmma(log: str) -> str:
     return "; ".join(dict.fromkeys(" ".join(_OF_FUNCTION.sub("", reason).split()) for reason in reasons))
 
 
-# CUDA 13 adds the line, which is a line of PTX.
+# The assembler of CUDA 13 adds `in line N`, a line of PTX.
 _OF_FUNCTION = re.compile(r" (?:in|for) the function '[^']*'(?: in line \d+)?\s*$")

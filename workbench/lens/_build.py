@@ -58,9 +58,10 @@ def build(request: CompileRequest) -> CompiledStep:
     """Compile the kernel of `request`; the same specialization is compiled once.
 
     Raises:
-        KernelError: the kernel does not compile; file and line are those of its source.
+        KernelError: the kernel does not compile; file and line are those of its source, if known.
         InvalidArgumentError: the target's vendor does not have an option.
         ArgumentTypeError: an integer option has another type.
+        MissingPackageError: for NVIDIA targets, this build of Triton has no cuobjdump.
     """
     on = target(request.target)
     kernel = unpack(request.kernel)
@@ -81,7 +82,7 @@ def _compiled(kernel: Any, request: CompileRequest, on: Target) -> CompiledStep:
     keywords = {name: _stand_in(value) for name, value in request.keywords}
     options = {name: value for name, value in keywords.items() if name not in arguments}
     _check_options(kernel, options, backend.parse_options({}).__dict__, on)
-    # As in JITFunction.run, but for a target that may not be this machine's.
+    # As `JITFunction.run` does it, but for a target that may not be this machine's.
     keywords["debug"] = keywords.get("debug", kernel.debug) or knobs.runtime.debug
     keywords["instrumentation_mode"] = knobs.compilation.instrumentation_mode
     bind = create_function_from_signature(kernel.signature, kernel.params, backend)
@@ -156,7 +157,7 @@ def _check_options(kernel: Any, options: Mapping[str, Any], defaults: Mapping[st
 
 
 def _files(request: CompileRequest) -> tuple[str, ...]:
-    """Return the files with a kernel's code, and the folders of the packages that it imports from."""
+    """Return the files of a kernel and of the functions it calls, and the folders of workbench and Triton."""
     files = {str(Path(__file__).parents[1]), str(Path(triton.__file__).parent)}
     sources: list[Any] = [request.kernel, *(value for _, value in request.arguments)]
     while sources:
@@ -222,13 +223,16 @@ def _nvidia_resources(cubin: bytes, ptx: str) -> _Resources:
     if tool is None:
         raise MissingPackageError(
             "The resources that a kernel uses are read with cuobjdump, which this build of Triton does not "
-            "have. Install NVIDIA's CUDA Toolkit and set TRITON_CUOBJDUMP_PATH to it; AMD targets do not "
-            "need it."
+            "have. Install NVIDIA's CUDA Toolkit and set TRITON_CUOBJDUMP_PATH to its bin/cuobjdump; AMD "
+            "targets do not need it."
         )
     report = _run(tool, "-res-usage", binary=cubin)
     match = re.search(r"REG:(\d+) STACK:(\d+) SHARED:\d+ LOCAL:(\d+)", report.stdout)
     if match is None:
-        raise RuntimeError(f"cuobjdump printed no registers: {report.stdout}{report.stderr}")
+        raise RuntimeError(
+            f"{tool} printed no registers of the kernel: {report.stdout}{report.stderr}. Set "
+            "TRITON_CUOBJDUMP_PATH to the cuobjdump of a newer CUDA Toolkit."
+        )
     local = int(match[2]) + int(match[3])
     # Arrays of the kernel itself, such as the arguments of a print, are declared in PTX; what the assembler
     # adds to them are spills.
@@ -285,7 +289,7 @@ def _run(tool: str, *arguments: str, binary: bytes) -> subprocess.CompletedProce
 def _problem(
     on: Target, fit: Occupancy, threads: int, registers: int, shared: int, tensor_memory_columns: int
 ) -> str:
-    """Return why the target cannot run the kernel, as no driver is there to say so; empty if it can."""
+    """Return why the target cannot run the kernel, and what to change; empty if it can."""
     if shared > on.most_shared_per_block:
         return (
             f"needs {shared} bytes of shared memory a block, and {on.name} has {on.most_shared_per_block}: "
@@ -299,7 +303,10 @@ def _problem(
             f"{MOST_TENSOR_MEMORY_COLUMNS}: use smaller tiles"
         )
     if not fit.blocks:
-        return f"needs {registers} registers a thread, too many for a block of {threads} threads"
+        return (
+            f"needs {registers} registers a thread, too many for a block of {threads} threads: use smaller "
+            "tiles, or fewer num_warps"
+        )
     return ""
 
 
@@ -307,7 +314,8 @@ def _problem(
 def _captured_output() -> Iterator[Any]:
     """Capture what the compilers print, to keep it out of the notebook; yield a function that reads it.
 
-    They are C++ and other processes, which write to the file descriptors, and Triton's own `print`.
+    The compilers are C++ and other processes, which write to the file descriptor of stderr, and Triton's
+    Python, which uses `print`.
     """
     printed = io.StringIO()
     with tempfile.TemporaryFile() as file:
@@ -349,7 +357,7 @@ def _with_kernel_line(kernel: Any, error: Exception, output: str) -> KernelError
 
 
 def _assertion(output: str) -> str:
-    """Return the compiler's failed assertion; its other messages only say that a pass failed."""
+    """Return a sentence with the compiler's failed assertion, which says more than other messages; or ""."""
     failed = re.search(r"Assertion `(.*)' failed", output)
     return f"the compiler does not expect it: its assertion {failed[1]!r} fails" if failed else ""
 

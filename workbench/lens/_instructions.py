@@ -34,11 +34,12 @@ class Instruction:
             registers (cp.async, TMA, loads to LDS). "barrier": of a block, including the barriers in memory
             that asynchronous copies signal. "conversion": between number formats. "other": everything else,
             such as waits for loads (s_waitcnt, DEPBAR), shuffles, atomics and spills.
-        bits: the bits that a lane moves, for a memory access; None for other instructions, and where one
-            thread moves a whole tile (TMA).
+        bits: the bits that a lane moves, for an access to memory, also an atomic or a spill; None for other
+            instructions, and where one thread moves a whole tile (TMA).
         file: the kernel's file, or the file of the called function if it is not inlined (`noinline`).
-        line: the line of that file which the instruction comes from.
-        inlined: if that line calls a tile operator, the (file, line) in it, and so on down.
+        line: the line of `file` which the instruction comes from.
+        inlined: if that line calls an inlined function, such as a tile operator, the (file, line) in that
+            function, then in the function that it calls, and so on.
     """
 
     text: str
@@ -51,7 +52,7 @@ class Instruction:
 
     @property
     def is_shuffle(self) -> bool:
-        """True if lanes of a warp exchange values with it, without memory."""
+        """True for an instruction with which lanes of a warp exchange values without memory."""
         return bool(_SHUFFLE.match(self.opcode))
 
     def __repr__(self) -> str:
@@ -132,7 +133,7 @@ def from_assembly(assembly: str, llir: str, home: Home) -> tuple[Instruction, ..
 
 
 def _ptx_statements(ptx: str) -> Iterator[tuple[int, str]]:
-    """Yield number, from 0, and text of each line with an instruction, from the `{` to the debug data."""
+    """Yield the number, from 0, and the text of each line with an instruction, from `{` to the debug data."""
     body = False
     for number, line in enumerate(ptx.splitlines()):
         text = line.split("//")[0].strip()
@@ -147,7 +148,7 @@ _PTX_START = re.compile(r"(@!?%\w+\s+)?[a-z]\w*[.\w:]*(\s|;|$)")
 
 
 def _amd_statements(amdgcn: str) -> Iterator[tuple[int, str]]:
-    """Yield number, from 0, and text of each indented line that is not a directive, up to the data."""
+    """Yield the number, from 0, and the text of each indented line that is no directive, up to `.rodata`."""
     for number, line in enumerate(amdgcn.splitlines()):
         text, _, comment = (part.rstrip() for part in line.partition(";"))
         if text.strip().startswith(".section") and ".rodata" in text:
@@ -228,7 +229,7 @@ def _amd_bits(opcode: str, text: str) -> int | None:
 
 
 def _amd_atomic_bits(opcode: str, text: str) -> int:
-    """Return the width in the name; without one 64 for names in `_x2`, else 32."""
+    """Return the width in the name; if it has none, 64 for names that end in `_x2`, else 32."""
     return _amd_bits(opcode, text) or (64 if opcode.endswith("_x2") else 32)
 
 

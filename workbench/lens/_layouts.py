@@ -19,8 +19,9 @@ class TensorLayout:
 
     Attributes:
         operation: the operation's name: "tt.load", "ttg.local_alloc".
-        line: the line of the kernel's file which it comes from.
-        inlined: if that line calls a tile operator, the (file, line) in it, and so on down.
+        line: the line of the kernel's file which the operation comes from.
+        inlined: if that line calls an inlined function, such as a tile operator, the (file, line) in that
+            function, then in the function that it calls, and so on.
         shape: the tensor's shape; a buffer in shared memory may have the number of copies in front.
         dtype: the element type in MLIR's notation: "f16", "i32", "!tt.ptr<f16>".
         memory: "register", "shared" or "tensor memory".
@@ -43,7 +44,9 @@ class TensorLayout:
 
 
 def tensor_layouts(ttgir: str, backend: Any, home: Home) -> tuple[TensorLayout, ...]:
-    """Return the tensors that operations return, in the text's order. Use only in the compiler's process.
+    """Return the tensors with a layout that operations return, in the text's order.
+
+    Use only in the compiler's process.
 
     The text omits many result types, so they come from the compiler, which walks operations in the order in
     which they end. Locations come from the text, which has one at the end of each operation.
@@ -70,7 +73,10 @@ def tensor_layouts(ttgir: str, backend: Any, home: Home) -> tuple[TensorLayout, 
     module.walk(visit)
     located = _located(ttgir)
     if [name for name, _ in walked] != [name for _, name, _ in located]:
-        raise ValueError("the operations in the text are not those that the compiler reads from it")
+        raise ValueError(
+            "the operations that the compiler reads from the TTGIR are not those that its text was split "
+            "into, so no layout has a known line"
+        )
     found = [
         (start, layout)
         for (name, types), (start, _, chain) in zip(walked, located, strict=True)

@@ -11,7 +11,7 @@ Frame = tuple[str, int]
 """A file and a line in it."""
 
 Chain = tuple[Frame, ...]
-"""A line of the kernel, then, if it calls a tile operator, the line in that, and so on down."""
+"""A line of the kernel, then, if it calls an inlined function, the line in that function, and so on."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,9 @@ class Home:
     def split(self, chain: Chain) -> tuple[str, int, Chain]:
         """Split a chain into file and line of its outermost frame in the kernel's file, and the frames below.
 
-        Code without a chain, which the compiler puts before the first line, is attributed to the `def`.
+        A chain without a frame in the kernel's file, as in a function that is not inlined, is split after its
+        first frame. Code without a chain, which the compiler puts before the first line, is attributed to the
+        `def`.
         """
         names = {self.file, os.path.abspath(self.file)}
         for number, (file, line) in enumerate(chain):

@@ -28,11 +28,12 @@ class CompiledStep:
         file: the file, or notebook cell, of the kernel's source.
         stages: the text of each stage: "ttir" (not for Gluon), "ttgir", "llir", and "ptx" and "sass", or
             "amdgcn". SASS has a comment with the source lines before each group of instructions.
-        missing: the reason for each result that is missing, such as "sass"; `instructions` are then from PTX.
+        missing: the reason for each missing result, "sass" or "layouts". Without SASS, the `instructions` of
+            an NVIDIA target are from PTX.
         registers: 32-bit registers of a thread; on CDNA vector and accumulation registers together.
         spills: on NVIDIA the 32-bit words of local memory that the assembler gives a thread for spilled
-            registers; on AMD how many times a vector register is stored to be read back
-            later. 0 if there are enough registers.
+            registers; on AMD how many times a vector register is stored to be read back later. 0 if there are
+            enough registers.
         shared_bytes: shared memory (AMD: LDS) of a block, which is a program.
         local_bytes: local memory (AMD: scratch) of a thread: for spills, and for the kernel's own local
             arrays, such as the arguments of a print.
@@ -41,9 +42,9 @@ class CompiledStep:
         threads: threads in a block, including warps that the compiler adds for warp specialization.
         warp_size: threads in a warp.
         instructions: in the order of the text.
-        layouts: one for each tensor of the GPU dialect, in the order of the text.
-        occupancy: the number of blocks that an SM holds at a time, and its limit.
-        problem: why the target cannot run it; empty if it can.
+        layouts: one for each tensor with a layout that an operation of the TTGIR returns, in its order.
+        occupancy: the number of blocks that an SM holds at a time, and what limits it.
+        problem: why the target cannot run the kernel; empty if it can.
     """
 
     kernel: str
@@ -70,7 +71,7 @@ class CompiledStep:
 
     @property
     def serialization(self) -> str:
-        """A message that wgmma instructions are serialized, and why; empty if they are not."""
+        """A message that wgmma instructions are serialized, and why; empty if none is serialized."""
         return f"wgmma is serialized due to {self.serialized_wgmma}" if self.serialized_wgmma else ""
 
     def count(self, kind: Kind | None = None, bits: int | None = None) -> int:
@@ -93,7 +94,7 @@ class CompiledStep:
         return {key: counted[key] for key in order}
 
     def widest(self, kind: Kind) -> int | None:
-        """Return the most bits that a lane moves in one instruction of a class; None if it has no width."""
+        """Return the most bits that a lane moves in one instruction of a class; None if none has a width."""
         return max((each.bits for each in self.instructions if each.kind == kind and each.bits), default=None)
 
     @property
@@ -116,7 +117,13 @@ class CompiledStep:
 
 @dataclass(frozen=True)
 class PointerSpec:
-    """The properties of a tensor that the compiler needs."""
+    """The properties of a tensor that the compiler needs.
+
+    Attributes:
+        dtype: the tensor's dtype.
+        misalignment: the tensor's address modulo 16.
+        is_within_2gb: whether its storage has less than 2^31 bytes.
+    """
 
     dtype: torch.dtype
     misalignment: int
@@ -125,7 +132,12 @@ class PointerSpec:
 
 @dataclass(frozen=True)
 class DescriptorSpec:
-    """The properties of a tensor descriptor that the compiler needs."""
+    """The properties of a tensor descriptor that the compiler needs.
+
+    Attributes:
+        base: the descriptor's tensor.
+        fields: pairs (name, value) of all other fields, such as the block's shape.
+    """
 
     base: PointerSpec
     fields: tuple[tuple[str, Any], ...]

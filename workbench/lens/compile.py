@@ -69,7 +69,8 @@ def compile(launch: Launch, target: str, **meta: Any) -> tuple[CompiledStep, ...
         InvalidArgumentError: the target's vendor does not have an option.
         KernelError: a kernel does not compile; the message shows the line of its source.
         WorkerError: the compiler died, or took longer than two minutes. The next call starts another.
-        as :meth:`Launch.check`.
+        MissingPackageError: for NVIDIA targets, this build of Triton has no cuobjdump.
+        Also the errors of :meth:`Launch.check`.
     """
     check_type(
         "launch", launch, Launch, "Give a Launch, such as Launch.of or a kernel's `launch(...)` returns."
@@ -85,9 +86,9 @@ def compile_all(
 ) -> list[tuple[CompiledStep, ...] | WorkbenchError]:
     """Return, for each launch, what :func:`compile` returns or the error that it raises, in order.
 
-    Compiles as many kernels at a time as this process may use cores. Kernels that differ only in what the
-    compiler does not see, such as the grid, are compiled once. If the compiler dies of one kernel, the others
-    are still compiled.
+    Compiles as many kernels at a time as this process may use cores, at most 32. Kernels that differ only in
+    what the compiler does not see, such as the grid, are compiled once. If the compiler dies on one kernel,
+    the others are still compiled.
 
     Args:
         launches: launches as for :func:`compile`.
@@ -226,7 +227,11 @@ class Compared:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Steps compiled in several ways, one row each; shown as a table in notebooks and as text."""
+    """Steps compiled in several ways, one row each; a notebook and `print` show it as a table.
+
+    Attributes:
+        rows: in the order of the choices, and of the steps within each.
+    """
 
     rows: tuple[Compared, ...]
 
@@ -311,8 +316,8 @@ def compare(
         meta: meta-parameters for all rows.
 
     Raises:
-        as :func:`compile`, except for KernelError; ArgumentTypeError, InvalidArgumentError: `choices` are
-        mixed, or `target` is missing or superfluous.
+        ArgumentTypeError, InvalidArgumentError: `choices` are mixed, or `target` is missing or superfluous.
+        Also the errors of :func:`compile`, except for KernelError.
     """
     rows = [
         row
@@ -337,7 +342,9 @@ def _ways(
     if not all(isinstance(choice, Mapping) for choice in choices):
         raise ArgumentTypeError("choices", f"got {choices!r}", "Give names of targets, or dicts, not both.")
     if target is None:
-        raise InvalidArgumentError("target", "it is missing", 'Name the target: target="sm_90".')
+        raise InvalidArgumentError(
+            "target", "it is missing, and choices are dicts", 'Name the target: target="sm_90".'
+        )
     for changed in choices:
         check_each("choices", changed, str, "Name each meta-parameter by text.")
     return [(_label(choice), target, choice) for choice in choices if isinstance(choice, Mapping)]

@@ -73,7 +73,7 @@ class Place(NamedTuple):
 
 
 class Spread(NamedTuple):
-    """The number of warps, lanes of each and registers of each that hold a line of a tile."""
+    """The numbers of different warps, lanes and registers that hold elements of a line of a tile."""
 
     warps: int
     lanes: int
@@ -82,7 +82,7 @@ class Spread(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class Layout:
-    """A tile in registers.
+    """The layout of a tile in registers.
 
     Attributes:
         attribute: the layout's text.
@@ -150,7 +150,9 @@ class Layout:
         for name, number, count in zip(Place._fields, (warp, lane, register), self._counts, strict=True):
             _check_whole(name, number)
             if not 0 <= number < count:
-                raise InvalidArgumentError(name, f"got {number}", f"The layout has {self._counts_text}.")
+                raise InvalidArgumentError(
+                    name, f"got {number}", f"Give 0 to {count - 1}: the layout has {self._counts_text}."
+                )
         return _index(self.elements[warp, lane, register])
 
     def holders(self, *index: int) -> tuple[Place, ...]:
@@ -204,11 +206,11 @@ class Layout:
 
 @dataclass(frozen=True, repr=False)
 class SharedLayout:
-    """A tile in shared memory.
+    """The layout of a tile in shared memory.
 
     Attributes:
         attribute: the layout's text.
-        shape: the tile's shape; if the memory has several buffers, that of one, as all have this layout.
+        shape: the tile's shape; if the memory has several buffers, the shape of one, as all have this layout.
         dtype_bits: the size of an element.
         offset_bases: for each bit of the offset, in elements without padding, the index that it adds.
         padding: pairs (interval, length), in elements: after each interval, `length` elements are unused.
@@ -255,12 +257,23 @@ class SharedLayout:
         found = np.flatnonzero((start <= offset) & (offset < start + self._element_bytes))
         if not len(found):
             raise InvalidArgumentError(
-                "offset", f"got byte {offset}, which holds no element", f"The tile takes {self.bytes} bytes."
+                "offset",
+                f"got byte {offset}, which holds no element",
+                f"Give 0 to {self.bytes - 1}, and no padding."
+                if self.padding
+                else f"Give 0 to {self.bytes - 1}.",
             )
         return _index(np.unravel_index(found[0], self.shape))
 
     def banks(self, count: int = 32) -> Table:
-        """Return the bank, of `count` banks of 4 bytes, in which each element begins, [tile's shape]."""
+        """Return, in the tile's shape, the number of the bank in which each element begins.
+
+        Args:
+            count: the number of banks, of 4 bytes each.
+
+        Raises:
+            ArgumentTypeError, InvalidArgumentError: `count` is not a whole number of 1 or more.
+        """
         return self.offsets // BANK_BYTES % check_positive("count", count)
 
     @property
@@ -312,8 +325,9 @@ def of(attribute: str, shape: Sequence[int], *, target: str) -> Layout:
 
     Raises:
         InvalidArgumentError: the text is not a layout of registers, or does not fit the shape or the target.
+        ArgumentTypeError: `attribute` is not a text, or `shape` is not a sequence of whole numbers.
         UnknownNameError: the target is unknown.
-        WorkerError: the compiler crashed on it.
+        WorkerError: the compiler crashed on the layout.
     """
     prepare([(attribute, shape)], target=target)
     found = _known[attribute, tuple(shape)]
@@ -335,7 +349,8 @@ def loaded(step: CompiledStep) -> tuple[Layout, ...]:
     """Return the distinct layouts of the tiles that a compiled kernel loads into registers, in order.
 
     Raises:
-        WorkerError: the compiler crashed on one.
+        ArgumentTypeError: `step` is not a CompiledStep.
+        WorkerError: the compiler crashed on a layout.
     """
     check_type("step", step, CompiledStep, "Give a step that lens.compile returns.")
     asked = dict.fromkeys(
@@ -357,9 +372,11 @@ def shared(attribute: str, shape: Sequence[int], *, target: str, dtype_bits: int
         dtype_bits: the size of an element, in bits.
 
     Raises:
-        InvalidArgumentError: the text is not a layout of shared memory, or does not fit the shape.
+        InvalidArgumentError: the text is not a layout of shared memory, or does not fit the shape or
+            `dtype_bits`.
+        ArgumentTypeError: an argument has another type.
         UnknownNameError: the target is unknown.
-        WorkerError: the compiler crashed on it.
+        WorkerError: the compiler crashed on the layout.
     """
     _check_whole("dtype_bits", dtype_bits)
     if dtype_bits not in (8, 16, 32, 64):
@@ -370,7 +387,7 @@ def shared(attribute: str, shape: Sequence[int], *, target: str, dtype_bits: int
         raise InvalidArgumentError("attribute", f"{attribute} is a layout of registers", "Use layout.of.")
     if (bits := re.search(r"elementBitWidth = (\d+)", attribute)) and int(bits[1]) != dtype_bits:
         raise InvalidArgumentError(
-            "dtype_bits", f"got {dtype_bits}", f"The attribute is for elements of {bits[1]} bits."
+            "dtype_bits", f"got {dtype_bits}", f"Give {bits[1]}: the attribute is for such elements."
         )
     return replace(found, dtype_bits=dtype_bits)
 
@@ -383,7 +400,8 @@ def prepare(asked: Iterable[tuple[str, Sequence[int]]], *, target: str) -> None:
         target: the GPU that the kernel was compiled for.
 
     Raises:
-        as :func:`of`, for the first bad one.
+        The errors of :func:`of` for the first pair that is wrong. Whether the layout is one of registers or
+        of shared memory, its warp size and its element size are not checked.
     """
     targets.target(target)
     missing = [one for one in dict.fromkeys(map(_checked, asked)) if one not in _known]
@@ -394,16 +412,16 @@ def prepare(asked: Iterable[tuple[str, Sequence[int]]], *, target: str) -> None:
 def equivalent(encoding: TileDistributionEncoding, layout: Layout) -> Equivalence:
     """Compare the places of each element in a CK tile distribution and in a Triton layout.
 
-    All places are compared, so the answer is a proof. Warp and lane correspond to P (a tile of one warp if
-    the encoding has only the lane), and the register to the number of Y, whose first dimension is the
-    slowest.
+    All places are compared, so the answer is a proof. Warp and lane correspond to the encoding's P dimensions
+    (one warp if it has only the lane), and the register to the number of the Y index, whose first dimension
+    is the slowest.
 
     Raises:
         TensorMismatchError: their tiles have different shapes.
         ArgumentTypeError: an argument has another type, such as the text of an attribute.
     """
-    check_type("encoding", encoding, TileDistributionEncoding, "Give a TileDistributionEncoding.")
-    check_type("layout", layout, Layout, "Give what layout.of returns.")
+    check_type("encoding", encoding, TileDistributionEncoding, "Give a TileDistributionEncoding of CK.")
+    check_type("layout", layout, Layout, "Give a Layout, as layout.of returns it.")
     if encoding.lengths != layout.shape:
         raise TensorMismatchError(
             "encoding",
@@ -449,12 +467,14 @@ def _checked(asked: tuple[str, Sequence[int]]) -> tuple[str, Index]:
             "Ask for the #ttg.linear layout of the tensor that is loaded from it.",
         )
     if not isinstance(shape, Sequence) or isinstance(shape, str) or not shape:
-        raise ArgumentTypeError("shape", f"got {shape!r}", "Give the lengths of the tile's dimensions.")
+        raise ArgumentTypeError("shape", f"got {shape!r}", "Give the tile's lengths, such as (64, 32).")
     for length in shape:
         check_positive("shape", length, "The lengths of a tile are whole numbers of 1 or more.")
     if math.prod(shape) > MOST_ELEMENTS:
         raise InvalidArgumentError(
-            "shape", f"got {_shape_text(shape)}", f"A tile of Triton has {MOST_ELEMENTS} elements at most."
+            "shape",
+            f"got {_shape_text(shape)}",
+            f"Give at most {MOST_ELEMENTS} elements, the most of a tile of Triton.",
         )
     return attribute, tuple(shape)
 
@@ -469,11 +489,12 @@ def _ask(asked: Sequence[tuple[str, Index]]) -> list[Layout | SharedLayout]:
         except WorkerError as error:
             if len(asked) == 1:
                 ((attribute, shape),) = asked
+                reason = _complaint(Path(folder)) or str(error).rstrip(".")
                 raise WorkerError(
-                    f"Triton's compiler gave no answer for {attribute} of {_shape_text(shape)}: "
-                    f"{_complaint(Path(folder)) or error}"
+                    f"Triton's compiler gave no answer for {attribute} of {_shape_text(shape)}: {reason}. "
+                    "Check the attribute's numbers: the compiler aborts on layouts that no GPU has."
                 ) from None
-    # One of them crashed the compiler: ask for each alone to find which.
+    # One of several layouts crashed the compiler: ask for each alone to find which.
     return [answer for one in asked for answer in _ask([one])]
 
 
@@ -496,7 +517,7 @@ def _read_registers(attribute: str, shape: Index, folder: Path) -> Layout:
         raise InvalidArgumentError(
             "attribute",
             f"{attribute} spreads the tile over several blocks",
-            "Ask for the layout of one block.",
+            "Leave out its CGALayout, for the layout of one block.",
         )
     bases = (linear.reg_bases, linear.lane_bases, linear.warp_bases)
     return Layout(attribute, shape, *map(_bases, bases))
@@ -583,7 +604,7 @@ def _check_covered(bases: Bases, shape: Index) -> None:
         raise InvalidArgumentError(
             "shape",
             f"got {_shape_text(shape)}",
-            f"The attribute belongs to a tile of {_shape_text(covered)}.",
+            f"Give {_shape_text(covered)}, the tile that the attribute's bases cover.",
         )
 
 
@@ -637,7 +658,9 @@ def _nvmma(builder: Any, layout: Any, shape: Index) -> Bases:
         return _compiler_bases(builder, layout, shape)
     if layout.fp4_padded or (layout.transposed and rank > 2):
         raise InvalidArgumentError(
-            "attribute", f"this version of Triton does not give the layout of {layout}", "Use Triton 3.7."
+            "attribute",
+            f"this version of Triton does not give the layout of {layout}",
+            "Use Triton 3.7 or later.",
         )
     contiguous = 0 if layout.transposed and swizzle else rank - 1
     others = [dimension for dimension in reversed(range(rank)) if dimension != contiguous]
@@ -659,7 +682,9 @@ def _check_rows(width: int, shape: Index, contiguous: int) -> None:
     """Raise for a tile smaller than a swizzle's 8 rows of its width, on which the compiler aborts."""
     if width and (shape[contiguous] < width or math.prod(shape) // shape[contiguous] < 8):
         raise InvalidArgumentError(
-            "shape", f"got {_shape_text(shape)}", f"Its swizzle needs at least 8 rows of {width} elements."
+            "shape",
+            f"got {_shape_text(shape)}",
+            f"Give at least 8 rows of {width} elements, as its swizzle needs.",
         )
 
 
@@ -685,7 +710,7 @@ def _stderr_in(folder: Path) -> Iterator[None]:
 
 
 def _complaint(folder: Path) -> str:
-    """Return the compiler's error messages, without the place in the text."""
+    """Return the compiler's error messages, without their places in the TTGIR text."""
     file = folder / "stderr"
     said = file.read_text(errors="replace") if file.exists() else ""
     return "; ".join(re.findall(r"(?:(?<!Python )(?:error|ERROR): |(?=Assertion ))(.+)", said))
@@ -696,7 +721,7 @@ def _bases(bases: Iterable[Iterable[int]]) -> Bases:
 
 
 def _span(bases: Bases, rank: int) -> Table:
-    """Return the exclusive or of every set of bases, [2 ** n, rank]; an entry's bits select its set."""
+    """Return the exclusive or of every subset of n bases, [2 ** n, rank]; an entry's bits name its subset."""
     table = np.zeros((1, rank), dtype=np.int64)
     for basis in bases:
         table = np.concatenate([table, table ^ np.array(basis)])

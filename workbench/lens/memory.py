@@ -1,8 +1,8 @@
 """The cost of memory accesses: sectors of a request, passes through shared memory's banks, reuse in L2.
 
-The first two are counts for one instruction of one warp, by the vendors' documentation. The third is a model.
-Everything here is arithmetic on plain data: a trace has the elements that are touched, a layout the lanes
-that hold them.
+Sectors and passes are counts for one instruction of one warp, by the vendors' documentation. The reuse in L2
+is a model. Everything here is arithmetic on plain data: a trace has the elements that are touched, a layout
+the lanes that hold them.
 """
 
 from __future__ import annotations
@@ -73,13 +73,13 @@ _AMD_LATER_LINES = Granularity(128, 128, _LINUX)
 
 @dataclass(frozen=True)
 class Request:
-    """An instruction of a warp. Addresses are in bytes from the argument's first element.
+    """An access by one instruction of a warp. Addresses are in bytes from the argument's first element.
 
     Attributes:
         warp: the warp in its block.
         lanes: the lanes that move something.
         addresses: the address at which each of these lanes' accesses begins.
-        bytes: the bytes that each of them moves.
+        bytes: the bytes that each of these lanes moves.
         sectors: the numbers of the touched sectors, in order: address // sector_bytes.
         lines: the numbers of the touched cache lines, in order.
         useful_bytes: distinct bytes accessed; bytes that several lanes access count once.
@@ -143,8 +143,8 @@ class Coalescing(Totals):
     """The requests of one access.
 
     Attributes:
-        requests: sorted by warp, then in the order of its registers.
-        the rest: as in :class:`Totals`.
+        requests: sorted by warp, then in the order of the warp's registers.
+        The other attributes: as in :class:`Totals`.
     """
 
     requests: tuple[Request, ...]
@@ -178,10 +178,13 @@ def coalescing(event: Event, layout: Layout, *, target: str, bits: int | None = 
         target: "sm_90" or "gfx942".
         bits: the bits that a lane moves in one instruction: `Instruction.bits` of the compiled kernel. None:
             the widest of 128, 64, 32, ... that registers, offsets, alignment and mask of this access allow,
-            and one element for an atomic; the compiler, which knows less of them, may choose a narrower one.
+            and one element for an atomic; the compiler, which does not know their values, may choose a
+            narrower one.
 
     Raises:
-        InvalidArgumentError: the event is not an access to memory, or `bits` or the target does not fit it.
+        ArgumentTypeError: an argument has another type.
+        InvalidArgumentError: the event is not an access to memory, `bits` does not fit the access, or the
+            target does not fit the layout.
         TensorMismatchError: the layout has another shape.
         UnknownNameError: the target is unknown.
     """
@@ -218,7 +221,7 @@ def site_coalescing(
             instruction.
 
     Raises:
-        as :func:`coalescing`; InvalidArgumentError: `site` is not an access of this trace.
+        InvalidArgumentError: `site` is not an access of this trace. Also the errors of :func:`coalescing`.
     """
     check_type("trace", trace, StepTrace, _ONE_STEP)
     check_type("site", site, Site, "Give one of trace.sites.")
@@ -226,7 +229,7 @@ def site_coalescing(
         raise InvalidArgumentError(
             "site",
             f"{site.kind} of line {site.line} is not an access of this trace",
-            "Give one of trace.sites.",
+            "Give a load, store or atomic out of trace.sites.",
         )
     held, units = _held(layout, site, target), granularity(target)
     chosen = trace.site == trace.sites.index(site)
@@ -338,7 +341,7 @@ class _Access:
         return max(self.site.width, self.site.itemsize)
 
     def widest(self) -> int:
-        """Return the most bits that a lane can move in one instruction; for an atomic the element's."""
+        """Return the most bits that a lane can move in one instruction; for an atomic those of an element."""
         widths = self._widths(MOST_BITS)
         if self.site.kind == "atomic":
             return widths[-1]
@@ -347,10 +350,14 @@ class _Access:
     def check_bits(self, bits: int) -> int:
         """Return `bits`; raise if instructions of that width cannot do the access."""
         check_positive("bits", bits, "Give the bits that a lane moves in one instruction: 128, 64, 32, ...")
-        problem = self._problem(bits) if bits in self._widths(bits) else "a register has another size"
+        is_width = bits in self._widths(bits)
+        problem = self._problem(bits) if is_width else "no registers of a lane have that size"
         if problem is not None:
+            possible = [width for width in self._widths(MOST_BITS) if self._problem(width) is None]
             raise InvalidArgumentError(
-                "bits", f"got {bits}, but {problem}", f"Leave it out, or give at most {self.widest()}."
+                "bits",
+                f"got {bits}, but {problem}",
+                f"Leave it out, or give {' or '.join(map(str, reversed(possible)))}.",
             )
         return bits
 
@@ -383,7 +390,7 @@ class _Access:
         return self.offsets.reshape(-1)[grouped], mask
 
     def _problem(self, bits: int) -> str | None:
-        """Return why a lane cannot move so much in one instruction; None if it can."""
+        """Return why a lane cannot move `bits` in one instruction; None if it can."""
         offsets, mask = self._grouped(bits)
         active: Booleans = np.logical_or.reduce(mask, axis=-1)
         if (mask != active[..., None]).any():
@@ -392,7 +399,7 @@ class _Access:
         if (np.diff(offsets, axis=-1) * self.site.itemsize != self.unit).any():
             return "the elements of consecutive registers are not contiguous in memory"
         if (offsets[:, 0] * self.site.itemsize % (bits // 8)).any():
-            return "some lanes begin at an address that is not a multiple of it"
+            return "some lanes begin at an address that is not a multiple of that size"
         return None
 
 
@@ -416,7 +423,7 @@ class _Issued:
         return len(self.warps), all_sectors, all_ideal, lines, all_useful
 
     def requests(self, units: Granularity) -> Iterator[Request]:
-        """Yield each request."""
+        """Yield the requests, sorted by warp."""
         for warp, addresses, active in zip(self.warps.tolist(), self.addresses, self.active, strict=True):
             starts = addresses[active]
             elements = np.unique(starts[:, None] + np.arange(0, self.bytes, self.itemsize))
@@ -460,12 +467,12 @@ class SharedRequest:
 
     @property
     def passes(self) -> int:
-        """The passes through the banks, for all phases."""
+        """The number of passes through the banks, for all phases."""
         return sum(self.ways)
 
     @property
     def ideal(self) -> int:
-        """The passes without any conflict, one per phase."""
+        """The number of passes without any conflict, one per phase."""
         return len(self.phases)
 
 
@@ -478,7 +485,7 @@ class BankConflicts:
         kind: "load" or "store".
         bits: the bits that a lane moves in one instruction.
         banks: the number of banks, of 4 bytes each, for this kind and width.
-        requests: sorted by warp, then in the order of its registers.
+        requests: sorted by warp, then in the order of the warp's registers.
     """
 
     target: str
@@ -496,12 +503,12 @@ class BankConflicts:
 
     @property
     def passes(self) -> int:
-        """The passes of all requests ("wavefronts" in Nsight Compute)."""
+        """The number of passes of all requests ("wavefronts" in Nsight Compute)."""
         return sum(request.passes for request in self.requests)
 
     @property
     def ideal(self) -> int:
-        """The passes of all requests without conflicts."""
+        """The number of passes that all requests would need without conflicts."""
         return sum(request.ideal for request in self.requests)
 
     @property
@@ -558,6 +565,7 @@ def bank_conflicts(
             the widest of 128, 64, 32, ... for which each lane's elements are contiguous and aligned.
 
     Raises:
+        ArgumentTypeError: an argument has another type.
         InvalidArgumentError: the layouts do not allow `bits`, or the layout does not fit the target.
         TensorMismatchError: the layouts have different shapes.
         UnknownNameError: the target or the kind is unknown.
@@ -589,7 +597,7 @@ def bank_conflicts(
 
 
 def _instructions(layout: Layout, shared: SharedLayout, bits: int | None) -> tuple[int, Integers]:
-    """Return the bits of an access, and the byte at which each begins, [warps, lanes, instructions]."""
+    """Return the bits of an access, and the first byte of each access, [warps, lanes, instructions]."""
     registers = _first_copies(layout.register_bases)
     offsets = shared.offsets.reshape(-1)[_numbers(layout)[:, :, registers]]
     widths = [shared.dtype_bits << power for power in range(len(registers).bit_length())]
@@ -663,9 +671,9 @@ class ArgumentReuse:
 
     Attributes:
         argument: the parameter's name.
-        reads: lines touched by loads and atomics; each execution counts a line once.
-        hits: the reads that find their line in the cache.
-        lines: the distinct lines that are read.
+        reads: the number of lines touched by loads and atomics; each execution counts a line once.
+        hits: the number of reads that find their line in the cache.
+        lines: the number of distinct lines that are read.
     """
 
     argument: str
@@ -683,7 +691,7 @@ class ArgumentReuse:
 class L2Reuse:
     """The result of a model of the L2 cache for one step; not a measurement.
 
-    The model, none of which is exact:
+    The assumptions of the model, none of which is exact:
 
     - The cache holds whole lines and evicts the least recently used one, at any address. It is empty at
       first. A missing line is fetched whole, while NVIDIA GPUs fetch sectors of 32 bytes.
@@ -752,8 +760,9 @@ def l2_reuse(
         blocks_per_sm: programs that an SM runs at a time, such as `Occupancy.blocks`.
 
     Raises:
-        InvalidArgumentError: the trace is a sample, `order` does not name each program once, or `line_bytes`
-            is not a power of two of at least 16.
+        ArgumentTypeError: an argument has another type.
+        InvalidArgumentError: the trace is a sample, `order` does not name each program once, `line_bytes` is
+            not a power of two of at least 16, or `blocks_per_sm` is less than 1.
         UnknownNameError: the target is unknown.
     """
     on = targets.target(target)
@@ -783,12 +792,12 @@ def l2_reuse(
 
 
 def places_in_order(trace: StepTrace, order: Iterable[int] | None) -> Integers:
-    """Return, for each event, the position of its program in the launch order."""
+    """Return, for each event, the position of its program in `order`; None stands for the actual order."""
     if trace.is_sample:
         raise InvalidArgumentError(
             "trace",
             f"only {len(trace.programs)} of its programs ran",
-            "Trace the launch without a sample: reuse is between programs.",
+            "Trace the launch without `programs`: reuse is between all of them.",
         )
     fix = f"Give a permutation of range({len(trace.programs)})."
     numbers = sorted(trace.programs) if order is None else check_each("order", order, int | np.integer, fix)
@@ -819,7 +828,7 @@ def in_time(trace: StepTrace, place: Integers, wave: int) -> tuple[Integers, Int
 
 @dataclass(frozen=True, eq=False)
 class Touches:
-    """Touched lines, in order.
+    """Lines that events touch, in the order of the events.
 
     Attributes:
         counts: for each event, the number of lines.
@@ -864,7 +873,7 @@ def touches_of(trace: StepTrace, events: Integers, line_bytes: int) -> Touches:
 
 
 def hits_of(lines: Integers, capacity: int) -> Booleans:
-    """Return which touches find their line among the `capacity` most recently touched lines."""
+    """Return a mask of the touches whose line is among the `capacity` most recently touched lines."""
     cache: OrderedDict[int, None] = OrderedDict()
     hits = bytearray(len(lines))
     for number, line in enumerate(lines.tolist()):

@@ -109,7 +109,7 @@ def relative_error(got: float, exact: Exact) -> float:
 
 
 def rounded(values: Row, dtype: str) -> Floats:
-    """Round each value to the dtype, in fp64: infinity beyond the largest number.
+    """Return each value rounded to the dtype, as fp64; values beyond the largest number become infinite.
 
     Raises:
         ArgumentTypeError, InvalidArgumentError: `values` is not a row of numbers.
@@ -120,7 +120,13 @@ def rounded(values: Row, dtype: str) -> Floats:
 
 
 def exact_sum(values: Row, dtype: str) -> Exact:
-    """Return the exact sum of the values after rounding them to the dtype. Errors as in `rounded`."""
+    """Return the exact sum of the values after rounding them to the dtype.
+
+    Infinity or NaN if a rounded value is not finite.
+
+    Raises:
+        The errors of :func:`rounded`.
+    """
     row = rounded(values, dtype)
     return _exact_sums(row, [len(row)])[0]
 
@@ -160,7 +166,7 @@ def summation(values: Row, dtype: str, order: str, *, lanes: int = LANES, block:
         dtype: one of `DTYPES`.
         order: one of `ORDERS`.
         lanes: for "by lane"; a power of two, 2^20 at most.
-        block: for "blocks".
+        block: for "blocks"; the number of elements of a block, at least 1.
 
     Raises:
         UnknownNameError: the dtype or the order is unknown.
@@ -176,7 +182,10 @@ def stagnation(values: Row, dtype: str) -> int | None:
     """Return the index of the first element from which adding one by one no longer changes the sum.
 
     Ones in fp16 stop at 2048: 2048 + 1 lies halfway between two fp16 numbers, and 2048 is the even one. None
-    if the last nonzero element still counts, or the sum is not finite. Errors as in `rounded`.
+    if the last nonzero element still changes the sum, or the sum is not finite.
+
+    Raises:
+        The errors of :func:`rounded`.
     """
     row, form = rounded(values, dtype), FORMATS[dtype]
     return _stagnation(row, _running_sums(row, form))
@@ -188,8 +197,8 @@ class SumCurve:
 
     Attributes:
         dtype, order: as in `summation`.
-        results: the computed sums.
-        exact: the exact sums of the row, rounded to the dtype first; in fp64.
+        results: the computed sums, one for each count.
+        exact: the exact sums of the elements after rounding them to the dtype; the sums as fp64.
         relative_errors: |result - exact| / |exact|.
         ulps: |result - exact| in ULPs of the dtype at the exact sum.
         stagnation: as :func:`stagnation` returns it; None also for orders without a running sum.
@@ -318,8 +327,8 @@ class VarianceCurve:
     Attributes:
         dtype, method: as in `variance`.
         results: the computed variances.
-        exact: the exact variances of these rows, rounded to the dtype first; in fp64. 0 if the mean is so
-            large that all elements round to one number, NaN if they round to infinity.
+        exact: the exact variances of these rows after rounding their elements to the dtype; as fp64. 0 if the
+            mean is so large that all elements round to one number, NaN if they round to infinity.
         relative_errors: |result - exact| / exact.
     """
 
@@ -550,7 +559,7 @@ def _distance(got: float, exact: Exact) -> Exact:
 
 
 def _quotient(distance: Exact, unit: Exact) -> float:
-    """Return distance / unit; 0 / 0 is 0, as there is no error then, and anything else / 0 is infinite."""
+    """Return distance / unit; 0 / 0 is 0, as there is no error then, and other distances / 0 are infinite."""
     if distance != distance or unit != unit:  # NaN; `math.isnan` refuses fractions beyond fp64
         return math.nan
     if distance == 0:
@@ -618,7 +627,7 @@ def _exact_sums(row: Floats, counts: Sequence[int]) -> list[Exact]:
 
 @dataclass(frozen=True)
 class _Shape:
-    """The sizes that some orders need."""
+    """The sizes that the orders "by lane" and "blocks" need, checked."""
 
     lanes: int
     block: int
@@ -722,7 +731,7 @@ def _neighbors(values: Floats) -> tuple[Floats, Floats]:
 
 
 def _fold(values: Floats, form: Format, pairs: Callable[[Floats], tuple[Floats, Floats]]) -> float:
-    """Add pairs of a power of two of numbers until one number is left."""
+    """Add `values`, whose count is a power of two, in pairs until one number is left."""
     while len(values) > 1:
         one, other = pairs(values)
         values = _round(one + other, form)

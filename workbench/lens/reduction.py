@@ -137,18 +137,18 @@ class ReductionTree:
 
     @property
     def copies(self) -> int:
-        """The places that hold each element. A lane combines one of its own; others repeat the work."""
+        """The number of places that hold each element. A lane combines one copy; other lanes repeat it."""
         places = self.layout.warps * self.layout.lanes * self.layout.registers
         return places // math.prod(self.layout.shape)
 
     @property
     def elements_per_lane(self) -> int:
-        """The number of elements of one row in a lane that holds some of it."""
+        """The number of elements of one row that a lane holds if it holds any."""
         return 1 << len(self._along(self.layout.register_bases))
 
     @property
     def lanes_per_row(self) -> int:
-        """The number of lanes of a warp over which its part of a row is spread."""
+        """The number of lanes of a warp over which the warp's part of a row is spread."""
         return 1 << len(self._along(self.layout.lane_bases))
 
     @property
@@ -158,12 +158,12 @@ class ReductionTree:
 
     @property
     def rows_per_lane(self) -> int:
-        """The number of rows of which a lane holds elements, and so of its partial results."""
+        """The number of rows of which a lane holds elements, and so of the lane's partial results."""
         return 1 << len(self._across(self.layout.register_bases))
 
     @property
     def loads_per_lane(self) -> int:
-        """The warps' partial results that a lane loads from shared memory; 0 if no row is spread over warps.
+        """The number of partial results that a lane loads from shared memory; 0 if each row is in one warp.
 
         Lanes beyond the number of partial results load none.
         """
@@ -186,22 +186,22 @@ class ReductionTree:
 
     @property
     def combines_per_lane(self) -> int:
-        """The calls of the combining function per lane."""
+        """The number of calls of the combining function per lane."""
         return sum(count.combines for count in self.counts.values())
 
     @property
     def shuffles_per_warp(self) -> int:
-        """The shuffle instructions per warp."""
+        """The number of shuffle instructions per warp."""
         return sum(count.shuffles for count in self.counts.values())
 
     @property
     def stored_values(self) -> int:
-        """The distinct partial results that a warp stores to shared memory, without the final results."""
+        """The number of distinct partial results that a warp stores to shared memory, without final ones."""
         return self.counts["warp"].stored_values
 
     @property
     def barriers(self) -> int:
-        """The barriers of the block: before partial results are loaded, and before final results are."""
+        """The number of barriers of the block: before partial and before final results are loaded; or 0."""
         return self.counts["warp"].barriers
 
     def of_row(self, row: int = 0) -> Row:
@@ -299,10 +299,10 @@ def _check_separate(layout: Layout, axis: int) -> None:
             f"{layout.attribute} has bits that move along axis {axis} and across it at once"
             if is_mixed
             else f"{layout.attribute} has copies that no single bit distinguishes",
-            "Convert the tile to a blocked layout before it is reduced.",
+            "Give the layout of a tile that is converted to a blocked layout before it is reduced.",
         )
 
 
 def _rounds(count: int) -> int:
-    """Return the number of pairwise rounds that combine so many values into one."""
+    """Return the number of pairwise rounds that combine `count` values, a power of two, into one."""
     return count.bit_length() - 1

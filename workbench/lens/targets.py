@@ -1,4 +1,4 @@
-"""Occupancy: the number of blocks of a kernel that a compute unit holds, and its limits; and the targets."""
+"""Occupancy, the number of blocks of a kernel that a compute unit holds; and the targets of compilation."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Occupancy:
 
 
 def occupancy(on: Target, *, threads: int, registers: int, shared_bytes: int) -> Occupancy:
-    """Return the number of blocks that fit on one compute unit of `on`, and its limits.
+    """Return the number of blocks that fit on one compute unit of `on`, and what limits this number.
 
     With w warps in a block of `threads`, and up(n, g) for n rounded up to a multiple of g:
 
@@ -69,8 +69,8 @@ def occupancy(on: Target, *, threads: int, registers: int, shared_bytes: int) ->
         registers       4 * (registers_per_sm // 4 // (warp_size * up(registers, register_granularity))) // w
         shared memory   shared_per_sm // up(shared_bytes + reserved_shared_per_block, shared_granularity)
 
-    The smallest of them counts. Registers are divided among the unit's four partitions, and a warp stays in
-    one. Nothing fits if the kernel needs more than a thread or a block can have.
+    The smallest of the four counts. Registers are divided among the unit's four partitions, and a warp stays
+    in one. Nothing fits if the kernel needs more than a thread or a block can have.
 
     Not considered: AMD's scalar registers (more than 100 cost CDNA one warp in eight, RDNA nothing), thread
     block clusters, and tensor memory.
@@ -86,6 +86,9 @@ def occupancy(on: Target, *, threads: int, registers: int, shared_bytes: int) ->
         threads: threads in a block.
         registers: registers of a thread.
         shared_bytes: shared memory of a block.
+
+    Raises:
+        ArgumentTypeError, InvalidArgumentError: `threads` is not a whole number of 1 or more.
     """
     warps = -(-check_positive("threads", threads) // on.warp_size)
     registers_of_a_warp = on.warp_size * _round_up(max(registers, 1), on.register_granularity)

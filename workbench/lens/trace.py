@@ -1,4 +1,4 @@
-"""Trace a launch: each load, store, atomic, dot and reduction of each program, recorded in a run.
+"""Trace a launch: record the accesses, dots, reductions, scans and arithmetic of each program in a run.
 
 The launch runs in the interpreter, in a worker, on copies of its tensors. For each access, the trace keeps
 where it begins and the *pattern* of elements that it touches from there. The programs of a kernel repeat a
@@ -68,12 +68,13 @@ class Site:
         kind: "load", "store", "atomic", "dot", "reduction", "scan" or "arithmetic" (of floating-point
             numbers).
         argument: the parameter whose memory is accessed; empty if none is.
-        frames: file and line, from the kernel's own down through the tile operators that it calls.
+        frames: file and line, from the kernel's own down through the functions that it calls.
         shape: the tile's shape; for a dot (M, N, K), or (batch, M, N, K).
         itemsize: the bytes of an element of the argument; 0 if there is none.
-        flops: floating-point operations of one execution, masked lanes included: 2 M N K for a dot, one less
-            than its length for each row that is reduced or scanned, one per element for arithmetic and
-            functions (two for a multiply-add). Selecting (`tl.where`), comparing and converting count as 0.
+        flops: floating-point operations of one execution, masked lanes included: 2 M N K for a dot (also of
+            integers), one less than its length for each row of floats that is reduced or scanned, one per
+            element for arithmetic and functions (two for a multiply-add). Selecting (`tl.where`), comparing
+            and converting count as 0.
         width: the bytes that a lane moves; differs from `itemsize` if the kernel cast the pointer to another
             type.
     """
@@ -91,12 +92,12 @@ class Site:
 
     @property
     def line(self) -> int | None:
-        """The line in the kernel's own file."""
+        """The line of the kernel that leads to the operation; None if it is unknown."""
         return self.frames[0].line if self.frames else None
 
 
 class _Frozen:
-    """A dataclass whose arrays are read-only, also after unpickling."""
+    """Base class of dataclasses whose arrays are read-only, also after unpickling."""
 
     def __post_init__(self) -> None:
         for value in vars(self).values():
@@ -110,7 +111,7 @@ class _Frozen:
 
 @dataclass(frozen=True, eq=False)
 class Pattern(_Frozen):
-    """The elements that an access touches, relative to its first lane's.
+    """The elements that an access touches, relative to the element of the access's first lane.
 
     Attributes:
         shape: the tile's shape.
@@ -127,7 +128,7 @@ class Pattern(_Frozen):
     @property
     def offsets(self) -> npt.NDArray[np.int64]:
         """The offsets from the first lane's element, int64, of the tile's shape."""
-        # Not cached per pattern: those of one tile with many masks would fill the memory.
+        # Not cached: the offsets of a pattern for each of many masks would fill the memory.
         if self.table is None:
             return _regular_offsets(self.shape, self.strides or ())
         return self.table.astype(np.int64)
@@ -219,12 +220,13 @@ class StepTrace(_Frozen):
         kernel: the kernel's name.
         file: the file, or notebook cell, of its source.
         grid: the number of programs along each of three axes.
-        programs: the numbers of those that ran; all of them unless `trace` was asked for a sample.
+        programs: the numbers of the programs that ran; all of the grid unless :func:`trace` was asked for a
+            sample.
         arguments: the tensor arguments by name.
         sites: the distinct operations.
         patterns: the distinct patterns of accesses.
         program, site, pattern, base: one entry per event, in order of execution: the program's number;
-            indices into `sites` and `patterns` (-1 if no memory is accessed); the element of its first lane.
+            indices into `sites` and `patterns` (-1 if no memory is accessed); the element of the first lane.
     """
 
     kernel: str
@@ -265,12 +267,13 @@ class StepTrace(_Frozen):
         """Return a program's index along the three axes of the grid.
 
         Raises:
+            ArgumentTypeError: `program` is not a whole number.
             InvalidArgumentError: the grid has no such program.
         """
         program = _whole("program", program)
         if not 0 <= program < prod(self.grid):
             raise InvalidArgumentError(
-                "program", f"got {program}", f"Give a number under {prod(self.grid)}, the size of the grid."
+                "program", f"got {program}", f"Give 0 to {prod(self.grid) - 1}, the programs of the grid."
             )
         width, height, _ = self.grid
         return program % width, program // width % height, program // (width * height)
@@ -302,7 +305,7 @@ class StepTrace(_Frozen):
             site: one of `sites`.
 
         Raises:
-            as :meth:`events`.
+            The errors of :meth:`events`.
         """
         chosen = self._select(None, kind, argument, site)
         chosen = chosen[self.pattern[chosen] >= 0]
@@ -370,7 +373,8 @@ class StepTrace(_Frozen):
             element: the offset from the tensor's first element in memory: the sum of index times stride.
 
         Raises:
-            UnknownNameError: there is no such argument. ArgumentTypeError: `element` is not a number.
+            UnknownNameError: there is no such argument.
+            ArgumentTypeError: `element` is not a whole number.
         """
         self._argument(argument)
         element = _whole("element", element)
@@ -394,7 +398,7 @@ class StepTrace(_Frozen):
     def _select(
         self, program: int | None, kind: str | None, argument: str | None, site: Site | None = None
     ) -> npt.NDArray[np.intp]:
-        """Return the numbers of the events of a program, a kind, an argument and a site."""
+        """Return the numbers of the events of a program, kind, argument and site; None selects all."""
         if kind is not None:
             check_name("kind", kind, KINDS)
         if argument is not None:
@@ -415,7 +419,7 @@ class StepTrace(_Frozen):
         if number not in self.programs:
             ran = f"{len(self.programs)} of {prod(self.grid)} programs ran"
             raise InvalidArgumentError(
-                "program", f"got {number}, and {ran}", "Give the number of one of those."
+                "program", f"got {number}, and {ran}", f"Give one of {in_brief(list(self.programs[:40]))}."
             )
         return number
 
@@ -482,7 +486,9 @@ def _is_whole(value: object) -> bool:
 
 def _whole(argument: str, value: Any) -> int:
     if not _is_whole(value):
-        raise ArgumentTypeError(argument, f"got a {type(value).__name__}", "Give a whole number.")
+        raise ArgumentTypeError(
+            argument, f"got {in_brief(value)}, a {type(value).__name__}", "Give a whole number."
+        )
     return int(value)
 
 
@@ -493,22 +499,28 @@ def trace(
 
     Args:
         launch: a launch of this process, for any device.
-        programs: run a sample only: this many programs of each step, evenly spread over its grid, or those
-            with these numbers (in launch order). Later steps then lack the other programs' results.
+        programs: run a sample only: this many programs of each step, evenly spread over its grid; or the
+            programs with these numbers, in this order. Later steps then lack the other programs' results.
         timeout: seconds after which the worker is stopped.
 
     Returns:
-        one trace per step.
+        One trace per step.
 
     Raises:
-        OutOfBoundsError: it accesses memory outside its tensors; says which argument, element, program and
-            line.
-        KernelError: the launch failed. WorkerError: the worker died or took too long.
+        OutOfBoundsError: a kernel accesses memory outside its tensors; the message names argument, element,
+            program and line.
+        KernelError: a kernel failed, or a compiler hint in it is false (PromiseError).
+        WorkerError: the worker died or took too long.
+        ArgumentTypeError: an argument has another type.
         InvalidArgumentError: `programs` names a program twice, or one that does not exist; `timeout` is not a
-            time.
+            time. Also the errors of :meth:`Launch.check`.
     """
     if not isinstance(launch, Launch):
-        raise ArgumentTypeError("launch", f"got a {type(launch).__name__}", "Give a Launch.")
+        raise ArgumentTypeError(
+            "launch",
+            f"got {in_brief(launch)}, a {type(launch).__name__}",
+            "Give a Launch, such as Launch.of or a kernel's `launch(...)` returns.",
+        )
     launch.check()
     chosen = [_chosen(step, programs) for step in launch.steps]
     recorded = observe(launch, _Recorder, chosen, timeout=timeout)
@@ -516,7 +528,7 @@ def trace(
 
 
 def _chosen(step: Step, programs: int | Iterable[int] | None) -> Sequence[int]:
-    """Return the numbers of the programs to run, in launch order."""
+    """Return the numbers of the programs to run, in the order in which they run."""
     there = step.programs
     if programs is None:
         return range(there)
@@ -527,7 +539,9 @@ def _chosen(step: Step, programs: int | Iterable[int] | None) -> Sequence[int]:
         return tuple(dict.fromkeys((2 * i * (there - 1) + gaps) // (2 * gaps) for i in range(wanted)))
     if isinstance(programs, str | bytes) or not isinstance(programs, Iterable):
         raise ArgumentTypeError(
-            "programs", f"got a {type(programs).__name__}", "Give how many, or a list of their numbers."
+            "programs",
+            f"got {in_brief(programs)}, a {type(programs).__name__}",
+            "Give how many programs to run, or a list of their numbers.",
         )
     numbers = tuple(programs)
     if (
@@ -538,7 +552,7 @@ def _chosen(step: Step, programs: int | Iterable[int] | None) -> Sequence[int]:
         raise InvalidArgumentError(
             "programs",
             f"got {in_brief(list(numbers))}",
-            f"Name some of the {there} programs of {step.name}, each once.",
+            f"Give one or more numbers from 0 to {there - 1}, the programs of {step.name}, each once.",
         )
     return tuple(map(int, numbers))
 

@@ -47,12 +47,12 @@ class Waves:
 
     @property
     def rows(self) -> int:
-        """Tiles along m."""
+        """The number of tiles along m."""
         return -(-self.m // self.tile[0])
 
     @property
     def cols(self) -> int:
-        """Tiles along n."""
+        """The number of tiles along n."""
         return -(-self.n // self.tile[1])
 
     @property
@@ -72,7 +72,7 @@ class Waves:
 
     @property
     def last(self) -> int:
-        """The tiles of the last wave, from 1 to `slots`."""
+        """The number of tiles of the last wave, from 1 to `slots`."""
         return self.tiles - (self.waves - 1) * self.slots
 
     @property

@@ -1,6 +1,7 @@
 """Execution of launches: a cache of prepared launches in this process, and worker processes.
 
-`warmup` compiles and caches an operator's kernels before its first call; `warm_up` starts the worker.
+`warmup` compiles and caches an operator's kernels before its first call; `warm_up` starts the worker process
+that interprets kernels.
 
 `@triton.jit` decides at import whether it compiles or interprets, so a process does only one of the two.
 Checks and traces always run in a worker process that interprets.

@@ -17,11 +17,9 @@ from workbench.runtime.replay import Bucket, Replay, is_only_prepared, only_prep
 
 MOST_KEPT = 4096
 
-_KEY = "Put shapes, strides, dtypes and devices of all tensors into it, and all else that `make` depends on."
-
 
 class LaunchCache:
-    """Prepared launches by everything that they depend on except their tensors' addresses. Thread-safe."""
+    """Prepared launches, keyed by all that they depend on except the addresses of tensors. Thread-safe."""
 
     def __init__(self) -> None:
         self._kept: dict[Hashable, Replay] = {}
@@ -41,7 +39,9 @@ class LaunchCache:
             The replay that starts the launch again; None if kernels are interpreted.
 
         Raises:
-            TracingError: torch traces the call, or a tensor is fake. Also the errors of `make`.
+            TracingError: torch traces the call, or a tensor is fake.
+            InvalidArgumentError: (on a pretended device) `key` is that of an unlike call, or lacks a device.
+                Also the errors of `make`.
         """
         again = self._kept.get(key)
         if again is None:
@@ -63,10 +63,10 @@ class LaunchCache:
         return again
 
     def _interpret(self, key: Hashable, make: Callable[..., Launch], *tensors: torch.Tensor) -> None:
-        """Run a new launch, or on a pretended device a cached one, as on the real device.
+        """Run a new launch in the interpreter; on a pretended device a cached one, as on the real device.
 
-        A cached launch assumes the shapes and strides of its first tensors. On a pretended device this also
-        checks that the key tells apart all tensors that differ in them.
+        A cached launch assumes the shapes and strides of its first tensors. So on a pretended device, it is
+        also checked that calls with one key have tensors of one layout, and that the key has their devices.
         """
         machine = device.running()
         if not machine.is_pretended or is_only_prepared():
@@ -84,14 +84,22 @@ class LaunchCache:
             unlike = ", ".join(
                 f"{one} for {first}" for one, first in zip(layouts, kept, strict=True) if one != first
             )
-            raise InvalidArgumentError("key", f"it is that of another call: {unlike}", _KEY)
+            raise InvalidArgumentError(
+                "key",
+                f"it is that of another call: {unlike}",
+                "Put shapes, strides and dtypes of all tensors into it, and all else that `make` depends on.",
+            )
         if missing := {tensor.device for tensor in tensors} - set(_leaves(key)):
-            raise InvalidArgumentError("key", f"nothing in it is {', '.join(map(str, missing))}", _KEY)
+            raise InvalidArgumentError(
+                "key",
+                f"nothing in it is {', '.join(map(str, missing))}",
+                "Put the device of every tensor into it.",
+            )
         again(*tensors)
 
 
 class BucketCache:
-    """Compiled kernels of single-step launches by the specialization of their arguments. Thread-safe.
+    """Compiled kernels of single-step launches, keyed by their arguments' specialization. Thread-safe.
 
     A size may change only the grid of such a launch and one number among its arguments.
 
@@ -119,7 +127,7 @@ class BucketCache:
 
 
 def _static_parts(value: Any) -> Any:
-    """Return the functions and options in `make` without its tensors, whose layouts are compared apart."""
+    """Return the functions and options in `make`, and of each tensor only its type."""
     if isinstance(value, partial):
         return value.func, *map(_static_parts, (*value.args, *value.keywords.values()))
     if isinstance(value, tuple):
@@ -130,7 +138,7 @@ def _static_parts(value: Any) -> Any:
 
 
 def _layout_of(tensor: torch.Tensor) -> tuple[Any, ...]:
-    """Return a tensor's dtype, device, and the lengths and strides of its dimensions longer than one."""
+    """Return a tensor's dtype, device, and the (length, stride) of each dimension whose length is not 1."""
     pairs = zip(tensor.shape, tensor.stride(), strict=True)
     return tensor.dtype, tensor.device, tuple([pair for pair in pairs if pair[0] != 1])
 
@@ -165,8 +173,8 @@ def warmup(operator: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
             bytes. It can also be inside an epilogue, list, tuple or dictionary.
 
     Raises:
-        ArgumentTypeError: `operator` is not callable. KernelError: a kernel fails to compile. Also the
-        operator's own errors.
+        ArgumentTypeError: `operator` is not callable.
+        KernelError: a kernel fails to compile. Also the operator's own errors.
     """
     if not callable(operator):
         raise ArgumentTypeError("operator", f"got a {type(operator).__name__}", "Give a function of ops.")

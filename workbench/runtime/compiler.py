@@ -60,7 +60,8 @@ def _worker() -> Worker:
 
 worker = _worker()
 
-# One worker for each core that this process may use. Callers with a single thread use `worker`.
+# One worker for each core that this process may use, at most `MOST_WORKERS`. Callers with a single thread use
+# `worker`.
 pool = Pool([worker, *(_worker() for _ in range(min(cpu_count(), MOST_WORKERS) - 1))])
 
 

@@ -35,7 +35,7 @@ class Interpreted:
         outputs: the launch's outputs on the CPU, with the original strides.
         changed: tensors of the launch whose storage was changed outside all outputs, accumulators and
             workspaces (one tensor for each storage).
-        accesses: the memory accesses of each step in order; empty unless `record` was set.
+        accesses: for each step its memory accesses in order; empty for each step unless `record` was set.
         printed: the text that the kernels printed (`tl.device_print`).
     """
 
@@ -57,14 +57,16 @@ def interpret(
 
     Args:
         launch: a launch of this process, on any device.
-        poison: first fill the outputs and workspaces with NaN (integers: an odd pattern), so that unwritten
-            elements show. Elements that a masked load leaves undefined are always NaN.
+        poison: first fill the outputs and workspaces with NaN (integers: unusual numbers), so that unwritten
+            elements show. Elements that a masked load leaves undefined always have such values.
         seed: shuffle the order of each step's programs with this seed; None for the usual order.
         record: record every memory access.
         timeout: time limit in seconds, after which the worker is stopped.
 
     Raises:
-        The errors of :meth:`Launch.run`; WorkerError if the worker dies or exceeds the time limit.
+        WorkerError: the worker dies or exceeds the time limit.
+        ArgumentTypeError, InvalidArgumentError: `timeout` is not a valid time. Also the errors of
+            :meth:`Launch.run`.
     """
     launch.check()
     packed, owners = _pack_launch(launch)
@@ -79,7 +81,7 @@ def interpret(
 
 
 class StepObserver(Protocol):
-    """Observes a step that runs in the worker, and returns a result to the caller."""
+    """Observer of a step that runs in the worker; its result is returned to the caller."""
 
     def access(self, access: Access, /) -> None:
         """Observe a load, store or atomic."""
@@ -102,7 +104,7 @@ def observe(
 
     Args:
         launch: a launch of this process, on any device.
-        observers: creates an observer; a picklable class or function.
+        observers: called without arguments for each step; returns an observer. A picklable class or function.
         orders: for each step, the numbers of the programs to run, in order (see
             :func:`workbench.interpreter.watched`).
         timeout: time limit in seconds, after which the worker is stopped.
@@ -297,7 +299,7 @@ def _unpack_value(item: Any, memories: list[torch.Tensor]) -> Any:
 
 
 def _elements(view: _PackedTensor, marks: list[torch.Tensor]) -> torch.Tensor:
-    """Return the marks of `view`'s elements, where `marks` has one mark for each byte of a memory."""
+    """Return the marks of `view`'s bytes; `marks` has a tensor for each memory, with one mark a byte."""
     size = view.dtype.itemsize
     shape, stride = (*view.shape, size), (*(step * size for step in view.stride), 1)
     return marks[view.memory].as_strided(shape, stride, view.offset * size)

@@ -70,7 +70,7 @@ def run_once(launch: Launch) -> None:
 
 
 def starter_of(kernel: Any, arguments: Sequence[Any], options: Mapping[str, Any]) -> compat.Starter:
-    """Return the starter of a kernel for arguments like these on the current device; compile it if needed.
+    """Return the starter of a kernel for arguments of this kind on the current device; compile it if needed.
 
     The cache key is at least as fine as Triton's specialization: dtypes, whether addresses and integers are
     multiples of 16, whether an integer is 1 or needs 64 bits, constants, options, and the device. One thread
@@ -108,7 +108,7 @@ def starter_of(kernel: Any, arguments: Sequence[Any], options: Mapping[str, Any]
 
 
 def dispatch_guard(*tensors: torch.Tensor) -> Callable[..., bool]:
-    """Return a guard: a function that says whether torch dispatches other tensors in the same way as these.
+    """Return a guard: a function that returns whether torch dispatches other tensors like `tensors`.
 
     The guard compares each tensor's type, dtype, device, sizes, strides and layout; whether it has memory,
     has its negative bit set and requires grad; and the state at the call: torch.func transforms, autocast for
@@ -128,7 +128,7 @@ def dispatch_guard(*tensors: torch.Tensor) -> Callable[..., bool]:
 
 
 class Replay:
-    """A launch that can be started again with other tensors in place of those that it was made with.
+    """A launch that can be started again with other tensors in place of its own.
 
     A call takes the same number of tensors, with the shapes, strides, dtypes and devices of the first ones;
     the caller has to ensure this. A call checks nothing and allocates new workspaces, so it costs little more
@@ -140,20 +140,26 @@ class Replay:
         tensors: all tensors of the steps except workspaces, each once.
 
     Raises:
-        InvalidArgumentError: a tensor is passed twice, or the steps have tensors that are neither in
-            `tensors` nor workspaces, so the replay could not substitute them. Also the errors that
-            `launch.run()` raises before it runs anything.
+        InvalidArgumentError: a tensor is passed twice or is a workspace; or the steps have tensors that are
+            neither in `tensors` nor workspaces, so the replay could not substitute them. Also the errors
+            that `launch.run()` raises before it runs anything.
     """
 
     def __init__(self, launch: Launch, *tensors: torch.Tensor) -> None:
         known = (*tensors, *launch.workspaces)
         places = {id(tensor): place for place, tensor in enumerate(known)}
         held = [tensor for step in launch.steps for tensor in step.tensors()]
-        if len(places) < len(known) or not {id(t) for t in (*held, *launch.accumulators)} <= places.keys():
+        if len(places) < len(known):
             raise InvalidArgumentError(
                 "tensors",
-                f"got {len(tensors)}, of which one is repeated, or the steps take another one",
-                "Give every tensor that the steps take, each once, and no views.",
+                f"got {len(tensors)}, and one is given twice or is a workspace",
+                "Give each tensor once, and no workspaces.",
+            )
+        if not {id(t) for t in (*held, *launch.accumulators)} <= places.keys():
+            raise InvalidArgumentError(
+                "tensors",
+                f"got {len(tensors)}, and the steps take a tensor that is not among them",
+                "Give every tensor that the steps take, the same objects and no views of them.",
             )
         launch.check_ready()
         self._spaces = [(tuple(t.shape), t.stride(), t.dtype) for t in launch.workspaces]
@@ -166,7 +172,7 @@ class Replay:
         self._steps = [step_type(step, places) for step in launch.steps]
 
     def __call__(self, *tensors: torch.Tensor) -> None:
-        """Start the kernels with these tensors."""
+        """Start the kernels with `tensors` in place of the tensors of the launch."""
         if self._device >= 0 and compat.current_cuda_device() != self._device:
             with torch.cuda.device(self._device):
                 self(*tensors)
@@ -185,7 +191,7 @@ class Replay:
         Args:
             tensors: as in a call.
             addresses: the address of each tensor; those of workspaces are appended.
-            together: the bitwise or of all addresses.
+            combined: the bitwise or of all addresses.
         """
         if compat.watching_modes():
             compat.refuse_tracing()
@@ -211,7 +217,7 @@ class Replay:
             step(kinds, tensors, addresses, stream)
 
     def guarded_call(self, tensors: Sequence[torch.Tensor], place: int, result: torch.Tensor) -> GuardedCall:
-        """Return a function that starts the launch on other tensors like these and allocates the result.
+        """Return a function that starts the launch on tensors like `tensors` and allocates the result.
 
         Args:
             tensors: the tensors of the last call, or those that they are views of, without the result.
@@ -281,7 +287,7 @@ class Bucket:
         self._stream_of = compat.stream_getter()
 
     def __call__(self, programs: int, *leading: Any) -> None:
-        """Start `programs` programs with these arguments."""
+        """Start `programs` programs with `leading` as the kernel's first arguments."""
         if compat.watching_modes():
             compat.refuse_tracing()
         if self._device >= 0 and compat.current_cuda_device() != self._device:
@@ -291,7 +297,7 @@ class Bucket:
             self._start(programs, 1, 1, self._stream_of(self._device), leading + self._rest)
 
     def binary_call(self, x: torch.Tensor, y: torch.Tensor, programs: int, length: int) -> BinaryCall:
-        """Return a function that starts the kernel on two other tensors like these with minimal overhead.
+        """Return a function that starts the kernel on two tensors like `x` and `y` with minimal overhead.
 
         Args:
             x, y: the tensors of the kernel's first two arguments. The third argument is the result, which
@@ -355,7 +361,7 @@ class _InterpretedStep:
 
 
 class _CompiledStep(_InterpretedStep):
-    """A step whose compiled kernel is started again; looked up once per alignment of its addresses.
+    """A step whose compiled kernel is started again; looked up once for each alignment of its addresses.
 
     Tensor arguments are not stored, so the step's own tensors are not kept alive.
     """
@@ -365,7 +371,7 @@ class _CompiledStep(_InterpretedStep):
         self._of_kinds: dict[Hashable, Callable[[Sequence[Any], Sequence[int], int], None]] = {}
 
     def prepare(self, kinds: Hashable, tensors: Sequence[torch.Tensor]) -> None:
-        """Compile the kernel for addresses of these kinds, unless it is compiled already."""
+        """Compile the kernel for addresses of `kinds`, multiples of 16 or not, unless that is done."""
         if kinds not in self._of_kinds:
             self._of_kinds[kinds] = self._bound(tensors)
 
@@ -439,7 +445,7 @@ class _DescriptorCache:
 
 @dataclasses.dataclass(frozen=True)
 class _TensorArgument:
-    """An argument that is the tensor with this number."""
+    """An argument that is the tensor number `number` of a call, or its address."""
 
     number: int
 
@@ -449,7 +455,7 @@ class _TensorArgument:
 
 @dataclasses.dataclass(frozen=True)
 class _DescriptorArgument:
-    """An argument that is a descriptor of the tensor with number `place`."""
+    """An argument that is a descriptor of the tensor number `place` of a call."""
 
     kind: Any
     place: int

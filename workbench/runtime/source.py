@@ -57,7 +57,7 @@ class KernelSource:
         decorations: the keyword arguments of `@triton.jit`.
         future: the compiler flags of its `from __future__ import ...`: with `annotations`, Triton sees the
             text of `alpha: "fp64"`, quotes included.
-        names: the globals and closure variables that it reads, by name.
+        names: pairs (name, packed value) of the globals and closure variables that it reads.
     """
 
     name: str
@@ -214,12 +214,12 @@ def _path(node: ast.expr) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class _Reader:
-    """Packs the globals and closure variables that a kernel reads.
+    """Packer of the globals and closure variables that a kernel reads.
 
     Attributes:
-        kernel: the kernel's name.
+        kernel: the name of the jit function that is packed.
         attributes: the attributes that it reads, each as the path of names that leads to it.
-        callers: the functions that are being packed: this one and its callers.
+        callers: the functions that are being packed: the kernel and the functions that call it.
     """
 
     kernel: str
@@ -248,15 +248,18 @@ class _Reader:
             and hasattr(value, "__qualname__")
         ):
             return _ModuleMember(module, value.__qualname__)
-        what = f"a {type(value).__name__}"
+        what, fix = f"a {type(value).__name__}", "Pass the values as arguments."
         if hasattr(value, "__qualname__"):
             kind = "class" if isinstance(value, type) else type(value).__name__
             what = f"a {kind} that a notebook or script defines"
+            fix = "Define it in a module and import that."
+            if not isinstance(value, type):
+                fix = "Decorate it with @triton.jit, or define it in a module and import that."
         raise ArgumentTypeError(
             ".".join(path),
             f"kernel {self.kernel} reads it from outside, and it is {what}",
             "Only constants (numbers, strings, dtypes), tuples of them, jit functions, modules, and classes "
-            "or functions of modules may come from outside. Pass the values as arguments.",
+            f"or functions of modules may come from outside. {fix}",
         )
 
     def _packed_module(
@@ -274,7 +277,7 @@ def _is_enum_of_triton(value: Any) -> bool:
 
 
 def unpack(source: KernelSource) -> Any:
-    """Return the jit function of a source, in the mode of this process; equal sources give one function."""
+    """Return the function of a source, in this process's mode; the same object for equal sources."""
     return _unpack(pickle.dumps(source))
 
 

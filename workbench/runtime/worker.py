@@ -34,7 +34,7 @@ class Worker:
 
     Args:
         environment: environment variables of the process.
-        advice: what to do when a call takes too long, as a sentence.
+        advice: what to do if a call takes too long, as a sentence.
     """
 
     def __init__(self, environment: dict[str, str], advice: str) -> None:
@@ -63,8 +63,8 @@ class Worker:
         the other, so a timeout, which stops the process, never ends the call of another thread.
 
         Raises:
-            The function's own errors; WorkerError if the process dies or the timeout expires;
-            ArgumentTypeError or InvalidArgumentError if `timeout` is not a valid time.
+            The function's own errors; WorkerError if the process does not start, dies, or exceeds the
+            timeout; ArgumentTypeError or InvalidArgumentError if `timeout` is not a valid time.
         """
         _check_timeout(timeout)
         with self._lock:
@@ -76,15 +76,20 @@ class Worker:
                 self.stop()
                 raise
             except FutureTimeoutError:
+                is_started = self._started.done()
                 self.stop()
                 raise WorkerError(
                     f"The kernel did not finish within {timeout:g} s in the worker process and was stopped. "
                     f"{self._advice}"
+                    if is_started
+                    else f"The worker process did not start within {START_SECONDS:g} s. Call again when the "
+                    "machine has less load."
                 ) from None
             except BrokenProcessPool as error:
                 self.stop()
                 raise WorkerError(
-                    f"The worker process died while it ran ({error}). The next call starts another."
+                    f"The worker process died during the call ({error}). Call again: that starts another. "
+                    "If it dies too, simplify the kernel, or use smaller tiles."
                 ) from None
 
     def stop(self) -> None:
@@ -95,7 +100,7 @@ class Worker:
 
 
 def _check_timeout(timeout: object) -> None:
-    fix = "Give seconds, such as 120."
+    fix = f"Give seconds, more than 0 and at most {threading.TIMEOUT_MAX:g}, such as 120."
     check_type("timeout", timeout, int | float, fix)
     assert isinstance(timeout, int | float)
     if not 0 < timeout <= threading.TIMEOUT_MAX:
@@ -103,7 +108,7 @@ def _check_timeout(timeout: object) -> None:
 
 
 def end_with_parent(parent: int) -> None:
-    """Exit the worker when its parent is gone: loky alone lets it outlive a parent that was killed."""
+    """Exit the worker when its parent is gone: loky alone lets a worker outlive a parent that was killed."""
 
     def watch() -> None:
         while os.getppid() == parent:
