@@ -363,7 +363,7 @@ def test_invalid_arguments_are_refused() -> None:
     with pytest.raises(TensorMismatchError, match="output"):
         attention.launch(query, key, value, output=query[:, :1].expand(1, 3, 4, 16))
     elsewhere = torch.empty(1, 3, 4, device="meta")
-    with pytest.raises(TensorMismatchError, match="log_sums: .* on meta. Give .* on cpu"):
+    with pytest.raises(TensorMismatchError, match=r"log_sums: .* on meta\. Give .* on cpu"):
         attention.launch(query, key, value, log_sums=elsewhere)
     with pytest.raises(UnknownNameError, match="precision"):
         attention.launch(query, key, value, precision="fast")

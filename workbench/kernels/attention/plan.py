@@ -16,6 +16,7 @@ from workbench.kernels.attention.hopper import Way
 from workbench.kernels.attention.scoring import PLAIN, Extents, Scoring, Starts
 from workbench.kernels.gemm import ACCUMULATORS, FP8
 from workbench.kernels.layout import ACCESS_BYTES, MOST_OFFSETS_IN_32_BITS, distinct_elements
+from workbench.kernels.refusal import ACCEPTED, Refusal, refusal_of_tensor
 from workbench.launch import Work
 
 SUPPORTED = (torch.float16, torch.bfloat16, torch.float32, torch.float64, *FP8)
@@ -176,21 +177,6 @@ SHAPES_WANTED = (
 )
 
 
-class Refusal(NamedTuple):
-    """Reason why a template cannot take its tensors, and advice.
-
-    Attributes:
-        reason: which tensor is wrong and what it is; empty if the template can take all of them.
-        fix: what to do, as a sentence.
-    """
-
-    reason: str
-    fix: str
-
-
-ACCEPTED = Refusal("", "")
-
-
 def is_supported(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scoring: Scoring = PLAIN
 ) -> str:
@@ -236,21 +222,6 @@ def refusal_of(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scor
         reason = f"with starts, sequences are concatenated in a batch of 1, not of {batch}"
         return Refusal(reason, "Give tensors of (1, heads, rows of all sequences, columns), or no starts.")
     return _refusal_of_starts(scoring.starts, query.device)
-
-
-def refusal_of_tensor(name: str, tensor: object) -> Refusal:
-    """Return why kernels cannot read `tensor`, the argument `name`; `ACCEPTED` if they can."""
-    if not isinstance(tensor, torch.Tensor):
-        return Refusal(
-            f"{name} is a {type(tensor).__name__}, not a tensor", f"Give a torch.Tensor as {name}."
-        )
-    if tensor.layout != torch.strided:
-        reason = f"{name} is not a plain strided tensor: its layout is {tensor.layout}"
-        return Refusal(reason, f"Give {name}.to_dense().")
-    if tensor.is_neg():
-        reason = f"{name} is not a plain strided tensor: it is a negated view"
-        return Refusal(reason, f"Give {name}.resolve_neg().")
-    return ACCEPTED
 
 
 def _refusal_of_starts(starts: Starts, device: torch.device) -> Refusal:

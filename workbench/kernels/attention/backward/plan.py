@@ -9,9 +9,10 @@ import torch
 
 from workbench.device import planned
 from workbench.kernels.attention import plan as forward
-from workbench.kernels.attention.plan import ACCEPTED, Refusal, Tiling
+from workbench.kernels.attention.plan import Tiling
 from workbench.kernels.attention.scoring import PLAIN, Scoring
 from workbench.kernels.gemm import FP8
+from workbench.kernels.refusal import ACCEPTED, Refusal, refusal_of_tensor
 
 # Bytes of shared memory for large tiles. GPUs with less (consumer GPUs of NVIDIA, AMD's) get smaller tiles.
 ROOM_OF_LARGE_TILES = 128 << 10
@@ -74,7 +75,7 @@ def refusal_of(
         ("output", output, of_output, query.dtype),
         ("log_sums", log_sums, query.shape[:3], kept_as),
     ):
-        if (refusal := forward.refusal_of_tensor(name, tensor)).reason:
+        if (refusal := refusal_of_tensor(name, tensor)).reason:
             return refusal
         if (tuple(tensor.shape), tensor.dtype, tensor.device) != (tuple(shape), dtype, query.device):
             wanted = f"{dtype} {tuple(shape)} on {query.device}"
