@@ -306,7 +306,7 @@ def test_launches_without_three_kernels_are_refused() -> None:
     query, key, value = tensors(1, 2, 1, 16, 16, 16)
     with pytest.raises(TensorMismatchError, match="query, key, value"):
         attention_unfused.launch(query, key[..., :8], value)
-    with pytest.raises(TensorMismatchError, match=r"query is torch\.float32 \(1, 2, 0, 16\)"):
+    with pytest.raises(TensorMismatchError, match=r"query of shape \(1, 2, 0, 16\) has no elements"):
         attention_unfused.launch(query[:, :, :0], key, value)
     with pytest.raises(ArgumentTypeError, match="value"):
         attention_unfused.launch(query, key, 3)  # type: ignore[arg-type]
