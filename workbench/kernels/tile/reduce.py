@@ -223,7 +223,7 @@ def first_smaller(a, a_index, b, b_index):
 
 @triton.jit
 def keep_larger_last_nan(a, a_index, b, b_index):
-    """Like :func:`keep_larger`, but if both are NaN the result is b, the later one: torch's rule for pools."""
+    """Like :func:`keep_larger`, but if both are NaN the result is b, the later: torch's rule for pools."""
     keep = (a >= b) | ((a != a) & (b == b))
     return tl.where(keep, a, b), tl.where(keep, a_index, b_index)
 
