@@ -104,7 +104,7 @@ class Draw:
         return self.fitted([self.size(most, least=least) for _ in range(rank)], self.limits.elements, least)
 
     def fitted(self, sizes: Sequence[int], most: int, least: int = 1) -> list[int]:
-        """Return the sizes, with the largest reduced until the product is at most `most` if `least` allows."""
+        """Return the sizes, the largest reduced until their product is at most `most` if `least` allows."""
         found = list(sizes)
         while _product(found) > most:
             longest = found.index(max(found))
