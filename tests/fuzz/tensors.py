@@ -84,7 +84,7 @@ class TensorSpec:
 
     @property
     def is_floating(self) -> bool:
-        """Whether the dtype is floating or complex, so that the tensor can require grad."""
+        """True if the dtype is floating or complex, so that the tensor can require grad."""
         return self.dtype in FLOATS or self.dtype in COMPLEX
 
     def make(self, device: str, seed: int) -> torch.Tensor:

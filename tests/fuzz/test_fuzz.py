@@ -79,7 +79,7 @@ def test_cases_are_reproducible_and_of_limited_size(limits: Any) -> None:
 
 
 def test_cases_of_a_group_differ_in_sizes_alone() -> None:
-    """They have the same dtypes, layouts, modes and options, so most of them share compiled kernels."""
+    """Cases of a group share dtypes, layouts, modes and options, and so most of their compiled kernels."""
     for group in range(20):
         first, *others = (
             drawn(SEED, group * ON_GPU.members + member, ON_GPU, ["softmax"]) for member in range(6)

@@ -44,7 +44,7 @@ class Geometry:
 
     @property
     def is_gathered(self) -> bool:
-        """Whether some neighbors in the matrix of windows are not neighbors in the image."""
+        """True if some neighbors in the matrix of windows are not neighbors in the image."""
         return math.prod(self.taps) > 1 or math.prod(self.stride) > 1 or any(map(any, self.padding))
 
     @property

@@ -194,7 +194,7 @@ def _maximum_before(steps: AttentionSteps, at: int) -> Floats:
 
 @dataclass(frozen=True)
 class _Shown:
-    """What a figure shows: the state after visit number `at`, with or without the rescale."""
+    """State that a figure shows: after visit number `at`, with or without the rescale."""
 
     steps: AttentionSteps
     at: int

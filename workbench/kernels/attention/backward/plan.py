@@ -28,7 +28,7 @@ class Configuration:
 
 
 class DescribedOperands(NamedTuple):
-    """Whether each operand reaches a kernel as a tensor descriptor; if not, it is a pointer.
+    """Flags of the operands: true if a kernel gets the operand as a tensor descriptor, false for a pointer.
 
     `has_gradient` is about the gradient of the output. No field may be called `value` or `values`: in a jit
     function these are Triton's own attributes of a constant and, in Triton 3.8 and 3.9, of a tuple.

@@ -40,7 +40,7 @@ class Pool:
 
     @property
     def has_empty_windows(self) -> bool:
-        """Whether some window has only padding: dilated taps can step over a short input."""
+        """True if some window has only padding: dilated taps can step over a short input."""
         for size, outputs, window, stride, padding, dilation in zip(
             self.sizes, self.outputs, self.window, self.stride, self.padding, self.dilation, strict=True
         ):
