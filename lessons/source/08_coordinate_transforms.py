@@ -483,11 +483,11 @@ def load_by_access(
     operand, row, col, ROWS: tl.constexpr, COLS: tl.constexpr,
     CHECK_ROWS: tl.constexpr, CHECK_COLS: tl.constexpr, ACCESS: tl.constexpr,
 ):  # fmt: skip
-    """Load a tile whose elements lie where an access function says; loaders of descriptors call it.
+    """Load a tile by an access function; the loaders of views that are no strided matrices call it.
 
     Args:
-        operand: (pointer, (rows, cols), params), the last for the access function.
-        ACCESS: (row, col, params) -> (offset, valid).
+        operand: (pointer, (rows, cols), params), with params for the access function.
+        ACCESS: the access function, (row, col, params) -> (offset, valid).
         others: as :func:`load_strided`.
     """
     pointer, sizes, params = operand

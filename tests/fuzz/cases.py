@@ -1,4 +1,4 @@
-"""Cases of the fuzz as plain data: a short sequence of calls of one operator, each in a mode of its own."""
+"""Cases of the fuzz as plain data: a short sequence of calls of one operator, each with its own mode."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class Mode:
 
     Attributes:
         grad: "grad", "no_grad" or "inference".
-        autocast: the dtype of autocast; "" where it is off.
+        autocast: the name of autocast's dtype; "" if autocast is off.
         tf32: whether fp32 may be rounded to tf32 on a GPU.
-        deterministic: whether deterministic algorithms are asked for; the call is then made twice.
+        deterministic: whether torch's deterministic algorithms are on; the call is then made twice.
         one_gradient: whether the gradient of the result is one expanded number, like that of a sum.
     """
 
@@ -36,9 +36,11 @@ class Call:
     """A call of the case's operator.
 
     Attributes:
-        tensors: the tensors by parameter; those of an epilogue are called e0, e1, ...
+        tensors: the tensors by parameter; operands of an epilogue are called e and a number, such as e2.
         options: the other arguments by name, as JSON values; "torch.float32" and the like stand for torch's
-            objects, and "epilogue" is a list of functors, each a name and its arguments.
+            objects, "epilogue" is a list of functors, each a name and its arguments, and "window" is the
+            list of arguments of an attention `Window`.
+        mode: the modes of torch.
     """
 
     tensors: dict[str, TensorSpec]
@@ -46,7 +48,7 @@ class Call:
     mode: Mode = Mode()
 
     def seed(self, place: int, name: str) -> int:
-        """Return the seed of a tensor of the call at this place in the case."""
+        """Return the seed of tensor `name`, if the call is number `place` of its case."""
         return seed_of(place, name)
 
 
@@ -55,9 +57,11 @@ class Case:
     """A sequence of calls whose kept launches may interact.
 
     Attributes:
+        operator: the name of the operator.
+        calls: the calls, in order.
         seed, number: the seed and number from which the case was drawn.
-        threads: how many threads make all the calls at once.
-        on_stream: whether the calls are made on a stream of their own, where there is a GPU.
+        threads: the number of threads, each of which makes all calls, at the same time.
+        on_stream: whether a thread makes its calls on a CUDA stream of its own; no effect without a GPU.
     """
 
     operator: str
@@ -86,7 +90,7 @@ class Case:
         return cls(calls=calls, **fields)
 
     def text(self) -> str:
-        """Return lines of Python that make the calls, to be pasted."""
+        """Return lines of Python that make the calls, for a reader to paste."""
         lines = ["import torch", "from tests.fuzz.tensors import tensor", "from workbench import ops"]
         if any("epilogue" in call.options for call in self.calls):
             lines.append("from workbench.kernels import epilogues")
@@ -102,7 +106,7 @@ class Case:
         return "\n".join(lines)
 
     def _switches(self, mode: Mode) -> list[str]:
-        """Return lines that set torch's global switches, if some call of the case turns one on."""
+        """Return lines that set those of torch's global switches that some call of the case turns on."""
         lines = []
         if any(call.mode.tf32 for call in self.calls):
             precision = "tf32" if mode.tf32 else "ieee"

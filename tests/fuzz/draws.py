@@ -1,7 +1,7 @@
-"""Random choices of a case: those shared by its group, for which kernels are compiled, and its own sizes.
+"""Random choices of a case: those that its group shares, and its own sizes.
 
-A group is one operator with one structure: dtypes, layouts, options, modes and magnitudes of sizes. Its cases
-differ in sizes and values, so that most of them find their kernels compiled.
+The cases of a group have one operator, and the same dtypes, layouts, modes, magnitudes of sizes and most
+options. They differ in sizes and in numbers such as shifts, so that most of them find their kernels compiled.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ class Limits:
     """The limits of a problem's size.
 
     Attributes:
-        size: length of a dimension.
-        elements: elements of a tensor.
-        products: multiplications of a matrix product.
-        members: cases of a group; few where nothing is compiled, so that more groups are drawn.
+        size: the largest length of a dimension.
+        elements: about the most elements of a tensor.
+        products: about the most multiplications of a matrix product.
+        members: the number of cases of a group; small where nothing is compiled, so that more groups are
+            drawn.
     """
 
     size: int
@@ -45,8 +46,10 @@ class Draw:
     """Random choices of one case.
 
     Attributes:
+        limits: the limits of sizes.
         dtype: the dtype of most tensors.
         values: the rule for the values of most floating tensors.
+        layouts: "plain" for contiguous tensors, "any" for layouts of all kinds.
     """
 
     def __init__(self, seed: int, group: int, member: int, limits: Limits, dtypes: Sequence[str]) -> None:
@@ -62,7 +65,7 @@ class Draw:
         return self._shared.choice(choices)
 
     def weighted(self, **weights: int) -> str:
-        """Return one of the names, the same for the whole group."""
+        """Return one of the names, drawn by these weights, the same for the whole group."""
         return self._shared.choices([*weights], [*weights.values()])[0]
 
     def chance(self, share: float) -> bool:
@@ -74,11 +77,11 @@ class Draw:
         return self._own.choice(choices)
 
     def between(self, least: int, most: int) -> int:
-        """Return a number for this case alone."""
+        """Return a number from `least` to `most`, for this case alone."""
         return self._own.randint(least, most)
 
     def size(self, most: int = 2**15, *, least: int = 0) -> int:
-        """Return a length: 0, 1, or one of the magnitude that the group has at this point."""
+        """Return a length from `least` to `most`: 0, 1, or one whose magnitude the whole group shares."""
         most = max(min(most, self.limits.size), least, 1)
         top = self._shared.randint(1, most.bit_length())
         style = self._shared.choice(("near", "any", "any", "sixteen"))
@@ -97,11 +100,11 @@ class Draw:
         return min(max(found, least, 1), most)
 
     def shape(self, rank: int, most: int = 2**15, *, least: int = 0) -> list[int]:
-        """Return lengths whose product is no more than a tensor may have."""
+        """Return `rank` lengths of `least` or more whose product is at most `limits.elements` if possible."""
         return self.fitted([self.size(most, least=least) for _ in range(rank)], self.limits.elements, least)
 
     def fitted(self, sizes: Sequence[int], most: int, least: int = 1) -> list[int]:
-        """Return the sizes, the largest reduced until their product is at most `most`."""
+        """Return the sizes, the largest reduced until their product is at most `most` if `least` allows."""
         found = list(sizes)
         while _product(found) > most:
             longest = found.index(max(found))
@@ -115,12 +118,12 @@ class Draw:
         return self._shared.randrange(-rank, rank) if rank else self.one(0, -1)
 
     def dims(self, rank: int, *, least: int = 1) -> list[int]:
-        """Return some dimensions without repetition, counted from either end."""
+        """Return `least` dimensions or more, without repetition, counted from either end."""
         count = self._shared.randint(min(least, rank), rank)
         return [d - rank * self.one(0, 1) for d in self._shared.sample(range(rank), count)]
 
     def permutation(self, count: int) -> list[int]:
-        """Return the numbers below `count` in any order."""
+        """Return the numbers from 0 to `count` - 1 in a random order."""
         return self._shared.sample(range(count), count)
 
     def layout(self, rank: int) -> Layout:
@@ -146,7 +149,7 @@ class Draw:
     def tensor(
         self, *shape: int, dtype: str = "", values: str = "", grad: bool = True, layout: Layout | None = None
     ) -> TensorSpec:
-        """Return a tensor of this shape; dtype, values and layout default to those of the case."""
+        """Return a tensor of this shape; dtype and values default to the case's; the layout may be drawn."""
         dtype = dtype or self.dtype
         return TensorSpec(
             tuple(shape), dtype, self.layout(len(shape)) if layout is None else layout,
@@ -154,7 +157,7 @@ class Draw:
         )  # fmt: skip
 
     def vector(self, length: int, **others: Any) -> TensorSpec:
-        """Return a tensor of one dimension."""
+        """Return a tensor of one dimension, see :meth:`tensor`."""
         return self.tensor(length, **others)
 
     def mode(self) -> Mode:
@@ -168,7 +171,9 @@ class Draw:
         )
 
     def case(self, operator: str, call: Call, dtypes: Sequence[str], fixed: Collection[str]) -> Case:
-        """Return a case: the call and variations of it, each in one respect, perhaps in threads.
+        """Return a case: the call in a drawn mode, and up to three variations of it in one respect each.
+
+        In some cases two threads make the calls.
 
         Args:
             dtypes: the dtypes of the operator.

@@ -1,4 +1,4 @@
-"""Run a case and judge it: values against float64 by the accuracy rule, and all else that torch promises."""
+"""Run a case and judge it: values against float64 by the accuracy rule, all else against torch."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.fuzz.tensors import dtype_of, seed_of, tensor
 from workbench import ops
 from workbench.errors import WorkbenchError
 
-# The rounding of tf32 operands: 10 bits behind the leading one.
+# The largest relative rounding error of tf32 operands, which have 10 bits after the leading one.
 TF32_ROUNDING = 2.0**-11
 
 
@@ -35,7 +35,7 @@ class Finding:
     Attributes:
         kind: its kind in a word or two: "accuracy", "shape", "dtype", "refusal", ...; shrinking keeps it.
         words: the details.
-        call: the place of the call in the case.
+        call: the number of the call in the case, from 0.
     """
 
     kind: str
@@ -52,8 +52,8 @@ class Verdict:
         listed: differences on purpose, with the reason.
         refusals: errors of `ops` for what torch accepts, listed or not.
         lenient: errors of torch for what `ops` computed.
-        refused_by_both: how many calls neither of them accepted.
-        compared: how many calls had results to compare.
+        refused_by_both: the number of calls that `ops` and torch both refused.
+        compared: the number of calls with results to compare.
     """
 
     findings: list[Finding] = field(default_factory=list)
@@ -69,7 +69,10 @@ class Outcome:
     """Results and gradients of a call, or the error.
 
     Attributes:
+        results, gradients: empty if an error came before them.
+        error: the error; None if there was none.
         is_backward: whether the error came from the gradients; then there are results.
+        changed: descriptions of what the call changed and must not change.
     """
 
     results: list[torch.Tensor] = field(default_factory=list)
@@ -89,8 +92,9 @@ def judge(
     """Run a case on a device and compare it with torch.
 
     Args:
-        ours: a function in place of that of `workbench.ops`, for tests of the fuzz.
-        torch_begins: called after all calls of `ops` and before torch's, since torch may end the process.
+        ours: a function in place of the one in `workbench.ops`, for tests of the fuzz.
+        torch_begins: called after all calls of `ops` and before torch's calls, because torch may end the
+            process.
     """
     operator = OPERATORS[case.operator]
     function = ours or operator.ours or getattr(ops, case.operator)
@@ -102,7 +106,7 @@ def judge(
             theirs = _outcome(operator.torchs, operator, call, place, device)
         judged: list[Outcome] = []
         for outcomes in of_threads:
-            # Most threads have the same bits as the first, so equal outcomes are judged once.
+            # Outcomes of most threads have the same bits as the first's, so equal outcomes are judged once.
             if not any(_same_bits(outcomes[place], before) for before in judged):
                 judged.append(outcomes[place])
         for outcome in judged:
@@ -143,7 +147,7 @@ def _in_threads(case: Case, run: Callable[[], list[Outcome]], device: str) -> li
     if case.threads == 1:
         within()
     else:
-        # torch's switches are global, so all threads have those of the first call.
+        # torch's switches are global, so all threads have the switches of the first call.
         with _set_up(case.calls[0].mode):
             threads = [threading.Thread(target=within) for _ in range(case.threads)]
             for thread in threads:
@@ -157,7 +161,7 @@ def _in_threads(case: Case, run: Callable[[], list[Outcome]], device: str) -> li
 
 @contextlib.contextmanager
 def _set_up(mode: Mode) -> Iterator[None]:
-    """Set torch's global switches to those of the mode, and restore them."""
+    """Set torch's global switches as the mode has them, and restore them at the end."""
     matmul, conv = torch.backends.cuda.matmul, torch.backends.cudnn.conv  # type: ignore[attr-defined]  # torch does not type it
     before = matmul.fp32_precision, conv.fp32_precision, torch.are_deterministic_algorithms_enabled()
     matmul.fp32_precision = conv.fp32_precision = "tf32" if mode.tf32 else "ieee"
@@ -172,7 +176,7 @@ def _set_up(mode: Mode) -> Iterator[None]:
 
 
 def _within(mode: Mode, device: str) -> contextlib.ExitStack:
-    """Return the contexts of this thread: autograd and autocast."""
+    """Return the contexts of autograd and autocast of a mode, entered; they hold for this thread only."""
     stack = contextlib.ExitStack()
     if mode.grad == NO_GRAD:
         stack.enter_context(torch.no_grad())
@@ -199,12 +203,12 @@ def _outcome(
     shake: float = 0.0,
     watched: bool = False,
 ) -> Outcome:
-    """Make a call and its gradients.
+    """Make a call and compute its gradients.
 
     Args:
         is_exact: compute in float64 on the CPU, with contiguous tensors, outside autocast.
-        shake: the largest relative change of elements, as if they had been rounded.
-        watched: also find tensors that the call must not change and did.
+        shake: the largest relative change of each element of the inputs, as if they had been rounded.
+        watched: whether to record tensors that the call changed and must not change.
     """
     mode = call.mode
     tensors = made(call, place, "cpu" if is_exact else device)
@@ -253,10 +257,10 @@ def _widened(t: torch.Tensor, shake: float) -> torch.Tensor:
 
 
 def direction_of(result: torch.Tensor, place: int, *, is_one: bool = False) -> torch.Tensor:
-    """Return the gradient with which the backward pass of the call at this place begins.
+    """Return the gradient of `result` with which the backward pass of call number `place` begins.
 
     Args:
-        is_one: whether it is one expanded 1.
+        is_one: whether the gradient is a single 1, expanded to the shape of the result.
     """
     if is_one:
         return torch.ones((), dtype=result.dtype, device=result.device).expand(result.shape)
@@ -351,14 +355,14 @@ def _compare(
 
 
 def _is_bare(ours: Outcome, theirs: Outcome) -> bool:
-    """Return whether an error should be the workbench's own: torch's autograd raises others."""
+    """Return whether an error must be one of the workbench; torch's autograd may raise its own."""
     return theirs.error is None or not ours.is_backward
 
 
 def _torchs_kind(error: Exception) -> type[Exception]:
     kinds = (NotImplementedError, IndexError, OverflowError, RuntimeError, TypeError, ValueError)
     found = next((kind for kind in kinds if isinstance(error, kind)), Exception)
-    # For "not implemented for" torch raises either kind.
+    # For "not implemented for" torch raises NotImplementedError or RuntimeError.
     return RuntimeError if found is NotImplementedError else found
 
 
@@ -380,7 +384,7 @@ def _have_same_form(
     *,
     has_torchs_form: bool,
 ) -> bool:
-    """Compare the form of two results, and return whether shape and dtype allow to compare values."""
+    """Compare the form of two results, and return whether their values can be compared."""
     if ours.shape != theirs.shape:
         found("shape", f"{words}: shape {tuple(ours.shape)}, torch's {tuple(theirs.shape)}")
         return False
@@ -409,7 +413,7 @@ def _has_a_format(t: torch.Tensor) -> bool:
 
 
 def telling(t: torch.Tensor) -> list[int]:
-    """Return the strides of dimensions of more than one element, of a tensor that has elements."""
+    """Return the strides of dimensions longer than one; an empty list for a tensor without elements."""
     return [stride for stride, n in zip(t.stride(), t.shape, strict=True) if n > 1] if t.numel() else []
 
 
@@ -445,7 +449,7 @@ def _judge_values(
         judge_result(f"result {number}" if number else "result", mine, torchs, right, moved, [], largest)
     is_special = any(spec.values == "special" for spec in call.tensors.values())
     if not ours.gradients or not theirs.gradients or (is_special and terms):
-        return  # torch's own devices disagree on gradients of NaN and infinities
+        return  # torch's results on a CPU and on a GPU differ in gradients of NaN and infinities
     names = [name for name, spec in call.tensors.items() if spec.requires_grad and spec.is_floating]
     largest = max(largest, *map(_largest, exact.gradients))
     for number, (name, mine, torchs, right) in enumerate(
@@ -466,15 +470,16 @@ def _judge_values(
 def _shaken(
     operator: Operator, call: Call, place: int, device: str, ours: Outcome
 ) -> tuple[list[Outcome], list[Outcome]]:
-    """Return exact outcomes of inputs that were rounded once, for operators that are sensitive to rounding.
+    """Return exact outcomes of slightly changed inputs, for operators that are sensitive to rounding.
 
-    An operator that divides by a deviation: terms that cancel can be much larger than the result, and torch's
-    error of a few elements may be 0 by luck; in float64 torch's result is the exact one itself.
-    One with a bend, such as relu: near the bend either gradient is right. And one that chooses, such as
-    amax: of two nearly equal elements either is the largest.
+    - If an operator divides by a deviation, terms that cancel can be much larger than the result, and torch's
+      error of a few elements may be 0 by luck; in float64 torch's result is the exact one itself.
+    - If it has a bend, as relu has at 0, either gradient is right near the bend.
+    - If it chooses, as amax does, either of two nearly equal elements may count as the largest.
 
     Returns:
-        outcomes of inputs that are all moved, and outcomes whose gradients differ in some places only.
+        outcomes of inputs with a rounding error in each element, for the first kind of operator; outcomes
+        with other gradients near bends and nearly equal elements, for the others.
     """
     exact = partial(_outcome, operator.torchs, operator, call, place, device, is_exact=True)
     found, bent = [], []
@@ -495,10 +500,10 @@ def _shaken(
 
 
 def _cancelled(operator: Operator, call: Call, place: int, device: str) -> tuple[float, float]:
-    """Return the size of the terms that cancel in a norm, and of those that cancel in its gradients.
+    """Return the size of the terms that cancel in a norm, and of the terms that cancel in its gradients.
 
     torch's float64 result is rounded too. Its formula of the gradient subtracts a multiple of the input, not
-    of its distance from the mean: for two nearly equal elements its error is larger than ours.
+    of the input's distance from the mean: for two nearly equal elements its error is larger than ours.
     """
     with _Cancelled() as cancelled:
         outcome = _outcome(operator.torchs, operator, call, place, device, is_exact=True)
@@ -507,9 +512,9 @@ def _cancelled(operator: Operator, call: Call, place: int, device: str) -> tuple
 
 
 class _Cancelled(TorchFunctionMode):
-    """Finds the largest terms that norms of rows, groups and batches add up.
+    """Mode of torch that finds the largest terms that norms of rows, groups and batches add up.
 
-    r is the reciprocal of the deviation, with the norm's eps:
+    Below, r is 1 / sqrt(variance + eps); for rms_norm, 1 / sqrt(mean square + eps).
 
     Attributes:
         results: the largest `max(|x| r, 1) * max(|weight|, 1)`.
@@ -546,10 +551,12 @@ class _Cancelled(TorchFunctionMode):
 
 
 class _BentElsewhere(TorchFunctionMode):
-    """Gives relu and clamp the gradients of inputs moved by a share of the largest.
+    """Mode of torch in which relu, clamp, amax and amin have other gradients, and the same results.
 
-    amax and amin give their gradient to the second largest element if it is that near to the largest; for a
-    negative share, to all elements that are that near, in equal parts.
+    Let a step be `share` times the largest magnitude of the input. relu and clamp have the gradients of
+    inputs that are moved by a step. For a positive share, amax (amin) gives its gradient to the second
+    largest (smallest) element if that is within a step of the largest (smallest); for a negative share, to
+    all elements within a step, in equal parts.
     """
 
     def __init__(self, share: float) -> None:
@@ -575,7 +582,7 @@ class _BentElsewhere(TorchFunctionMode):
 
 
 def _most_terms(call: Call, results: Sequence[torch.Tensor]) -> float:
-    """Return the most terms of a sum: along a dimension, or the elements of one tensor per one of another."""
+    """Return a bound on the terms of a sum: the longest dimension or the largest ratio of tensors' sizes."""
     shapes = [spec.shape for spec in call.tensors.values()] + [tuple(result.shape) for result in results]
     counts = [max(torch.Size(shape).numel(), 1) for shape in shapes]
     longest = max((n for shape in shapes for n in shape), default=1)
@@ -583,9 +590,9 @@ def _most_terms(call: Call, results: Sequence[torch.Tensor]) -> float:
 
 
 def _eps_of_arithmetic(operator: Operator, call: Call) -> float:
-    """Return eps of the arithmetic where results may have a wider dtype; 0 where the result's dtype says it.
+    """Return eps of the arithmetic if it may be coarser than the dtype of a result says; else 0.
 
-    Under autocast, products have its dtype, and gradients that of the tensors.
+    Under autocast, products are computed in its dtype, and gradients have the dtype of the tensors.
     """
     if call.mode.autocast and operator.multiplies:
         return torch.finfo(dtype_of(call.mode.autocast)).eps
@@ -602,7 +609,7 @@ def _eps_of_arithmetic(operator: Operator, call: Call) -> float:
 
 
 def _inputs(call: Call) -> Sequence[torch.Tensor]:
-    """Return tensors as large as the terms of the sums."""
+    """Return a tensor of 100, the mean of "large_mean", for each tensor of the call with such values."""
     return [torch.full((1,), 100.0) for spec in call.tensors.values() if spec.values == "large_mean"]
 
 
@@ -630,12 +637,16 @@ def _close(
     is_of_nothing: bool,
     least_eps: float,
 ) -> None:
-    """Report results further from float64 than the accuracy rule allows.
+    """Report a finding if a result is further from float64 than the accuracy rule allows.
 
     Args:
+        ours, theirs, right: the result of `ops`, of torch, and of torch in float64.
         moved: exact results of rounded inputs; their distance from `right` counts as an error of torch.
-        bent: other exact gradients; where they differ from `right`, and only there, either may be right, and
-            torch's error there counts only there.
+        bent: other exact gradients. Where they differ from `right`, either may be right; these elements are
+            judged apart from the others, with torch's error there.
+        largest: the largest magnitude of the exact results and, for gradients, of the exact gradients.
+        terms: the number of terms of the largest sum; 0 if elements are only moved.
+        inputs: the size of the terms, if it is known to be larger than `largest`.
         is_of_nothing: whether a tensor of the call has no elements: gradients that are NaN in torch may then
             be 0.
         least_eps: the least eps of the result, whatever its dtype.

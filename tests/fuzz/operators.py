@@ -40,15 +40,15 @@ class Operator(NamedTuple):
     Attributes:
         draw: a function that draws a call.
         torchs: the same function in torch, with the same arguments by name.
-        ours: the function under test; None for that of `workbench.ops`.
+        ours: the function under test; None for the one in `workbench.ops`.
         dtypes: the dtypes that are drawn.
         terms: the number of terms of the largest sum in an element of the result or of a gradient; 0 where
             elements are only moved, which is exact.
-        is_torchs: whether torch has this very operator, so that strides of results and kinds of errors are
-            compared.
+        is_torchs: whether torch has this operator itself, so that strides of results and kinds of errors are
+            compared too.
         fixed: tensors that never require grad.
-        changed: tensors that are changed in place.
-        multiplies: whether fp32 may be rounded to tf32.
+        changed: tensors that the operator changes in place.
+        multiplies: whether the operator multiplies matrices, so that fp32 may be rounded to tf32.
         divides_by_deviation: whether rounding can change a result by far more than its size, for example
             where nearly equal elements are divided by their deviation.
         chooses: whether a gradient goes to one of several elements, and rounding can change which is the
@@ -123,7 +123,7 @@ def _unfold(draw: Draw) -> Call:
 
 
 def _windows(draw: Draw, names: Sequence[str], rank: int = 2) -> dict[str, Any]:
-    """Draw options of sliding windows: one number or one a dimension, some left at their default."""
+    """Draw options of sliding windows: a number, or a list with one for each dimension; some are left out."""
     choices = {
         "kernel_size": (1, 2, 3), "dilation": (1, 1, 2), "padding": (0, 0, 1, 2), "stride": (1, 2, 3)
     }  # fmt: skip
@@ -143,7 +143,7 @@ def _of_two(value: Any, rank: int) -> list[int]:
 
 
 def _reached(draw: Draw, sizes: Sequence[int], taps: Sequence[int], options: dict[str, Any]) -> list[int]:
-    """Return the sizes, in most cases enlarged to hold a window of these taps."""
+    """Return the sizes; in 15 of 16 draws, enlarged if they are too small for a window of these taps."""
     if draw.own(*(True,) * 15, False):
         rank = len(sizes)
         steps = _of_two(options.get("dilation", 1), rank)
@@ -217,7 +217,7 @@ def _reduced(draw: Draw, values: str = "") -> tuple[TensorSpec, int]:
 
 
 def _of_dims(name: str, draw: Draw) -> Call:
-    """Draw a reduction over no, one or several dimensions."""
+    """Draw a reduction over all dimensions, one or several."""
     input, rank = _reduced(draw)
     options: dict[str, Any] = {}
     if draw.chance(0.75):
@@ -230,7 +230,7 @@ def _of_dims(name: str, draw: Draw) -> Call:
 
 
 def _of_one_dim(name: str, draw: Draw) -> Call:
-    """Draw a reduction over one dimension or all."""
+    """Draw a reduction over one dimension or all; or, for max and min, of two tensors."""
     input, rank = _reduced(draw, "unit" if name == "prod" else "")
     options: dict[str, Any] = {}
     if draw.chance(0.75):
@@ -320,7 +320,10 @@ def _group_norm(draw: Draw) -> Call:
 
 
 def group_norm(input: torch.Tensor, num_groups: int, **others: Any) -> torch.Tensor:
-    """Return torch's result; torch (2.13, CPU) crashes if only vectors of a channels_last input need grad."""
+    """Return torch's group norm.
+
+    The input gets requires_grad if weight or bias has it: else torch (2.13, CPU) crashes for channels_last.
+    """
     vectors = [others[name] for name in ("weight", "bias") if name in others]
     if torch.is_grad_enabled() and any(t.requires_grad for t in vectors) and not input.requires_grad:
         input = input.detach().requires_grad_()
@@ -349,7 +352,7 @@ def _batch_norm(draw: Draw) -> Call:
 
 
 def _with_running(function: Function, **given: Any) -> tuple[torch.Tensor | None, ...]:
-    """Return the result of batch norm and the updated running statistics."""
+    """Return the result of `function`, a batch norm, and the updated running statistics."""
     result = function(**given)
     return result, *(given[name] for name in ("running_mean", "running_var") if given[name] is not None)
 
@@ -383,7 +386,7 @@ def _sizes(draw: Draw) -> list[int]:
 
 
 def _scaled(draw: Draw, k: int, values: str = "") -> str:
-    """Return a rule for values whose products have unit variance."""
+    """Return a rule for values whose products have unit variance; other rules than normal ones are kept."""
     values = values or draw.values
     return f"scaled:{max(k, 1) ** -0.5:.3g}" if values in ("normal", "large_mean") else values
 
@@ -483,7 +486,7 @@ def grouped_mm(mat_a: torch.Tensor, mat_b: torch.Tensor, *, offs: torch.Tensor) 
 def fused_grouped_mm(
     mat_a: torch.Tensor, mat_b: torch.Tensor, *, offs: torch.Tensor, epilogue: Any
 ) -> torch.Tensor:
-    """Return products of groups with their epilogue, and 0 behind the last group."""
+    """Return products of groups with their epilogue, and 0 after the last group."""
     with torch.autocast(mat_a.device.type, enabled=False):
         result = reference.fused_grouped_mm(mat_a, mat_b, offs=offs, epilogue=epilogue).to(mat_a.dtype)
     if mat_a.dim() == mat_b.dim():
@@ -529,7 +532,7 @@ def _fused_matmul(draw: Draw) -> Call:
 def fused_matmul(
     input: torch.Tensor, other: torch.Tensor, epilogue: Any, out_dtype: torch.dtype | None = None
 ) -> torch.Tensor:
-    """Return a product with its epilogue."""
+    """Return epilogue(input @ other)."""
     product = torch.matmul(input, other)
     return epilogue.meaning(product).to(product.dtype if out_dtype is None else out_dtype)  # type: ignore[no-any-return]  # a tensor
 
@@ -559,7 +562,7 @@ def _fused_rows(name: str, draw: Draw) -> Call:
 def fused_rows(
     name: str, input: torch.Tensor, other: torch.Tensor, epilogue: Any = None, **options: Any
 ) -> Any:
-    """Return the row operator of a product."""
+    """Return the row operator `name` of epilogue(input @ other), which is rounded before the row operator."""
     product = torch.matmul(input, other)
     dtype = product.dtype
     if epilogue is not None:
@@ -605,7 +608,7 @@ def _gated(name: str, draw: Draw) -> Call:
 def gated(
     name: str, input: torch.Tensor, gate: torch.Tensor, up: torch.Tensor, approximate: str = "none"
 ) -> torch.Tensor:
-    """Return silu or gelu of one product, times another product."""
+    """Return silu (for "swiglu") or gelu of input @ gate, times input @ up."""
     activation = F.silu if name == "swiglu" else partial(F.gelu, approximate=approximate)
     return activation(torch.matmul(input, gate)) * torch.matmul(input, up)
 
@@ -720,7 +723,7 @@ def _attention(draw: Draw, *, is_torchs: bool) -> Call:
 
 
 def scaled_dot_product_attention(**given: Any) -> torch.Tensor:
-    """Return attention by products and a softmax: torch's fused kernels refuse odd pitches, or crash."""
+    """Return attention by products and a softmax; torch's fused kernels refuse odd pitches, or crash."""
     with sdpa_kernel(SDPBackend.MATH):
         return F.scaled_dot_product_attention(**given)
 
@@ -728,7 +731,7 @@ def scaled_dot_product_attention(**given: Any) -> torch.Tensor:
 def attention(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scoring: Any = None
 ) -> torch.Tensor:
-    """Return attention within a window, by a mask."""
+    """Return attention within the window of `scoring`, which becomes a mask."""
     options: dict[str, Any] = {"enable_gqa": query.shape[1] != key.shape[1]}
     if scoring is not None:
         left, right, shift, from_end = scoring.window
@@ -747,7 +750,7 @@ def attention(
 
 
 def _keys(call: Call) -> float:
-    """Return the most terms of sums over keys, queries or columns."""
+    """Return the number of terms of the longest sum, over keys, queries or columns."""
     return float(
         max(max(spec.shape[-2:], default=1) for name, spec in call.tensors.items() if name != "offs")
     )
@@ -849,9 +852,11 @@ def drawn(seed: int, number: int, limits: Limits, names: Sequence[str] = ()) -> 
     """Draw a case.
 
     Args:
+        seed: the seed of the run.
         number: the number of the case. `limits.members` consecutive cases are a group, and groups cycle
             through the operators.
-        names: the operators; () for all.
+        limits: the limits of sizes.
+        names: names of the operators to draw from; () for all.
     """
     group, member = divmod(number, limits.members)
     known = sorted(names or OPERATORS)
@@ -869,7 +874,7 @@ def drawn(seed: int, number: int, limits: Limits, names: Sequence[str] = ()) -> 
 
 
 def _with_out(draw: Draw, name: str, call: Call) -> Call:
-    """Add an `out` tensor to a call if the operator takes one; it has the result's shape or is empty."""
+    """Add an `out` tensor, of the result's shape or empty, if `ops` and torch take one for this call."""
     if "out" not in inspect.signature(getattr(ops, name)).parameters:
         return call
     tensors = {each: replace(spec, requires_grad=False) for each, spec in call.tensors.items()}
@@ -893,7 +898,7 @@ def _with_out(draw: Draw, name: str, call: Call) -> Call:
 
 
 def arguments(call: Call, tensors: dict[str, torch.Tensor], *, is_exact: bool = False) -> dict[str, Any]:
-    """Return the keyword arguments of a call with these tensors; floating dtypes become float64 if exact."""
+    """Return the keyword arguments of a call with these tensors; floats become float64 if `is_exact`."""
     given: dict[str, Any] = {name: t for name, t in tensors.items() if name in call.tensors}
     options = {name: _decoded(value, is_exact) for name, value in call.options.items()}
     if "epilogue" in options:
@@ -916,7 +921,7 @@ def arguments(call: Call, tensors: dict[str, torch.Tensor], *, is_exact: bool = 
 
 
 def _decoded(value: Any, is_exact: bool) -> Any:
-    """Return torch's value of a JSON value; lists become tuples."""
+    """Return the value that a JSON value stands for: torch's object for "torch.NAME", a tuple for a list."""
     if isinstance(value, list):
         return tuple(_decoded(each, is_exact) for each in value)
     if isinstance(value, str) and value.startswith("torch."):

@@ -1,4 +1,4 @@
-"""Wrong operators, which tests of the fuzz plant in place of the right ones."""
+"""Faulty sums, which tests of the fuzz plant in place of `ops.sum`."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ def wide_sum(input: torch.Tensor, **options: Any) -> torch.Tensor:
 
 
 def crashing_sum(input: torch.Tensor, **options: Any) -> torch.Tensor:
-    """End the process."""
+    """End the process with status 7, without a result."""
     os._exit(7)
 
 
 def endless_sum(input: torch.Tensor, **options: Any) -> torch.Tensor:
-    """Sleep beyond every limit."""
+    """Sleep for 1,000 seconds, longer than any time limit of a test."""
     time.sleep(1000)
     return input

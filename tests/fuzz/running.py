@@ -1,6 +1,6 @@
-"""Runs of the fuzz: processes draw and judge cases within a time limit, with a line a case and a summary.
+"""Runs of the fuzz: processes draw and judge cases within a time limit, with a line of JSON for each case.
 
-A process has one group of cases at a time, which share their kernels, and compiles what they need.
+A process has one group of cases at a time. These cases share kernels, which the process compiles.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ class Plan:
     Attributes:
         seed: the seed of all cases.
         names: the operators; () for all.
-        first: the number of the first case, which begins a group.
-        cases: how many cases; None for as many as the time allows.
+        first: the number of the first case.
+        cases: the number of cases; None for as many as the time allows.
         device: "cuda" or "cpu".
-        members: how many cases a group has; None for what fits the device.
+        members: the number of cases of a group; None for the number in the device's `Limits`.
         planted: a function in place of an operator's, as "operator=module:function"; for tests.
     """
 
@@ -82,11 +82,14 @@ class Record:
     """Outcome of one case, a line of JSON.
 
     Attributes:
-        outcome: "passed", "failed" or "not judged", where torch's own function ended the process.
+        seed, number, operator: the seed of the run, the number of the case and its operator.
+        outcome: "passed", "failed", or "not judged" if torch's own function ended the process.
+        seconds: the time that the case took.
+        calls: the number of calls of the case.
+        compared, refused_by_both, listed, refusals, lenient: see `judging.Verdict`.
         findings: kind and words of each failure.
-        listed, refusals, lenient: those of `judging.Verdict`.
-        compared, refused_by_both: how many calls had results to compare, and how many were refused by both.
-        text: lines of Python of the smallest failing case.
+        text: lines of Python of the smallest failing case; empty if the case passed.
+        command: the command that makes the case alone; empty if the case passed.
     """
 
     seed: int
@@ -107,7 +110,13 @@ class Record:
 
 @dataclass
 class Summary:
-    """Counts of a run."""
+    """Records and counts of a run.
+
+    Attributes:
+        seconds: the time of the run.
+        cut: the number of cases that were not finished in time.
+        records: the records of the finished cases.
+    """
 
     seconds: float = 0.0
     cut: int = 0
@@ -119,7 +128,7 @@ class Summary:
         return [record for record in self.records if record.outcome == "failed"]
 
     def text(self) -> str:
-        """Return tables of counts: by operator, of refusals, and of calls that only `ops` accepts."""
+        """Return tables of counts: cases by operator, listed differences, refusals by `ops` and by torch."""
         lines = [
             f"{'operator':<32}{'cases':>7}{'calls':>7}{'compared':>9}{'neither':>8}{'failed':>7}{'s':>8}"
         ]
@@ -152,7 +161,7 @@ class Summary:
 
 
 def processes_that_fit(device: str) -> int:
-    """Return how many processes to run: one a core, and no more than fit in the GPUs' memory."""
+    """Return the number of processes to run: one for each core, but no more than fit in the GPUs' memory."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if device != "cuda":
         return cores
@@ -162,7 +171,7 @@ def processes_that_fit(device: str) -> int:
 
 
 def gpus() -> list[str]:
-    """Return the names in CUDA_VISIBLE_DEVICES of the GPUs that this process sees."""
+    """Return the GPUs that this process sees, as entries of CUDA_VISIBLE_DEVICES."""
     import torch
 
     given = os.environ.get("CUDA_VISIBLE_DEVICES", "")
@@ -179,7 +188,8 @@ def run_case(
     """Draw one case, judge it in this process, and shrink it if it fails.
 
     Args:
-        shrunk: operators and kinds of findings that are not shrunk; this case's is added. None to shrink all.
+        shrunk: (operator, kind of finding) pairs that are not shrunk again; the pair of this case is added.
+            None to shrink in any case.
         torch_begins: see :func:`judging.judge`.
     """
     from tests.fuzz.judging import judge
@@ -199,7 +209,7 @@ def run_case(
         kind, kinds = verdict.findings[0].kind, {finding.kind for finding in verdict.findings}
 
         def fails(candidate: Case) -> bool:
-            # A smaller case with another failure, such as a missing argument, would mislead.
+            # A smaller case with a failure of another kind, such as a missing argument, would mislead.
             found = {finding.kind for finding in judged(candidate).findings}
             return kind in found and found <= kinds
 
@@ -241,10 +251,12 @@ def _planted(plan: Plan, operator: str) -> Callable[..., Any] | None:
 
 
 def _work(connection: Connection, plan: Plan, gpu: str) -> None:
-    """Judge the groups that the connection names and report each case; end if too much memory is held.
+    """Judge the groups that come over the connection and report each case, in a worker process.
+
+    Return on None instead of a group, if a failure broke the GPU, or if the process holds too much memory.
 
     Args:
-        gpu: the GPU of this process, or "".
+        gpu: the entry of CUDA_VISIBLE_DEVICES for this process; "" without a GPU.
     """
     if gpu:
         os.environ["CUDA_VISIBLE_DEVICES"] = gpu  # torch reads it when it first needs a GPU
@@ -255,7 +267,7 @@ def _work(connection: Connection, plan: Plan, gpu: str) -> None:
     if plan.device == "cuda":
         total = torch.cuda.mem_get_info()[1]
         torch.cuda.set_per_process_memory_fraction(min(GPU_BYTES_EACH / total, 1.0))
-    shrunk: set[tuple[str, str]] = set()  # kinds of failures already shrunk once
+    shrunk: set[tuple[str, str]] = set()  # operators and kinds of failures that were shrunk once
     while (numbers := connection.recv()) is not None:
         for number in numbers:
             connection.send(("begin", number))
@@ -290,7 +302,7 @@ def _held_bytes() -> int:
 
 
 class _Worker:
-    """Worker process and its state."""
+    """Worker process, as its parent process sees it: the connection, the group and the present case."""
 
     def __init__(self, plan: Plan, gpu: str) -> None:
         context = multiprocessing.get_context("spawn")
@@ -327,8 +339,11 @@ def run(
     Args:
         seconds: the time after which every process is ended; None for no limit.
         processes: the number of processes.
-        say: is called with the text of each failure.
-        output: a file that gets a line of JSON a case.
+        say: a function that is called with the text of each failure.
+        output: a file to which a line of JSON is written for each case; None for no file.
+
+    Raises:
+        RuntimeError: more than `MOST_DEATHS` processes ended during a case, or one ended outside any case.
     """
     summary, begin = Summary(), time.monotonic()
     deadline = None if seconds is None else begin + seconds
@@ -379,7 +394,10 @@ def run(
                 if worker.left:
                     again.append(worker.left)
                 if deaths > MOST_DEATHS or (worker.number is None and worker.process.exitcode not in (0, -9)):
-                    raise RuntimeError(f"processes of the fuzz end by themselves: {worker.process.exitcode}")
+                    raise RuntimeError(
+                        f"processes of the fuzz end by themselves: {deaths} during a case, the last one with "
+                        f"status {worker.process.exitcode}. Run the commands of the failed cases alone."
+                    )
     except KeyboardInterrupt:  # cases judged so far are counted
         pass
     finally:
@@ -393,7 +411,7 @@ def run(
 
 
 def _heard(worker: _Worker, keep: Callable[[Record], None]) -> bool:
-    """Take one message of a process, and return whether the process goes on."""
+    """Take one message of a worker process, and return whether the process goes on."""
     try:
         what, value = worker.connection.recv()
     except (EOFError, OSError):
@@ -413,7 +431,7 @@ def _heard(worker: _Worker, keep: Callable[[Record], None]) -> bool:
 
 
 def _lost(plan: Plan, worker: _Worker) -> Record:
-    """Return the record of a case whose process ended, or that took too long."""
+    """Return the record of the case that a worker was judging when it ended or exceeded `CASE_SECONDS`."""
     from tests.fuzz.operators import drawn
 
     number, status = worker.number, worker.process.exitcode
@@ -443,14 +461,15 @@ def failure_text(record: Record) -> str:
 
 
 def chosen_seed(asked: int | None) -> int:
-    """Return the given seed, or a new one each time."""
+    """Return the seed that was asked for; for None a new seed each time."""
     return int.from_bytes(os.urandom(3), "big") if asked is None else asked
 
 
 def checked_names(names: Sequence[str]) -> tuple[str, ...]:
-    """Return the names of operators; raise ValueError for one that is not drawn."""
+    """Return the names, sorted and without repetition; raise ValueError for one that is no drawn operator."""
     from tests.fuzz.operators import OPERATORS
 
     if unknown := sorted(set(names) - OPERATORS.keys()):
-        raise ValueError(f"not drawn: {', '.join(unknown)}. Known: {', '.join(sorted(OPERATORS))}")
+        known = ", ".join(sorted(OPERATORS))
+        raise ValueError(f"operators not drawn: {', '.join(unknown)}. Give some of: {known}")
     return tuple(sorted(set(names)))

@@ -15,11 +15,11 @@ SIZED = ("normalized_shape",)
 
 
 def shrink(case: Case, fails: Callable[[Case], bool], *, seconds: float = 30.0, attempts: int = 400) -> Case:
-    """Return the smallest failing case found, which may be the case itself.
+    """Return the smallest failing case that the search finds; the given case if it finds none.
 
     Args:
-        fails: returns whether a case has the failure in question.
-        seconds, attempts: the limits of the search.
+        fails: a function that returns whether a case has the same failure.
+        seconds, attempts: limits of the search: its time, and the number of cases that are tried.
     """
     deadline, left = time.monotonic() + seconds, attempts
     is_smaller = True

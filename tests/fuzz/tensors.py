@@ -1,7 +1,7 @@
 """Tensors as plain data: a shape, a layout in memory and a rule for the values, made again from a seed.
 
-Memory that a tensor does not cover (gaps between rows, elements before and behind it) holds NaN, so that a
-kernel that reads it gives a wrong result.
+Memory that a tensor does not cover (gaps between rows, elements before and after it) holds NaN, or `UNUSED`
+if the dtype has no NaN, so that a kernel that reads it gives a wrong result.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Any
 
 import torch
 
-# Elements of the allocation behind the last one of the tensor.
+# Elements of the allocation after the last element of the tensor.
 BEHIND = 16
 
-# The value of unused memory of integers, which have no NaN.
+# The value of memory beside a tensor of integers, which have no NaN; beside booleans the memory is true.
 UNUSED = 77
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
@@ -37,9 +37,9 @@ class Layout:
     Attributes:
         order: dimensions from the outermost to the innermost; () for the contiguous order.
         steps: the step between elements along each dimension, as of a slice; () for 1 each.
-        gap: unused elements behind each run along the innermost dimension.
+        gap: unused elements after each run along the innermost dimension.
         expanded: dimensions of stride 0.
-        offset: elements of the allocation before the first one.
+        offset: elements of the allocation before the first element of the tensor.
     """
 
     order: tuple[int, ...] = ()
@@ -66,7 +66,15 @@ CONTIGUOUS = Layout()
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """Description of a tensor; see :func:`tensor` for the values."""
+    """Description of a tensor.
+
+    Attributes:
+        shape: the shape.
+        dtype: the name of the dtype.
+        layout: the layout in memory.
+        values: the rule for the values, see :func:`tensor`.
+        requires_grad: whether the tensor requires grad, if its dtype can.
+    """
 
     shape: tuple[int, ...]
     dtype: str = "float32"
@@ -76,7 +84,7 @@ class TensorSpec:
 
     @property
     def is_floating(self) -> bool:
-        """True if the tensor can require grad."""
+        """True if the dtype is floating or complex, so that the tensor can require grad."""
         return self.dtype in FLOATS or self.dtype in COMPLEX
 
     def make(self, device: str, seed: int) -> torch.Tensor:
@@ -102,7 +110,7 @@ class TensorSpec:
 
 
 def seed_of(*parts: object) -> int:
-    """Return a seed that depends on the parts alone, and is the same in every process."""
+    """Return a seed that depends on the text of the parts alone, so that every process gets the same."""
     return zlib.crc32("/".join(map(str, parts)).encode())
 
 
@@ -116,14 +124,16 @@ def tensor(
     seed: int = 0,
     device: str | None = None,
 ) -> torch.Tensor:
-    """Make a tensor of drawn values at the given strides, in memory that is NaN beside it.
+    """Make a tensor of drawn values with the given strides; memory beside it holds NaN or `UNUSED`.
 
     Args:
         strides: the strides in elements; dimensions of stride 0 share their values. None for contiguous.
-        offset: elements of the allocation before the first one; the beginning of the allocation is aligned.
-        values: "normal"; "large_mean" (normal values + 100); "special" (some are NaN or infinite); "zeros";
+        offset: elements of the allocation before the first element; the allocation itself begins aligned.
+        values: for any dtype "below:N" (whole numbers from 0 to N - 1) or "listed:A,B,C". For floats
+            "normal"; "large_mean" (normal values + 100); "special" (some are NaN or infinite); "zeros";
             "whole" (-4 to 4); "unit" (0.75 to 1.25 of either sign, for products); "positive" (0.5 to 1.5);
-            "scaled:F" (normal values * F); "below:N" (whole numbers from 0 to N - 1); "listed:A,B,C".
+            "scaled:F" (normal values * F). Integers are 0 for "zeros" and otherwise from -9 to 9, or from 0
+            for uint8; booleans are true with probability 0.7.
         device: the device; None for the one that runs kernels.
     """
     kind = dtype_of(dtype)

@@ -43,7 +43,7 @@ def kinds(case: Case, ours: Callable[..., Any]) -> list[str]:
     return [finding.kind for finding in judge(case, "cpu", ours).findings]
 
 
-def test_every_operator_is_drawn() -> None:
+def test_every_operator_is_drawn_or_listed_with_a_reason() -> None:
     assert OPERATORS.keys() | NOT_DRAWN.keys() == set(ops.__all__)
     assert not OPERATORS.keys() & NOT_DRAWN.keys()
     assert all(NOT_DRAWN.values())
@@ -65,7 +65,7 @@ def test_every_operator_agrees_with_torch(name: str) -> None:
 
 
 @pytest.mark.parametrize("limits", [INTERPRETED, ON_GPU], ids=["interpreted", "on a GPU"])
-def test_cases_are_reproducible_and_within_limits(limits: Any) -> None:
+def test_cases_are_reproducible_and_of_limited_size(limits: Any) -> None:
     for number in range(0, 200 * limits.members, limits.members - 1):
         case = drawn(SEED, number, limits)
         assert case == drawn(SEED, number, limits)
@@ -78,8 +78,8 @@ def test_cases_are_reproducible_and_within_limits(limits: Any) -> None:
             )
 
 
-def test_cases_of_a_group_share_compiled_kernels() -> None:
-    """Cases of a group have the same dtypes, layouts, modes and options; their sizes differ."""
+def test_cases_of_a_group_differ_in_sizes_alone() -> None:
+    """Cases of a group share dtypes, layouts, modes and options, and so most of their compiled kernels."""
     for group in range(20):
         first, *others = (
             drawn(SEED, group * ON_GPU.members + member, ON_GPU, ["softmax"]) for member in range(6)
@@ -95,7 +95,7 @@ def test_cases_of_a_group_share_compiled_kernels() -> None:
 
 
 def test_every_mode_layout_value_and_size_is_drawn() -> None:
-    """Some hundred cases also have sizes of 0 and 1, threads and streams."""
+    """800 cases also have sizes of 0 and 1, threads and streams."""
     cases = [drawn(SEED, number, INTERPRETED) for number in range(0, 1600, 2)]
     calls = [call for case in cases for call in case.calls]
     specs = [spec for call in calls for spec in call.tensors.values()]
@@ -190,7 +190,7 @@ def test_strides_gradients_and_flags_are_compared() -> None:
 
 
 def test_a_result_asked_for_in_a_narrow_dtype_may_be_rounded_to_it() -> None:
-    """The gradient of a float64 input may be rounded, too."""
+    """The gradient of a float64 input may be rounded to float32 too, if float32 was asked for."""
     call = Call(
         {"input": replace(PLAIN, shape=(8,), dtype="float64")},
         {"dim": -1, "dtype": "torch.float32"},
@@ -206,7 +206,7 @@ def test_a_result_asked_for_in_a_narrow_dtype_may_be_rounded_to_it() -> None:
     assert {*kinds(case, lambda **given: in_float32(**given, error=1e-5))} == {"accuracy"}
 
 
-def test_the_gradient_of_relu_near_0_may_be_either() -> None:
+def test_near_0_the_gradient_of_relu_may_be_0_or_1() -> None:
     half = TensorSpec((47, 16), "float16", requires_grad=True)
     tensors = {"input": half, "other": replace(half, shape=(16, 47))}
     call = Call(tensors, {"epilogue": [["relu"]]}, Mode(one_gradient=True))
@@ -225,7 +225,7 @@ def test_the_gradient_of_relu_near_0_may_be_either() -> None:
 
 
 def test_a_float64_gradient_of_a_norm_is_judged_by_the_terms_that_cancel() -> None:
-    """torch's own gradient has an error of a hundred roundings where two elements are nearly equal."""
+    """torch's own gradient has an error of a hundred rounding steps if two elements are nearly equal."""
     narrow = TensorSpec((5, 4, 2), "float64", requires_grad=True)
     case = Case(
         "group_norm", (Call({"input": narrow}, {"num_groups": 4}),) * 4
@@ -257,7 +257,7 @@ def test_strides_of_a_memory_format_are_recognized(strides: tuple[int, ...], is_
 
 
 def test_a_batch_norm_with_given_statistics_is_judged_strictly() -> None:
-    """Its float64 result is exact to rounding, even for nearly equal elements."""
+    """With given statistics the float64 result is exact to rounding, even for nearly equal elements."""
     few = TensorSpec((3,), "float64")
     tensors = {"input": replace(few, shape=(1, 3, 1, 1), values="large_mean"), "bias": few}
     running = {"running_mean": few, "running_var": replace(few, values="positive")}
@@ -340,7 +340,7 @@ def test_a_near_tie_hides_no_wrong_gradient_of_other_rows() -> None:
 def test_dtypes_that_the_cpu_lacks_are_compared_with_the_devices_result(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The CPU cannot reflect booleans, for example; such results are exact, because nothing is rounded."""
+    """The CPU cannot pad booleans by reflection, for example; such results are exact: nothing is rounded."""
     calls = []
 
     def once(input: torch.Tensor, dims: Any) -> torch.Tensor:
@@ -386,8 +386,8 @@ def test_listed_differences_have_reasons() -> None:
 # Printing.
 
 
-def test_the_text_of_a_case_repeats_its_calls() -> None:
-    """The text makes the calls that were judged, for many operators."""
+def test_the_text_of_a_case_runs() -> None:
+    """The texts of twelve cases run without an error."""
     checked = 0
     for number in range(0, 400, 2):
         case = drawn(SEED, number, INTERPRETED)
@@ -465,7 +465,7 @@ def test_a_crash_in_torch_is_not_judged() -> None:
 
 
 def test_a_run_and_a_case_end_at_their_time_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A case that does not end fails once it takes longer than a case may."""
+    """The time limit of a run ends it without a record; a case that exceeds `CASE_SECONDS` fails."""
     plan = Plan(SEED, ("sum",), planted="sum=tests.fuzz.planted:endless_sum")
     begin = time.monotonic()
     summary = run(plan, seconds=8.0, say=print)

@@ -322,7 +322,7 @@ def test_invalid_arguments_are_refused() -> None:
         call(query.half(), key, value)
     with pytest.raises(ArgumentTypeError, match="scoring"):
         attention(query, key, value, CAUSAL)
-    with pytest.raises(TensorMismatchError, match=r"query has 3 .* Give plain tensors of one supported"):
+    with pytest.raises(TensorMismatchError, match=r"query has 3 .* Give query \(batch, heads"):
         attention(query[0], key, value)
     inputs: Any = [t.requires_grad_() for t in (query, key, value)]
     capped = attention(*inputs, Scoring(hooks=(Hook(scores.cap_softly, (1.0,)),)))

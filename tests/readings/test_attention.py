@@ -251,10 +251,10 @@ def test_steps_that_cannot_be_read_are_refused() -> None:
     with pytest.raises(InvalidArgumentError, match="tile: got 1"):
         explore.attention.steps(plain, 1)
     dropping = attention.launch(query, key, value, Scoring(dropout=Dropout(0.5, 1)), tile=(16, 16), splits=1)
-    with pytest.raises(InvalidArgumentError, match="launch: it has dropout"):
+    with pytest.raises(InvalidArgumentError, match="attention_launch: it has dropout"):
         explore.attention.steps(dropping)
     q, k, v = (tensor.to(torch.float8_e4m3fn) for tensor in (query, key, value))
-    with pytest.raises(InvalidArgumentError, match="launch: it has fp8"):
+    with pytest.raises(InvalidArgumentError, match="attention_launch: it has fp8"):
         explore.attention.steps(attention.launch(q, k, v, tile=(16, 16), splits=1))
     with pytest.raises(InvalidArgumentError, match=r"launch: .*Give kernels\.attention\.states\.launch"):
         readings.attention.steps(plain)
@@ -306,7 +306,7 @@ def test_unfused_attention_refuses_tensors_that_do_not_fit() -> None:
     query, key, value = tensors(1, 2, 1, 16, 16, 16)
     with pytest.raises(TensorMismatchError, match="query, key, value"):
         attention_unfused.launch(query, key[..., :8], value)
-    with pytest.raises(TensorMismatchError, match=r"query is torch\.float32 \(1, 2, 0, 16\)"):
+    with pytest.raises(TensorMismatchError, match=r"query of shape \(1, 2, 0, 16\) has no elements"):
         attention_unfused.launch(query[:, :, :0], key, value)
     with pytest.raises(ArgumentTypeError, match="value"):
         attention_unfused.launch(query, key, 3)  # type: ignore[arg-type]

@@ -110,7 +110,7 @@ def test_texts_neither_overlap_nor_leave_the_figure(counted: list[AttentionBytes
 def test_errors_name_the_wrong_argument() -> None:
     with pytest.raises(ArgumentTypeError, match=r"counted\[0\]: got 3.*readings\.attention\.attention_bytes"):
         plot_attention_bytes([3])  # type: ignore[list-item]
-    with pytest.raises(InvalidArgumentError, match=r"counted: got the lengths \{\}"):
+    with pytest.raises(InvalidArgumentError, match=r"counted: it is empty\. Give one result or more"):
         plot_attention_bytes([])
     with pytest.raises(InvalidArgumentError, match=r"Give each way once at each length"):
         plot_attention_bytes(COUNTED[:-1])

@@ -180,7 +180,7 @@ def test_errors_name_the_wrong_argument() -> None:
         plot_attention_steps(made(), rescaled=1)  # type: ignore[arg-type]
     with pytest.raises(UnknownNameError, match="theme: 'blue'"):
         plot_attention_steps(made(), theme="blue")
-    with pytest.raises(InvalidArgumentError, match="tiles: got 3, and `steps` are of one tile"):
+    with pytest.raises(InvalidArgumentError, match="tiles: got 3 for `steps` of a single tile"):
         AttentionStepperWidget(made(), 3)
     with pytest.raises(ArgumentTypeError, match="tiles"):
         AttentionStepperWidget(made)

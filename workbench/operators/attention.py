@@ -10,7 +10,7 @@ import torch
 import triton
 
 from workbench import device
-from workbench.errors import InvalidArgumentError, TensorMismatchError
+from workbench.errors import InvalidArgumentError
 from workbench.kernels import attention, reference
 from workbench.kernels.attention import CAUSAL, EVERYTHING, PLAIN, Scoring
 from workbench.kernels.attention import backward as attention_backward
@@ -25,8 +25,7 @@ def _forward_instances(
 ) -> list[operation.Instance]:
     """Return the instances of `ops.attention`."""
     how = PLAIN if scoring is None else scoring
-    if reason := attention.is_supported(query, key, value, how):
-        raise TensorMismatchError("query, key, value", reason, attention.OPERANDS_WANTED)
+    attention.check_supported(query, key, value, how)
     shape = (*query.shape[:3], value.shape[3])
     output = torch.empty(shape, dtype=attention.output_dtype(query.dtype), device=query.device)
     kept_as = torch.float64 if query.dtype == torch.float64 else torch.float32

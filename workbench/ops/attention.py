@@ -135,8 +135,7 @@ def attention(
     if any(t.is_neg() for t in scoring.tensors):
         scoring = scoring.with_tensors([_without_negation(t) for t in scoring.tensors])
     query, key, value = (t.resolve_neg() if isinstance(t, torch.Tensor) else t for t in (query, key, value))
-    if reason := forward.is_supported(query, key, value, scoring):
-        raise TensorMismatchError("query, key, value", reason, forward.OPERANDS_WANTED)
+    forward.check_supported(query, key, value, scoring)
     return _attended(query, key, value, None, scoring)
 
 

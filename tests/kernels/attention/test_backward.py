@@ -98,7 +98,7 @@ def described(planned: Launch) -> list[Any]:
     ids=str,
 )
 def test_descriptors_give_the_same_bits_as_pointers(window: Window, one_pass: bool) -> None:
-    """Heads share keys, edges are ragged, and the rows of all heads lie together."""
+    """Heads share keys, edges are ragged, and memory holds (batch, rows, heads, columns)."""
     given = tensors(2, 2, 1, 37, 44, 24, torch.float16, value_size=40)
     query, key, value = (t.transpose(1, 2).contiguous().transpose(1, 2) for t in given)
     gradient = torch.randn(2, 2, 37, 40).half()
@@ -126,7 +126,7 @@ def test_descriptors_give_the_same_bits_with_masks_hooks_and_dropout() -> None:
 
 
 def test_tensors_without_a_descriptor_are_loaded_by_pointers() -> None:
-    """Descriptors are decided on for every tensor separately."""
+    """Each tensor is loaded by a descriptor or by a pointer, whatever the other tensors have."""
     given = query, key, value = tensors(1, 2, 2, 20, 20, 16, torch.float16)
     gradient = torch.randn(1, 2, 20, 16).half()
     shifted = torch.randn(1, 2, 20, 24).half()[..., 1:17]  # begins between multiples of 16 bytes

@@ -31,7 +31,7 @@ def divided(values: tuple[int, ...], divisors: tuple[int, ...], first: int = 0) 
 
 
 def test_true_divisors_do_not_change_values() -> None:
-    """tests/kernels/movement/test_transfer.py holds what divisors change in compiled kernels."""
+    """The effect of divisors on compiled kernels is tested in tests/kernels/movement/test_transfer.py."""
     assert divided((24, 7, 16), (8, 1, 16)) == [24, 7, 16]
     assert divided((0, -32), (4, 8, 16), first=1) == [0, -32]
     values = (0, 1, 6, 196, 3, 48, 2**40)

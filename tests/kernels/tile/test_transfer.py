@@ -1,4 +1,4 @@
-"""Tile transfer: the offsets of a tile, the values of masked lanes, and that these touch no memory."""
+"""Tile transfer: a tile has the offsets of its indices; masked lanes hold the fill and touch no memory."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_narrow_tiles_wrap_beyond_32_bits() -> None:
 
 
 @pytest.mark.parametrize("wide", [False, True])
-def test_a_constant_tile_number_is_taken(wide: bool) -> None:
+def test_the_tile_number_may_be_a_constant(wide: bool) -> None:
     offsets = torch.full((4,), -1)
     Launch.of(first_tile_kernel, 1, offsets, 4, outputs=offsets, BLOCK_SIZE=4, WIDE=wide).run()
     assert offsets.tolist() == [0, 1, 2, 3]

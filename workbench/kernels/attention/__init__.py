@@ -17,11 +17,11 @@ from workbench.kernels.attention.kernel import (
 )
 from workbench.kernels.attention.plan import (
     MOST_SPLITS,
-    OPERANDS_WANTED,
     SUPPORTED,
     Configuration,
     Options,
     Tiling,
+    check_supported,
     check_tile,
     default_splits,
     default_tile,
@@ -51,7 +51,6 @@ __all__ = [
     "EVERYTHING",
     "MOST_REACH",
     "MOST_SPLITS",
-    "OPERANDS_WANTED",
     "PLAIN",
     "SUPPORTED",
     "Configuration",
@@ -65,6 +64,7 @@ __all__ = [
     "Window",
     "attend",
     "attention_kernel",
+    "check_supported",
     "check_tile",
     "clear_slack_step",
     "default_splits",

@@ -27,7 +27,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
-# Queries of a group of four warps: rows of one matrix instruction of each.
+# Queries of a group of four warps: the rows of one matrix instruction of the group.
 ROWS = gl.constexpr(64)
 
 
@@ -39,7 +39,8 @@ class Way(NamedTuple):
         keys: keys of a tile.
         stages: the number of buffers for tiles of keys, and likewise for tiles of values.
         turns: whether groups take turns at starting products.
-        persistent: whether there is at most one program for each unit of the device, with tiles one by one.
+        persistent: whether there is at most one program for each compute unit of the device, which processes
+            its tiles of queries one after another; if not, there is one program for each tile.
     """
 
     groups: int
@@ -135,13 +136,18 @@ def barriers(NUMBER: gl.constexpr, COUNT: gl.constexpr):
 
 @gluon.jit
 def place_of(number, sizes, NUMBER: gl.constexpr, BLOCK_N: gl.constexpr, CAUSAL: gl.constexpr):
-    """Return batch, head and first of NUMBER queries; the ends of tiles of keys seen whole, and of all."""
+    """Locate tile `number` of NUMBER queries, and the tiles of keys that it sees.
+
+    Returns:
+        batch, head, first query; the number of tiles of keys that all its queries see whole; the number of
+        tiles that any of them sees.
+    """
     _, heads, _, queries, keys, _, _, shift = sizes
     tiles = gl.cdiv(queries, NUMBER)
     tile, number = number % tiles, number // tiles
     head, batch = number % heads, number // heads
     if CAUSAL:
-        tile = tiles - 1 - tile  # those that see most keys begin first
+        tile = tiles - 1 - tile  # the tiles that see the most keys begin first
     row = tile * NUMBER
     whole, end = keys // BLOCK_N, gl.cdiv(keys, BLOCK_N)
     if CAUSAL:

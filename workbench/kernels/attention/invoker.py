@@ -1,4 +1,4 @@
-"""Invoker of attention's forward pass: checks, the plan, then the steps of one of the two kernels."""
+"""Invoker of attention's forward pass: checks, plan, and steps of the portable or the Hopper kernel."""
 
 from __future__ import annotations
 
@@ -25,13 +25,12 @@ from workbench.kernels.attention.kernel import (
     visits_kernel,
 )
 from workbench.kernels.attention.plan import (
-    OPERANDS_WANTED,
     Configuration,
     Options,
     Plan,
+    check_supported,
     check_tile,
     described,
-    is_supported,
     is_wide,
     output_dtype,
     parts_of,
@@ -48,8 +47,9 @@ from workbench.kernels.options import from_options
 from workbench.kernels.tile import scores
 from workbench.launch import Launch, Step
 
-# With at most so many splits, their merging is started while they run. (One query of 32 heads on 8, H200:
-# with 2 splits that gains 0.4 to 1.4 us, with 16 it loses 0.2 to 0.7; nothing between them was measured.)
+# With at most this many splits, the step that merges them is started while they run. (One query of 32 heads
+# on 8 heads of keys, H200: this gains 0.4 to 1.4 us with 2 splits, and loses 0.2 to 0.7 us with 16; no number
+# between them was measured.)
 MOST_SPLITS_OVERLAPPED = 4
 
 # Elements of a tile in the kernel that clears rows outside all sequences.
@@ -65,7 +65,7 @@ class Operands(NamedTuple):
 
     Attributes:
         query, key, value, output: (batch, heads, rows, columns) each.
-        log_sums: (batch, heads, queries).
+        log_sums: log-sum-exps of the scores, (batch, heads, queries).
     """
 
     query: torch.Tensor
@@ -87,40 +87,42 @@ def launch(
     precision: str = "ieee",
     **options: Unpack[Options],
 ) -> Launch:
-    """softmax(scale * query @ key^T, of the keys that each query sees) @ value, for each head.
+    """Attention of each head: softmax(scale * query @ key^T) @ value, over the keys that a query sees.
 
     A query that sees no key has an output of 0 and a log-sum-exp of -inf. Products are accumulated in fp32,
     or in fp64 for fp64; weights are rounded to the dtype of value. For fp8 the output is in bf16.
 
-    FLOPs: 4 for each query, key that it sees, and column. Least bytes: query, key and value read once, output
-    and log-sum-exps written once.
+    FLOPs: for each pair of a query and a key that it sees, 2 for each column of the key and 2 for each column
+    of the value. Least bytes: query, key and value read once, output and log-sum-exps written once.
 
     Args:
         query: (batch, heads, queries, columns), with any strides and a dtype in `SUPPORTED`.
-        key: (batch, key heads, keys, columns); key heads divide heads, and neighbors share one.
+        key: (batch, key heads, keys, columns). The number of key heads divides the number of heads, and
+            neighboring heads share a key head.
         value: (batch, key heads, keys, columns of the output).
         scoring: the scale, window, mask, hooks, dropout and starts of sequences.
         output: memory for the result, with any strides in which no two elements share memory.
         log_sums: memory for the log-sum-exps, contiguous; fp32, or fp64 for fp64.
-        visits: the output of :func:`visits_launch` for the mask and this tile; None to compute it again.
+        visits: the output of :func:`visits_launch` for the mask and this tile. None: with a mask, and as many
+            queries as a tile has or more, a first step of the launch computes it.
         precision: of fp32 products: "ieee" or "tf32", which truncates operands (cuBLAS rounds them).
-        options: tile, splits, warps and the rest, see :class:`plan.Options`.
+        options: tile, splits, warps and the rest, see `plan.Options`.
 
     Returns:
-        a launch with the outputs (result, log-sum-exps of the scores, [batch, heads, queries]). Its work is
-        unknown if there is a mask or there are starts.
+        a launch with the outputs (result, log-sum-exps of the scores, [batch, heads, queries]). Its `work` is
+        None if there is a mask or there are starts.
 
     Raises:
-        TensorMismatchError: tensors do not fit. UnknownNameError: `precision`. InvalidArgumentError,
-        ArgumentTypeError: another argument.
+        TensorMismatchError: an operand, `output` or `log_sums` is no tensor that fits the others.
+        UnknownNameError: `precision` is unknown. InvalidArgumentError, ArgumentTypeError: another argument is
+        invalid.
     """
     config = from_options(Configuration, options)
     check_type("scoring", scoring, Scoring, "Give a Scoring.")
-    if reason := is_supported(query, key, value, scoring):
-        raise TensorMismatchError("query, key, value", reason, OPERANDS_WANTED)
+    check_supported(query, key, value, scoring)
     check_name("precision", precision, PRECISIONS)
     for name, memory in (("output", output), ("log_sums", log_sums)):
-        check_type(name, memory, torch.Tensor | None, "Give a torch.Tensor.")
+        check_type(name, memory, torch.Tensor | None, "Give a torch.Tensor, or None to allocate one.")
     if config.splits is not None:
         check_positive("splits", config.splits)
     output, log_sums = _results(query, value, output, log_sums)
@@ -151,20 +153,27 @@ def _results(
         given = f"{output.dtype} {tuple(output.shape)} on {output.device}"
         raise TensorMismatchError("output", given, f"Give a tensor of {dtype} {wanted} on {query.device}.")
     elif may_share(output.shape, output.stride()):
-        raise TensorMismatchError("output", "its elements share memory", "Give one without shared elements.")
+        given = f"of strides {output.stride()}, its elements share memory"
+        raise TensorMismatchError("output", given, "Give a tensor whose elements do not share memory.")
     _, kept_as = sum_dtypes(query.dtype)
     if log_sums is None:
         log_sums = torch.empty(wanted[:3], dtype=kept_as, device=query.device)
-    elif (tuple(log_sums.shape), log_sums.dtype) != (wanted[:3], kept_as) or not log_sums.is_contiguous():
-        given = f"{log_sums.dtype} {tuple(log_sums.shape)}, strides {log_sums.stride()}"
-        raise TensorMismatchError("log_sums", given, f"Give {kept_as} {wanted[:3]}, contiguous.")
+    elif (tuple(log_sums.shape), log_sums.dtype, log_sums.device) != (
+        wanted[:3], kept_as, query.device,
+    ) or not log_sums.is_contiguous():  # fmt: skip
+        given = f"{log_sums.dtype} {tuple(log_sums.shape)}, strides {log_sums.stride()}, on {log_sums.device}"
+        fix = f"Give a contiguous tensor of {kept_as} {wanted[:3]} on {query.device}."
+        raise TensorMismatchError("log_sums", given, fix)
     return output, log_sums
 
 
 def _portable_steps(
     given: Operands, scoring: Scoring, plan: Plan, visits: torch.Tensor | None, precision: str
 ) -> tuple[tuple[Step, ...], tuple[torch.Tensor, ...]]:
-    """Return the steps of the portable kernel, and their workspaces."""
+    """Return the steps of a launch of the portable kernel, and their workspaces.
+
+    The steps list visits, attend, merge splits and clear rows outside all sequences, each where needed.
+    """
     before: tuple[Step, ...] = ()
     spaces: tuple[torch.Tensor, ...] = ()
     extents, starts = plan.extents, scoring.starts
@@ -190,7 +199,7 @@ def _portable_steps(
         )
         if plan.splits <= MOST_SPLITS_OVERLAPPED:
             steps = overlapped(*steps)
-    if starts is not None:  # as the last step, since the merging of splits writes all rows
+    if starts is not None:  # as the last step, because the step that merges splits writes all rows
         steps = (*steps, clear_slack_step(starts.queries, (given.output,), given.log_sums))
     return tuple([each for each in (*before, *steps) if each.programs]), spaces
 
@@ -206,7 +215,7 @@ def _portable_step(
     """Return the step of the portable kernel.
 
     Args:
-        parts: outputs and log-sum-exps of the splits, which are their first dimension; None without splits.
+        parts: outputs and log-sum-exps, with the splits as the first dimension of both; None without splits.
     """
     query, key, value, output, log_sums = given
     (heads, size), (key_heads, value_size) = query.shape[1::2], value.shape[1::2]
@@ -237,7 +246,7 @@ def _portable_step(
 
 
 def _sources(given: Operands, plan: Plan) -> tuple[Any, ...]:
-    """Return query, key and value, or descriptors in blocks of a tile if all three can have one."""
+    """Return query, key and value: as descriptors if the plan has them and all three can have one."""
     query, key, value, _, _ = given
     if plan.descriptors:
         (block_m, block_n), size, value_size = plan.tile, query.shape[3], value.shape[3]
@@ -288,19 +297,26 @@ def visits_launch(
     """List the tiles of keys that each tile of queries sees, whole or in part, by window and mask.
 
     Args:
-        scoring: with a mask.
-        batch: the number of sequences, if they are concatenated. queries, keys: those of the longest ones
-            then.
+        scoring: a scoring with a mask.
+        batch: the size of the batch, or the number of concatenated sequences.
+        heads: heads of queries.
+        queries, keys: their numbers, or those of the longest sequences if sequences are concatenated.
         tile: queries and keys of a tile.
+        device: device of the output.
         of_keys: list the tiles of queries that see each tile of keys instead.
 
     Returns:
-        a launch with one output, int32 [batch, heads, tiles, 2 + others]; batch or heads are 1 if the mask
-        does not depend on them. For each tile it has the number of others that it sees whole, the number that
-        it sees in part, then their numbers in the same order.
+        a launch with one output, int32 [batch, heads, tiles, 2 + others]: tiles are those of queries and
+        others those of keys, or the reverse for `of_keys`. The entry of a tile has the number of others that
+        are seen whole, the number that are seen in part, then the numbers of both in this order. heads is 1
+        if the mask does not depend on the head; batch is 1 if it does not depend on the batch and sequences
+        are not concatenated.
+
+    Raises:
+        InvalidArgumentError: `scoring` has no mask, or `tile` is invalid.
     """
     if scoring.mask is None:
-        raise InvalidArgumentError("scoring", "it has no mask", "Give a scoring with a mask.")
+        raise InvalidArgumentError("scoring", "it has no mask", "Give a Scoring with a mask.")
     block_m, block_n = check_tile(tile)
     ragged = scoring.starts is not None
     tiles, others = triton.cdiv(queries, block_m), triton.cdiv(keys, block_n)
@@ -324,18 +340,19 @@ def visits_launch(
 
 
 def visited(visits: torch.Tensor, batch: int, heads: int) -> tuple[Any, ...]:
-    """Return the kernels' argument `visits` for the output of a `visits_launch`."""
+    """Return the kernels' argument `visits`, see `kernel.visits_of`, for the output of `visits_launch`."""
     return (visits, *visits.expand(batch, heads, -1, -1).stride()[:3])
 
 
 def clear_slack_step(
     starts: torch.Tensor, targets: tuple[torch.Tensor, ...], log_sums: torch.Tensor | None = None
 ) -> Step:
-    """Return the step that clears rows outside all sequences: 0, and log-sum-exps of -inf.
+    """Return the step that writes 0 to rows outside all sequences, and -inf to their log-sum-exps.
 
     Args:
         starts: `Starts.queries` if the rows are queries, or `Starts.keys`.
         targets: tensors of (1, heads, rows, columns), with the same heads and rows.
+        log_sums: log-sum-exps of the rows, (1, heads, rows); None for none.
     """
     _, heads, rows, _ = targets[0].shape
     cols = tuple([max(16, triton.next_power_of_2(each.shape[3])) for each in targets])
@@ -358,7 +375,10 @@ def clear_slack_step(
 def merge_step(
     parts: torch.Tensor, part_sums: torch.Tensor, output: torch.Tensor, log_sums: torch.Tensor
 ) -> Step:
-    """Return the step that merges the outputs and log-sum-exps of splits, which are their first dimension."""
+    """Return the step that merges splits: `parts` and `part_sums` into `output` and `log_sums`.
+
+    Splits are the first dimension of `parts`, the splits' outputs, and of `part_sums`, their log-sum-exps.
+    """
     splits, batch, heads, queries, value_size = parts.shape
     return Step(
         merge_kernel, (batch * heads * queries,),

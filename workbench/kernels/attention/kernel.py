@@ -57,7 +57,7 @@ def attention_kernel(
     split, number = number % SPLITS, number // SPLITS
     head, batch = number % (heads // packed) * packed, number // (heads // packed)
     if RULES.ends_right:
-        tile = tiles - 1 - tile  # those that see most keys begin first
+        tile = tiles - 1 - tile  # the tiles that see the most keys begin first
     row = tile * BLOCK_M
     if WIDE:
         row, head, batch = tl.cast(row, tl.int64), tl.cast(head, tl.int64), tl.cast(batch, tl.int64)
@@ -97,7 +97,7 @@ def attention_kernel(
     bounds = scores.part_of(bounds, split, SPLITS)
     place = (sequence, head_of, query_of, sequence * heads + head_of)
     rules = (keys, scale, (left, right, shift), extras, mask_extra, seed, probability)
-    # Whole tiles, in which every query sees every key, need no mask. Those before and after them do.
+    # Whole tiles, in which every query sees every key, need no mask. The tiles before and after them do.
     for phase in tl.static_range(3):
         if (
             phase == 1 or (phase == 0 and RULES.ends_left and not VISITS)
@@ -190,12 +190,12 @@ def extent(starts, number):
 
 @triton.jit
 def visits_of(visits, batch, head, tile):
-    """Return the bounds of a tile's visits, as `scores.tiles_of_window` does, and the pointer of their list.
+    """Return the bounds of a tile's visits, see `scores.tiles_of_window`, and the pointer of their list.
 
     Args:
         visits: (pointer; strides of batch, head and tile) of int32 [batch, heads, tiles, 2 + others]: for
-            each tile the number of tiles that it sees whole, the number that it sees in part, then their
-            numbers in the same order.
+            each tile the number of other tiles that are seen whole, the number that are seen in part, then
+            the numbers of both in this order.
     """
     row = visits[0] + batch * visits[1] + head * visits[2] + tile * visits[3]
     whole = tl.load(row)
@@ -242,7 +242,7 @@ def visits_kernel(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, RULES: tl.constexpr, FROM_END: tl.constexpr,
     RAGGED: tl.constexpr, OF_KEYS: tl.constexpr,
 ):  # fmt: skip
-    """List the tiles of keys that one tile of queries sees; or the tiles of queries that see one of keys."""
+    """List the tiles of keys that one tile of queries sees, or the tiles of queries that see a key tile."""
     number = tl.program_id(0)
     tile, number = number % tiles, number // tiles
     head, batch = number % heads, number // heads
@@ -302,7 +302,7 @@ def merge_kernel(
 ):  # fmt: skip
     """Merge one row of the output from the splits.
 
-    A log-sum-exp is a state of the online softmax with a total of 1.
+    The log-sum-exp of a split is a state of the online softmax: its maximum, with a total of 1.
     """
     overlap.begin(OVERLAP)
     number = tl.program_id(0)

@@ -40,7 +40,7 @@ class Window(NamedTuple):
     from_end: bool = False
 
     def pairs(self, queries: int, keys: int) -> int:
-        """Return the number of pairs of a query and a key that it sees."""
+        """Return the number of pairs of a query and a key in which the query sees the key."""
         if self.left is None and self.right is None:
             return queries * keys
         shift = self.shift + (keys - queries if self.from_end else 0)
@@ -55,14 +55,15 @@ CAUSAL = Window(right=0)
 
 
 class Hook(NamedTuple):
-    """A jit function of the user that changes scores; see `tile.scores`.
+    """A user's jit function that changes scores; see `tile.scores`.
 
     Attributes:
         function: `(scores, batch, head, query, key, extra) -> scores`.
-        extra: its last argument: tensors and numbers.
+        extra: the last argument of the functions: tensors and numbers.
         gradient: `(gradient, scores, batch, head, query, key, extra) -> gradient`; None if there is none.
-        once: a gradient that is called exactly once for each visited pair, so that it may write to memory.
-            Then `gradient` is called for each pair too, and must not write.
+        once: a gradient that is called exactly once for each visited pair, so that it may write to memory;
+            None for `gradient`. With `once`, the two-kernel backward also calls `gradient` for each pair, so
+            `gradient` must not write.
     """
 
     function: Any
@@ -72,12 +73,13 @@ class Hook(NamedTuple):
 
 
 class Mask(NamedTuple):
-    """A jit function of the user that hides keys from queries, besides the window.
+    """A user's jit function that hides keys from queries, besides the window.
 
     Attributes:
         function: `(batch, head, query, key, extra) -> whether the query sees the key`.
-        extra: as in :class:`Hook`.
-        of_batch, of_head: whether it depends on batch and head; if not, it is evaluated once for all of them.
+        extra: the last argument of the function: tensors and numbers.
+        of_batch, of_head: whether the mask depends on batch and head; if not, the tiles to visit are listed
+            once for all batches or heads.
     """
 
     function: Any
@@ -91,7 +93,7 @@ class Dropout(NamedTuple):
 
     Attributes:
         probability: of a zero; 0 or more, below 1.
-        seed: 63 bits; the same seed drops the same weights, whatever the tiles.
+        seed: 0 or more, below 2^63; the same seed drops the same weights, whatever the tiles.
     """
 
     probability: float
@@ -103,8 +105,8 @@ class Starts(NamedTuple):
 
     Attributes:
         queries, keys: int32 [sequences + 1] (cu_seqlens): the first row of each sequence, and the end of the
-            last. Rows before the first sequence and after the last belong to none: their output and their
-            gradients are 0.
+            last. Rows before the first sequence and after the last belong to no sequence: their output and
+            their gradients are 0.
         most_queries, most_keys: the lengths of the longest sequences.
     """
 
@@ -119,7 +121,7 @@ class Extents(NamedTuple):
 
     Attributes:
         sequences: the size of the batch, or the number of concatenated sequences.
-        queries, keys: of the longest sequences.
+        queries, keys: the lengths of the longest sequences of queries and of keys.
     """
 
     sequences: int
@@ -134,9 +136,9 @@ class Arguments(NamedTuple):
         scale: the factor of the products.
         left, right, shift: of the window; 0 for a side on which it does not end.
         extras: the argument `extra` of each hook.
-        mask_extra: that of the mask.
-        seed, probability: of dropout.
-        starts: first queries and first keys of sequences, or nothing.
+        mask_extra: the argument `extra` of the mask; empty without a mask.
+        seed, probability: of dropout; 0 without dropout.
+        starts: (`Starts.queries`, `Starts.keys`); empty if sequences are not concatenated.
     """
 
     scale: float
@@ -156,10 +158,11 @@ class Scoring:
 
     Attributes:
         scale: the factor of the products; None for 1 / sqrt(columns).
-        window: the keys that a query sees. mask: hides some of them; or None.
-        hooks: functions that change the scaled scores, in order, before they are masked.
-        dropout: of weights; or None.
-        starts: of concatenated sequences; or None.
+        window: the keys that a query sees.
+        mask: a function that hides some of these keys; or None.
+        hooks: functions that change the scaled scores, in order, before the scores are masked.
+        dropout: random zeros among the weights; or None.
+        starts: starts of concatenated sequences; None if the batch has sequences of one length.
     """
 
     scale: float | None = None
@@ -170,28 +173,33 @@ class Scoring:
     starts: Starts | None = None
 
     def __post_init__(self) -> None:
-        check_type("scale", self.scale, float | int | None, "Give a number.")
+        check_type("scale", self.scale, float | int | None, "Give a number, or None for 1 / sqrt(columns).")
         check_type("window", self.window, Window, "Give a Window.")
-        check_type("mask", self.mask, Mask | None, "Give a Mask.")
+        check_type("mask", self.mask, Mask | None, "Give a Mask, or None.")
         check_type("hooks", self.hooks, tuple, "Give a tuple of Hooks.")
         check_each("hooks", self.hooks, Hook, "Give a tuple of Hooks.")
-        check_type("dropout", self.dropout, Dropout | None, "Give a Dropout.")
-        check_type("starts", self.starts, Starts | None, "Give Starts.")
+        check_type("dropout", self.dropout, Dropout | None, "Give a Dropout, or None.")
+        check_type("starts", self.starts, Starts | None, "Give a Starts, or None.")
         left, right, shift, _ = self.window
         for name, number in (("window.left", left), ("window.right", right), ("window.shift", shift)):
-            check_type(name, number, int if name == "window.shift" else int | None, "Give a whole number.")
+            if name == "window.shift":
+                check_type(name, number, int, "Give a whole number.")
+                fix = f"Give a number from -{MOST_REACH:,} to {MOST_REACH:,}."
+            else:
+                check_type(
+                    name, number, int | None, "Give a whole number, or None for a side without an end."
+                )
+                fix = f"Give a number from 0 to {MOST_REACH:,}, or None for a side without an end."
             if number is None:
                 continue
             if number < 0 and name != "window.shift":
-                raise InvalidArgumentError(
-                    name, f"got {number}", "Give 0 or more, and shift the window instead."
-                )
-            if abs(number) > MOST_REACH:
-                fix = f"Give {MOST_REACH:,} at most, or None for a side without an end."
+                fix = "Give 0 or more; to move the window, give window.shift."
                 raise InvalidArgumentError(name, f"got {number}", fix)
-        functions = [("hook", hook.function) for hook in self.hooks]
+            if abs(number) > MOST_REACH:
+                raise InvalidArgumentError(name, f"got {number}", fix)
+        functions = [(f"hooks[{i}].function", hook.function) for i, hook in enumerate(self.hooks)]
         if self.mask is not None:
-            functions.append(("mask", self.mask.function))
+            functions.append(("mask.function", self.mask.function))
         for name, function in functions:
             if not compat.is_kernel(function):
                 raise ArgumentTypeError(
@@ -209,7 +217,7 @@ class Scoring:
 
     @cached_property
     def tensors(self) -> tuple[torch.Tensor, ...]:
-        """All tensors of hooks, mask and starts, in order."""
+        """All tensors of hooks, mask and starts, in this order."""
         return tuple(_tensors_in(self._held()))
 
     def with_tensors(self, tensors: Sequence[torch.Tensor]) -> Scoring:
@@ -222,21 +230,23 @@ class Scoring:
         return self.hooks, self.mask, self.starts
 
     def factor(self, columns: int) -> float:
-        """Return the factor of the products."""
+        """Return the factor of the products: `scale`, or by default 1 / sqrt(columns); 1 for no columns."""
         if self.scale is not None:
             return float(self.scale)
         return 1 / math.sqrt(columns) if columns else 1.0
 
     def rules(self, columns: int) -> Rules:
-        """Return the constants of `tile.scores.scored`, for heads of so many columns."""
-        # A scale that fp32 cannot hold would become 0, and 0 times the -inf of a masked score is NaN.
+        """Return the constants of `tile.scores.scored` for heads with this number of columns."""
+        # The kernel multiplies masked scores by the scale only if it is positive and normal in fp32: a
+        # smaller scale may become 0, and 0 times -inf is NaN; a negative one would make -inf positive. Hooks
+        # take scaled scores.
         is_later = not self.hooks and self.factor(columns) >= torch.finfo(torch.float32).tiny
         mask = () if self.mask is None else (self.mask.function,)
         hooks = tuple([hook.function for hook in self.hooks])
         return Rules(hooks, mask, self.window.left is not None, self.window.right is not None, is_later)
 
     def arguments(self, columns: int) -> Arguments:
-        """Return the arguments of a kernel, from `scale` to `starts`."""
+        """Return a kernel's arguments from `scale` to `starts`, for heads with this number of columns."""
         window, mask, starts = self.window, self.mask, self.starts
         probability, seed = self.dropout or (0.0, 0)
         return Arguments(
@@ -246,7 +256,7 @@ class Scoring:
         )  # fmt: skip
 
     def extents(self, query: torch.Tensor, key: torch.Tensor) -> Extents:
-        """Return how many sequences there are, and the most queries and keys that one of them has."""
+        """Return the number of sequences, and the lengths of the longest ones."""
         starts = self.starts
         if starts is None:
             return Extents(query.shape[0], query.shape[2], key.shape[2])

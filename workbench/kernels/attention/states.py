@@ -42,7 +42,7 @@ def attention_states_kernel(
     RULES: tl.constexpr, FROM_END: tl.constexpr, CHECKS: tl.constexpr, TYPE: tl.constexpr,
     PRECISION: tl.constexpr, VISITS: tl.constexpr,
 ):  # fmt: skip
-    """Run the program of one tile of queries; `attention.attend` makes its state and sums."""
+    """Record the state and sums of the program of one tile of queries, which `attention.attend` makes."""
     row = tile * BLOCK_M
     if FROM_END:
         shift += keys - queries
@@ -140,33 +140,34 @@ def store_parts(pointer, row, size, parts, WIDTHS: tl.constexpr):
 def launch(attention_launch: Launch, tile: int = 0, *, batch: int = 0, head: int = 0) -> Launch:
     """Record the state of the program of one tile of queries after each tile of keys that it visits.
 
-    Its tiles, its state and its sums of values are those of the kernel itself: `attention.attend` makes them.
+    The state and the sums of values are those of the kernel itself: `attention.attend` makes them.
 
     Args:
-        attention_launch: of `attention.launch`; one program a tile of queries, no dropout, no fp8. Tensors
-            that it loads by descriptors are loaded by pointers here.
-        tile: the number of the tile of queries. batch, head: its batch and head.
+        attention_launch: a launch of `attention.launch` with one program a tile of queries, no dropout, no
+            fp8. Tensors that it loads by descriptors are loaded by pointers here.
+        tile: the number of the tile of queries.
+        batch, head: numbers of the tile's batch and head.
 
     Returns:
-        a launch with the outputs numbers, int32 [visits, 2]: the tile's number and whether it is masked, or
-        -1 in the rest if there were fewer visits; scaled scores and weights, [visits, BLOCK_M, BLOCK_N];
-        states, [4, visits, BLOCK_M]: the rescale, the maximum, the total, and the total without any rescale;
-        sums of values, [2, visits, BLOCK_M, value size], with and without the rescale.
+        a launch with five outputs, in which `visits` is the number of tiles of keys: numbers, int32 [visits,
+        2], the tile's number and whether it is masked, or -1 in the last rows if there were fewer visits;
+        scaled scores, and weights, [visits, BLOCK_M, BLOCK_N] each; states, [4, visits, BLOCK_M]: the rescale
+        factor, the maximum, the total, and the total without any rescaling; sums of values, [2, visits,
+        BLOCK_M, value size], with and without rescaling.
 
     Raises:
-        ArgumentTypeError, InvalidArgumentError: as `attention_tiles.launch`; or the launch has dropout or
-            fp8,
-        or there is no such tile.
+        ArgumentTypeError, InvalidArgumentError: `attention_launch` is refused by `tiles.step_of` or has
+            dropout or fp8; or the batch, head or tile does not exist.
     """
     step = step_of(attention_launch)
     given = step.arguments()
     check_head(given, batch, head)
     for name, value, fix in (
-        ("dropout", given["DROPS"], "Leave it out."),
-        ("fp8", given["BOOST"], "Give tensors of another dtype."),
+        ("dropout", given["DROPS"], "Give a launch without dropout."),
+        ("fp8", given["BOOST"], "Give a launch of tensors of fp16, bf16, fp32 or fp64."),
     ):
         if value:
-            raise InvalidArgumentError("launch", f"it has {name}", fix)
+            raise InvalidArgumentError("attention_launch", f"it has {name}", fix)
     check_type("tile", tile, int, "Give the number of a tile of queries.")
     block_m, block_n = given["BLOCK_M"], given["BLOCK_N"]
     if not 0 <= tile < (tiles := triton.cdiv(given["queries"], block_m)):

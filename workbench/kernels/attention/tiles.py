@@ -26,7 +26,7 @@ def attention_tiles_kernel(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, COLS: tl.constexpr, RULES: tl.constexpr,
     FROM_END: tl.constexpr, VISITS: tl.constexpr,
 ):  # fmt: skip
-    """Record one tile of queries, by the tile operators of `attention.attention_kernel`."""
+    """Record the visits of one tile of queries, and the keys that its queries see."""
     tile = tl.program_id(0)
     row = tile * BLOCK_M
     if FROM_END:
@@ -50,32 +50,35 @@ def attention_tiles_kernel(
     tl.store(seen_by + query * keys + key, seen.to(tl.int8), mask=(query < queries) & (key < keys))
 
 
-def step_of(launch: Launch) -> Step:
+def step_of(attention_launch: Launch) -> Step:
     """Return the step of `attention_kernel` in a launch.
 
     Raises:
-        ArgumentTypeError, InvalidArgumentError: `launch` is not one of `attention.launch`; or its programs
-            share keys or have rows of several heads, or its sequences are concatenated.
+        ArgumentTypeError: `attention_launch` is not a launch.
+        InvalidArgumentError: `attention_launch` has no step of `attention_kernel`; or its programs share keys
+            or have rows of several heads, or its sequences are concatenated.
     """
-    fix = "Give attention.launch(query, key, value, scoring, splits=1), with queries and keys."
-    check_type("launch", launch, Launch, fix)
-    found = [step for step in launch.steps if step.kernel is attention_kernel]
+    fix = "Give attention.launch(query, key, value, scoring, splits=1), with queries, and without hopper=."
+    check_type("attention_launch", attention_launch, Launch, fix)
+    found = [step for step in attention_launch.steps if step.kernel is attention_kernel]
     if len(found) != 1:
-        raise InvalidArgumentError("launch", f"got {launch!r}", fix)
+        raise InvalidArgumentError("attention_launch", f"got {attention_launch!r}", fix)
     given = found[0].arguments()
     if given["SPLITS"] > 1:
-        raise InvalidArgumentError("launch", f"its keys are shared by {given['SPLITS']} programs", fix)
+        words = f"its keys are shared by {given['SPLITS']} programs"
+        raise InvalidArgumentError("attention_launch", words, "Give attention.launch(..., splits=1).")
     if given["packed"] > 1:
-        given_rows = f"a tile has rows of {given['packed']} heads"
-        raise InvalidArgumentError("launch", given_rows, "Give a head of keys for each head of queries.")
+        words = f"a tile has rows of {given['packed']} heads"
+        fix = "Give a head of keys for each head of queries."
+        raise InvalidArgumentError("attention_launch", words, fix)
     if given["RAGGED"]:
-        fix = "Give one sequence, without starts."
-        raise InvalidArgumentError("launch", "its sequences are concatenated", fix)
+        fix = "Give a launch of one sequence, without starts."
+        raise InvalidArgumentError("attention_launch", "its sequences are concatenated", fix)
     return found[0]
 
 
 def check_head(given: Mapping[str, Any], batch: int, head: int) -> None:
-    """Raise unless batch and head exist; `given` are the arguments of `attention_kernel`."""
+    """Raise unless the batch and the head exist; `given` are the arguments of `attention_kernel`, by name."""
     for name, number, count in (
         ("batch", batch, given["query"].shape[0]),
         ("head", head, given["heads"]),
@@ -92,16 +95,17 @@ def launch(attention_launch: Launch, *, batch: int = 0, head: int = 0) -> Launch
     `attention.visits_launch`), `scores.sees` and the mask.
 
     Args:
-        attention_launch: of `attention.launch`; one program a tile of queries.
-        batch, head: of the queries.
+        attention_launch: a launch of `attention.launch` with one program a tile of queries.
+        batch, head: numbers of the batch and of the head of queries.
 
     Returns:
         a launch with the outputs bounds, int32 [tiles of queries, 4], see `scores.tiles_of_window`; seen,
-        int8 [queries, keys]; and, if the bounds count entries of a list of visits, the list: int32, see
-        `attention.visits_of`.
+        int8 [queries, keys], 1 where the query sees the key; and, if the bounds count entries of a list of
+        visits, the list: int32, see `attention.visits_of`.
 
     Raises:
-        ArgumentTypeError, InvalidArgumentError: see :func:`step_of`; or there is no such head.
+        ArgumentTypeError, InvalidArgumentError: `attention_launch` is refused by :func:`step_of`, or the
+            batch or head does not exist.
     """
     step = step_of(attention_launch)
     given = step.arguments()

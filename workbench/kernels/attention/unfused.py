@@ -9,7 +9,7 @@ import torch
 
 from workbench.errors import TensorMismatchError, check_type
 from workbench.kernels import gemm
-from workbench.kernels.attention import is_supported
+from workbench.kernels.attention import check_supported
 from workbench.kernels.gemm import FP8
 from workbench.kernels.rows import softmax
 from workbench.launch import Launch, Work
@@ -28,29 +28,36 @@ def launch(
 
     Scores are not scaled: multiply the query. S and P are of the tensors' dtype.
 
-    FLOPs: 4 for each query, key and column, 5 for each score. Least bytes: query, key and value read once,
-    the output written once. S and P, which the kernels write and read, do not count.
+    FLOPs: for each pair of a query and a key, 2 for each column of the key, 2 for each column of the value,
+    and 5 for the softmax. Least bytes: query, key and value read once, the output written once. S and P,
+    which the kernels write and read, do not count.
 
     Args:
-        query: (batch, heads, queries, columns). key: (batch, key heads, keys, columns); key heads divide
-            heads, and neighbors share one. value: (batch, key heads, keys, columns of the output).
-        tile, precision: of both products, as in `gemm.launch`. softmax_tile: as `tile` of `softmax.launch`.
+        query: (batch, heads, queries, columns), not fp8.
+        key: (batch, key heads, keys, columns). The number of key heads divides the number of heads, and
+            neighboring heads share a key head.
+        value: (batch, key heads, keys, columns of the output).
+        tile, precision: of both products, as in `gemm.launch`.
+        softmax_tile: as `tile` of `softmax.launch`.
 
     Returns:
         a launch of three steps, with the output and the workspaces (S, P), [batch, heads, queries, keys].
 
     Raises:
-        ArgumentTypeError: an argument is not a tensor. TensorMismatchError: they do not fit, or are empty.
-        Others as in `gemm.launch`.
+        ArgumentTypeError: query, key or value is not a tensor. TensorMismatchError: they do not fit each
+        other, are fp8 or have no elements. Errors of `tile`, `softmax_tile` and `precision`: see
+        `gemm.launch` and `softmax.launch`.
     """
     for name, tensor in (("query", query), ("key", key), ("value", value)):
         check_type(name, tensor, torch.Tensor, "Give a torch.Tensor.")
-    fix = "Give (batch, heads, rows, columns) for each, of one dtype and device, with elements."
-    if reason := is_supported(query, key, value):
-        raise TensorMismatchError("query, key, value", reason, fix)
-    if query.dtype in FP8 or not query.numel() or not value.numel():
-        given = f"query is {query.dtype} {tuple(query.shape)}, value {tuple(value.shape)}"
-        raise TensorMismatchError("query, key, value", given, fix)
+    check_supported(query, key, value)
+    if query.dtype in FP8:
+        fix = "Give query, key and value of fp16, bf16, fp32 or fp64."
+        raise TensorMismatchError("query, key, value", f"query is {query.dtype}", fix)
+    for name, tensor in (("query", query), ("value", value)):
+        if not tensor.numel():
+            given = f"{name} of shape {tuple(tensor.shape)} has no elements"
+            raise TensorMismatchError("query, key, value", given, "Give sizes of 1 or more.")
     (batch, heads, queries, size), (key_heads, keys) = query.shape, key.shape[1:3]
     group = heads // key_heads
     q = query.unflatten(1, (key_heads, group))

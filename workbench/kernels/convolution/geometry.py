@@ -14,15 +14,16 @@ Lengths = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Geometry:
-    """Geometry of a convolution; a value for each spatial dimension, as far as it depends on one.
+    """Geometry of a convolution. Tuples have an entry for each spatial dimension.
 
     Attributes:
-        sizes: of the input.
-        outputs: of the output: (size + padding - dilation * (taps - 1) - 1) // stride + 1, or less.
-        taps: of the weight.
+        sizes: sizes of the input.
+        outputs: sizes of the output, at most (size + zeros of padding - dilation * (taps - 1) - 1) // stride
+            + 1.
+        taps: sizes of the weight.
         stride, dilation: as in torch.
-        padding: zeros before and after the input.
-        channels, features: of the input and the output, all groups together.
+        padding: numbers of zeros (before, after) the input.
+        channels, features: channels of the input and of the output, all groups together.
         groups: number of independent convolutions.
     """
 
@@ -43,7 +44,7 @@ class Geometry:
 
     @property
     def is_gathered(self) -> bool:
-        """True if neighbors in the matrix of windows are not always neighbors in the image."""
+        """True if some neighbors in the matrix of windows are not neighbors in the image."""
         return math.prod(self.taps) > 1 or math.prod(self.stride) > 1 or any(map(any, self.padding))
 
     @property
@@ -59,8 +60,8 @@ class Geometry:
     def work(self, images: int, itemsize: int) -> Work:
         """Return FLOPs and least bytes of a convolution or of one of its gradients.
 
-        FLOPs: 2 * images * outputs * taps * channels * features / groups. Least bytes: all three tensors
-            once.
+        FLOPs: 2 * images * outputs * taps * channels * features / groups. Least bytes: input, weight and
+        output moved once each.
         """
         out, taps = math.prod(self.outputs), math.prod(self.taps)
         weight = self.features * self.group_channels * taps
@@ -71,10 +72,13 @@ class Geometry:
 def sides_of(
     padding: str | tuple[int, ...], taps: tuple[int, ...], dilation: tuple[int, ...]
 ) -> tuple[tuple[int, int], ...]:
-    """Return zeros before and after each dimension. For "same" with an odd total, one more comes after.
+    """Return the numbers of zeros (before, after) each spatial dimension.
+
+    For "same" with an odd total, one more zero comes after.
 
     Args:
-        padding: "valid", "same", or zeros on either side of each dimension, as torch takes them.
+        padding: "valid", "same", or the number of zeros on either side of each dimension, as in torch.
+        taps, dilation: of each dimension.
     """
     if padding == "valid":
         return ((0, 0),) * len(taps)
@@ -86,7 +90,7 @@ def sides_of(
 
 @dataclass(frozen=True)
 class Phase:
-    """Input positions of one dimension that have the same remainder by the stride, and the taps they meet.
+    """Input positions of one dimension with the same remainder modulo the stride, and their taps.
 
     Input position first + stride * i, for i from 0 to count - 1, meets tap first_tap + tap_step * j, for j
     from 0 to taps - 1, at output position i + shift - output_step * j.
@@ -102,7 +106,7 @@ class Phase:
 
 
 def phases_of(size: int, taps: int, stride: int, padding: int, dilation: int) -> Iterator[Phase]:
-    """Yield a phase for each remainder of (position + padding) by the stride that some input position has."""
+    """Yield a phase for each remainder that (position + padding) modulo the stride has in the input."""
     common = math.gcd(dilation, stride)
     for remainder in range(stride):
         first = (remainder - padding) % stride
@@ -122,7 +126,7 @@ def phases_of(size: int, taps: int, stride: int, padding: int, dilation: int) ->
 
 
 def backward_data_phases(geometry: Geometry) -> list[tuple[Phase, ...]]:
-    """Return the phases of each product of backward for data: one phase of each dimension."""
+    """Return, for each product of the gradient of the input, its phases: one for each spatial dimension."""
     before = [left for left, _ in geometry.padding]
     each = zip(geometry.sizes, geometry.taps, geometry.stride, before, geometry.dilation, strict=True)
     return list(product(*(list(phases_of(*one)) for one in each)))

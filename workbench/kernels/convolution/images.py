@@ -1,4 +1,4 @@
-"""Images and weights for the products: as they lie in memory, or as copies in a better layout."""
+"""Images and weights for the products: the tensors themselves, or copies in a better layout."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from workbench.kernels.movement.view_transfer import IMAGES_NAME
 from workbench.kernels.views import View
 from workbench.launch import Launch
 
-# Fewest bytes of a group in a pixel for groups to be read where they lie.
+# Fewest bytes of a group's channels in a pixel for which grouped images are read without a copy.
 LEAST_GROUP_BYTES = 64
 
 
@@ -25,9 +25,9 @@ class Image(NamedTuple):
 
     Attributes:
         tensor: the tensor, or a copy in a better layout.
-        channels: of a group, including zeros that the copy adds.
-        strides: of (n, group, channel, sizes...).
-        launch: the launch that makes the copy, if there is one.
+        channels: channels of a group, including zeros that the copy adds.
+        strides: strides of (n, group, channel, sizes...).
+        launch: the launch that makes the copy; None without a copy.
     """
 
     tensor: torch.Tensor
@@ -37,27 +37,29 @@ class Image(NamedTuple):
 
     @property
     def order(self) -> Lengths:
-        """Order of the channel (0) and taps (1 + i) in memory, outermost first."""
+        """Order in memory of the channel (0) and of spatial dimension or tap i (1 + i), outermost first."""
         return inner_order(self.strides[2:])
 
     @property
     def of_weight(self) -> Lengths:
-        """Strides of a weight's (k, c, taps...)."""
+        """Strides of (k, c, taps...), if the tensor is a weight."""
         return (self.strides[0], *self.strides[2:])
 
 
 def image_of(tensor: torch.Tensor, groups: int = 1, *, is_gathered: bool = True, least: int = 0) -> Image:
-    """Return a tensor (n, channels, sizes...) as it lies, if accesses of 16 bytes can read it; else a copy.
+    """Return a tensor (n, channels, sizes...) itself if accesses of 16 bytes can read it, else a copy.
 
-    In the copy, the channels of a group are innermost, padded with zeros to whole accesses. The copy has one
-    group after another: with few channels in a group, each access would otherwise take a cache line of its
-    own. H200, 32 x 256 x 28 x 28 in 32 groups, fp16, 3 x 3: see `instances/convolution.py`.
+    A tensor without elements, or with one channel in a group and contiguous rows, is returned itself too. In
+    the copy, the channels of a group are innermost, padded with zeros to `least`, or without `least` to a
+    power of two or whole accesses, whichever is less. The copy has one group after another: with few channels
+    in a group, each access would otherwise take a cache line of its own. Times are in
+    `instances/convolution.py`.
 
     Args:
         tensor: the image, or a weight with its features as n.
         groups: number of groups of its channels.
-        is_gathered: whether windows overlap or leave pixels out, so that pixels are not neighbors.
-        least: fewest channels that a group must have, zeros included.
+        is_gathered: whether windows overlap or leave pixels out, see `Geometry.is_gathered`.
+        least: fewest channels that a group must have, zeros included; 0 for no such limit.
     """
     n, channels, *sizes = tensor.shape
     each, itemsize = channels // groups, tensor.element_size()
@@ -78,7 +80,10 @@ def image_of(tensor: torch.Tensor, groups: int = 1, *, is_gathered: bool = True,
 
 
 def _has_wide_accesses(image: Image, groups: int, vector: int, is_gathered: bool) -> bool:
-    """Return whether the products read an image by whole accesses of `vector` elements, as it lies."""
+    """Return whether the products can read an image without a copy by accesses of `vector` elements.
+
+    An image of one channel in a group counts if its rows are contiguous.
+    """
     of_image, of_group, of_channel, *of_sizes = image.strides
     tensor = image.tensor
     is_contiguous = of_sizes[-1] == 1 or tensor.shape[-1] == 1

@@ -1,4 +1,4 @@
-"""Invoker of convolutions: their products, preceded by the copies that these need."""
+"""Invoker of convolutions: copies where the products need them, then the products."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Unpack
 
 import torch
 
-from workbench.errors import InvalidArgumentError, check_name
+from workbench.errors import InvalidArgumentError, check_name, in_brief
 from workbench.kernels.convolution import implicit_gemm
 from workbench.kernels.convolution.geometry import Geometry
 from workbench.kernels.convolution.implicit_gemm import Options
@@ -27,7 +27,7 @@ def launch(
     precision: str = "ieee",
     **options: Unpack[Options],
 ) -> Launch:
-    """Launch a convolution or one of its gradients: copies, if needed, then its products.
+    """Return the launch of a convolution or of one of its gradients: copies, if needed, then products.
 
     Args:
         kind: a name in `KINDS`.
@@ -35,16 +35,22 @@ def launch(
         geometry: of the convolution.
         epilogue: functors applied to the result before it is stored; None for none. For "forward", their
             tensors broadcast to the image (n, features, outputs...). For "backward_data", which has a product
-            for each phase, they have one value for each channel, as a bias does.
+            for each phase, they have one value for each channel, as a bias does. "backward_weight" takes no
+            epilogue.
         precision: of fp32: "ieee" or "tf32".
-        options: tile and other options, see :class:`implicit_gemm.Options`.
+        options: tile and other options, see `implicit_gemm.Options`.
+
+    Raises:
+        UnknownNameError: `kind` is unknown. InvalidArgumentError: `kind` does not take this epilogue. Errors
+            of the other arguments: see `implicit_gemm.launch`.
     """
     check_name("kind", kind, KINDS)
     is_taken = kind == "forward" or (kind == "backward_data" and epilogue and not _has_pixels(epilogue))
     if epilogue is not None and not is_taken:
-        given = f"given for {kind}"
-        fix = 'Give one for "forward", or a bias for "backward_data".'
-        raise InvalidArgumentError("epilogue", given, fix)
+        fix = (
+            'Give None, or functors whose tensors have one value for each channel with kind "backward_data".'
+        )
+        raise InvalidArgumentError("epilogue", f"kind {kind!r} does not take {in_brief(epilogue)}", fix)
     work = geometry.work(first.shape[0], first.element_size())
     products = KINDS[kind](first, second, output, geometry=geometry)
     copies = [image.launch for image in products[0].images if image.launch is not None]

@@ -1,9 +1,9 @@
-"""Convolutions as matrix products, by descriptors alone, without a kernel of their own.
+"""Convolutions as matrix products: descriptors of the matrices for the kernels of GEMM.
 
 Forward: output[(n, out), k] = input[(n, out), (taps, c)] @ weight[(taps, c), k]. The descriptor finds the
 input's element for an output pixel and a tap; the matrix is never laid out in memory (implicit GEMM; Chetlur
-et al., cuDNN, 2014, section 3). Backward for data sums over taps and k; with stride s it is s products for
-each dimension, one for each remainder of the pixel's position by s (Composable Kernel's backward data
+et al., cuDNN, 2014, section 3). Backward for data sums over taps and k; with stride s it is up to s products
+for each dimension, one for each remainder of a pixel's position modulo s (Composable Kernel's backward data
 "v4r1"). Backward for weight sums over pixels. Groups are a batch of products. The number of images is a
 symbol, so another number of images neither generates nor compiles code.
 """
@@ -32,12 +32,12 @@ from workbench.kernels.views import View
 
 
 class Product(NamedTuple):
-    """A matrix product of a convolution, which may have several.
+    """One of the matrix products of a convolution.
 
     Attributes:
         a, b, output: the matrices.
-        images: the image or weight that a is a view of, and that of b.
-        shape: of the part of the result that this product computes.
+        images: the image or weight of which `a` is a view, and the image or weight of which `b` is a view.
+        shape: shape of the part of the result that this product computes.
     """
 
     a: View

@@ -28,10 +28,11 @@ from workbench.kernels.movement.view_transfer import IMAGES
 
 @lru_cache(maxsize=512)
 def input_windows(geometry: Geometry, channels: int, strides: Lengths, order: Lengths) -> Descriptor:
-    """The input as [group, (images, out...), (taps and channel)].
+    """Return the input as [group, (images, out...), (taps and channel)].
 
     Args:
-        channels: of a group, as of an :class:`Image`. strides: of (n, group, channel, sizes...).
+        channels: channels of a group, see `images.Image`.
+        strides: strides of (n, group, channel, sizes...).
         order: of the inner dimensions, 0 for the channel and 1 + i for tap i: outermost first.
     """
     rank = geometry.rank
@@ -108,7 +109,7 @@ def gradient_windows(
     """
     base = _image(geometry.groups, features, geometry.outputs, strides)
     checked = _on_spatial(base, [pad(n, 0, 0) for n in geometry.outputs])
-    # embed and offset check no bounds; the padding below them does.
+    # embed and offset check no bounds; the pad transform beneath them does.
     shifted = _on_spatial(
         checked, [offset(n, phase.shift) for n, phase in zip(geometry.outputs, phases, strict=True)]
     )
@@ -199,7 +200,7 @@ def _grown(base: Descriptor, dim: int, more: int) -> Descriptor:
 def _on_spatial(
     base: Descriptor, transforms: Sequence[Transform | tuple[Transform, Transform]]
 ) -> Descriptor:
-    """Apply a transform, or two in order, to each of the spatial dimensions, which begin at the fourth."""
+    """Apply one or two transforms, in order, to each spatial dimension; the fourth dimension is the first."""
     pairs = [one if isinstance(one, tuple) else (one,) for one in transforms]
     for step in range(max(map(len, pairs), default=0)):
         kept = [pass_through(length) for length in base.lengths[:3]]
@@ -225,7 +226,7 @@ def _after(base: Descriptor, chosen: Sequence[Transform]) -> list[str]:
 
 
 def _matrix(base: Descriptor, batch: int, rows: Lengths, cols: Lengths) -> Descriptor:
-    """Return `base` as [batch, rows, cols], rows and columns merged of several dimensions."""
+    """Return `base` as [batch, rows, cols]; rows and columns are merged from the dimensions given."""
     lengths: tuple[Number, ...] = base.lengths
     return transform(
         base,
@@ -246,6 +247,6 @@ def _names(letter: str, count: int) -> tuple[str, ...]:
 def packing(
     groups: int, channels: int, more: int, sizes: Lengths, strides: Lengths, packed: Lengths, itemsize: int
 ) -> tuple[Descriptor, Descriptor]:
-    """Return an image, and its copy with `more` channels in a group, as matrices for a transfer."""
+    """Return an image, and its copy with `more` channels in a group, as matrices for `view_transfer`."""
     source = _grown(_image(groups, channels, sizes, strides), 2, more - channels)
     return view_transfer.matrices(source, _image(groups, more, sizes, packed), itemsize)

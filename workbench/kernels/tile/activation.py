@@ -1,8 +1,8 @@
 """Activations: functions of each element of a tile in registers, in the type of the arithmetic.
 
-Functions named `exact_` are for results of `EXACT_FROM` bytes and more. In the others, the error of an fp32
-exponential in rounding steps grows with its exponent. :mod:`workbench.kernels.tile.activations` has their
-table.
+Functions named `exact_` are for results of `EXACT_FROM` bytes and more. The other functions use `tl.exp`,
+whose error in fp32, in rounding steps, grows with |x|. The table of activations is in
+:mod:`workbench.kernels.tile.activations`.
 """
 
 import math
@@ -27,7 +27,7 @@ WHOLE_FROM_64 = tl.constexpr(1.5 * 2**52)
 
 @triton.jit
 def identity(x):
-    """x"""
+    """Return x, for templates that take an activation and are given none."""
     return x
 
 
@@ -63,7 +63,7 @@ def gelu_tanh(x):
 
 @triton.jit
 def exponential(x):
-    """exp(x); for fp32 as exact for large x as for small, and 0 where it is less than a normal number"""
+    """exp(x); in fp32, as exact for large x as for small x, and 0 where it is below the normal numbers"""
     if x.dtype == tl.float64:
         return tl.exp(x)
     else:
@@ -101,5 +101,5 @@ def exact_gelu_tanh(x):
     return quotient(x, 1.0 + exponential(-1.5957691216057308 * (x + 0.044715 * x * x * x)))
 
 
-# The fewest bytes of a result that shows rounding steps of fp32.
+# The fewest bytes of an element of a result in which rounding steps of fp32 are visible.
 EXACT_FROM = 4

@@ -23,13 +23,13 @@ class Activation:
 
     Attributes:
         name: the name that operators and templates take; epilogues use the name of the functor.
-        function, exact: jit functions of a tile, for results of fewer than `activation.EXACT_FROM` bytes, and
-            for other results.
-        functor, exact_functor: the same as functors; None if no epilogue has it.
-        meaning: its meaning in torch, from which gradients follow.
+        function: jit function of a tile, for results of fewer than `activation.EXACT_FROM` bytes an element.
+        exact: jit function of a tile for other results.
+        functor, exact_functor: `function` and `exact` as functors of epilogues; None if there are none.
+        meaning: the same function in torch, from which gradients are derived.
         flops: floating-point operations per element; an exponential or an error function counts as one.
-        makes_floats: whether it makes floats of integers.
-        takes_long: whether its functor is so slow that products gain by the template "ping-pong".
+        makes_floats: whether integers become floats.
+        takes_long: whether the functor is so slow that products with it gain by the template "ping-pong".
         is_coarse: whether later functors can make an error of more than a rounding step visible in a narrow
             result.
     """
@@ -50,8 +50,9 @@ class Activation:
         return self.exact if dtype.itemsize >= activation.EXACT_FROM else self.function
 
 
-# gelu's functor is a polynomial, and a later sum may leave nothing but its error. sigmoid(0) is a rounding
-# step less than a half, and a later comparison may take the other side. So these two are coarse.
+# The functor of gelu is a polynomial, and a later sum may leave nothing but the polynomial's error.
+# sigmoid(0) is a rounding step less than a half, and a later comparison may take the other side. So these two
+# are coarse.
 _ALL = (
     Activation(
         "identity", activation.identity, activation.identity, None, None, lambda x: x, 0, makes_floats=False
@@ -80,7 +81,7 @@ _ALL = (
 
 ACTIVATIONS = {each.name: each for each in _ALL}
 
-# The exact form of each functor; the coarse functors; the slow functors.
+# The exact form of each functor that is not exact itself; the coarse functors; the functors that take long.
 EXACT = {each.functor: each.exact_functor for each in _ALL if each.exact_functor is not each.functor}
 COARSE = frozenset(each.functor for each in _ALL if each.is_coarse)
 LONG = tuple(each.functor for each in _ALL if each.takes_long)

@@ -36,8 +36,8 @@ class OperandConstants(NamedTuple):
     Attributes:
         kind: `TENSOR`, `FLOAT`, `WHOLE`, or `BITS`: a float of 64 bits as a whole number, since Triton rounds
             the floats in tuples.
-        rows, cols, batch: of a tensor, the divisor of its strides along rows, columns and batches; 0 where it
-            has the same elements for all of them. Numbers have 0.
+        rows, cols, batch: the divisor of a tensor's strides along rows, columns and batches; 0 where all of
+            them have the same elements. Numbers have 0.
     """
 
     kind: int
@@ -47,14 +47,15 @@ class OperandConstants(NamedTuple):
 
 
 class FunctorConstants(NamedTuple):
-    """The constants of one functor of an EPILOGUE: its jit function, and those of its operands, in order."""
+    """The constants of one functor of an EPILOGUE: its jit function and its operands' constants, in order."""
 
     function: Any
     operands: tuple[OperandConstants, ...] = ()
 
 
-# Constants of fast_gelu: -2 * sqrt(2 / pi), and the factor of the cube; both times log2(e), since a power of
-# two is one instruction, and what `tl.exp` adds to it would be a quarter of an epilogue's instructions.
+# Constants of silu, sigmoid and fast_gelu, multiplied by log2(e): a power of two is one instruction, and the
+# multiplication that `tl.exp` adds to it would be a quarter of an epilogue's instructions. OF_ROOT is
+# -2 * sqrt(2 / pi), and OF_CUBE is OF_ROOT times the factor of the cube.
 LESS_LOG2_E = tl.constexpr(-math.log2(math.e))
 OF_ROOT = tl.constexpr(-2 * math.sqrt(2 / math.pi) * math.log2(math.e))
 OF_CUBE = tl.constexpr(-2 * math.sqrt(2 / math.pi) * math.log2(math.e) * 0.044715)
@@ -68,7 +69,7 @@ OF_ABS = tl.constexpr(0.37)
 
 @triton.jit
 def applied(tile, batch, row, col, in_rows, in_cols, extras, EPILOGUE: tl.constexpr):
-    """Apply a chain to a tile.
+    """Apply the chain EPILOGUE to a tile.
 
     Args:
         batch, row, col: as a functor's `place`.
@@ -120,7 +121,7 @@ def of_functor(
 
 @triton.jit
 def floats(tile):
-    """The tile in floats: integers, and floats narrower than fp32, become fp32."""
+    """Return the tile in floats: integers, and floats narrower than fp32, become fp32."""
     TYPE: tl.constexpr = tl.float64 if tile.dtype == tl.float64 else tl.float32
     return tile.to(TYPE)
 
@@ -130,7 +131,7 @@ def operand(
     given, batch, row, col, in_rows, in_cols, TYPE: tl.constexpr, FUNCTOR: tl.constexpr,
     WHICH: tl.constexpr,
 ):  # fmt: skip
-    """A functor's operand.
+    """Return a functor's operand in the form that functors take, see the top of this file.
 
     Args:
         given: for a tensor (pointer, row sizes, row strides, column stride, batch sizes, batch strides); for
@@ -184,7 +185,10 @@ def of_tensor(
 
 @triton.jit
 def multiples(strides, DIVISOR: tl.constexpr):
-    """`strides`, so that the compiler sees that DIVISOR divides them; see :func:`transfer.multiples_of`."""
+    """Return `strides` unchanged, so that the compiler sees that DIVISOR divides them.
+
+    See :func:`transfer.multiples_of`.
+    """
     if DIVISOR == 1:
         return strides
     else:
@@ -247,9 +251,9 @@ def normal_share(x, t):
 def over(x, y):
     """x / y, for y from 1 to infinity
 
-    Division would first check whether y is so large that its reciprocal is subnormal. This form, and a power
-    of two with a rounded exponent, have errors of a few rounding steps in fp32. Results of 16 bits do not
-    show them; for other results there is `activations.EXACT`.
+    Division would first check whether y is so large that its reciprocal is subnormal. This form, like a power
+    of two with a rounded exponent, has an error of a few rounding steps in fp32. Results of 16 bits do not
+    show such errors; other results take the functors in `activations.EXACT`.
     """
     root = tl.rsqrt(y)
     return x * root * root
@@ -267,7 +271,7 @@ def fast_gelu(tile, operands, place):
 
 @triton.jit
 def exponent_of_gelu(x):
-    """-2 u log2(e), where u is the argument of tanh."""
+    """-2 u log2(e), where u is the argument of tanh in :func:`fast_gelu`."""
     return x * (OF_ROOT + x * x * OF_CUBE)
 
 
@@ -304,7 +308,7 @@ def clamp(tile, operands, place):
 
 @triton.jit
 def to_fp8(tile, operands, place):
-    """:func:`clamp` to the range of an fp8 type, in fp32, the only type that Triton converts to fp8"""
+    """Apply :func:`clamp` with the range of an fp8 type, and return fp32, which Triton can convert to fp8."""
     return clamp(tile, operands, place).to(tl.float32)
 
 
@@ -312,8 +316,8 @@ def to_fp8(tile, operands, place):
 def dropout(tile, operands, place):
     """0 with probability operands[1], else tile * operands[2]
 
-    Which elements become 0 depends on the seed, operands[0], and on their place. The generator is that of
-    attention, :func:`scores.is_kept`, with a matrix of the batch for a head.
+    Which elements become 0 depends on the seed, operands[0], and on `place`. The generator is that of
+    attention, :func:`scores.is_kept`, with the number of the matrix in the batch as the head.
     """
     batch, row, col = place
     kept = scores.is_kept(
@@ -324,7 +328,7 @@ def dropout(tile, operands, place):
 
 @triton.jit
 def to_whole(tile, operands, place):
-    """The nearest integer from operands[0] to operands[1]; half rounds to even; NaN becomes 0"""
+    """Round to the nearest integer, half to even, clamped to [operands[0], operands[1]]; NaN becomes 0."""
     if tile.dtype.is_floating():
         within = clamp(tl.where(tile == tile, tile, 0.0), operands, place)
         if tile.dtype == tl.float64:
@@ -335,33 +339,33 @@ def to_whole(tile, operands, place):
         return clamp(tile, operands, place)
 
 
-# Exact forms: for results of `activation.EXACT_FROM` bytes and more; of coarse activations also if a later
-# functor shows their error.
+# Exact forms, for results of `activation.EXACT_FROM` bytes and more. Coarse activations take them for all
+# results if a later functor may show their error.
 
 
 @triton.jit
 def exact_gelu(tile, operands, place):
-    """:func:`gelu`"""
+    """Like :func:`gelu`, by :func:`activation.gelu`, with the error function itself."""
     return activation.gelu(floats(tile))
 
 
 @triton.jit
 def exact_fast_gelu(tile, operands, place):
-    """:func:`fast_gelu`"""
+    """Like :func:`fast_gelu`, by :func:`activation.exact_gelu_tanh`."""
     return activation.exact_gelu_tanh(floats(tile))
 
 
 @triton.jit
 def exact_silu(tile, operands, place):
-    """:func:`silu`"""
+    """Like :func:`silu`, by :func:`activation.exact_silu`."""
     return activation.exact_silu(floats(tile))
 
 
 @triton.jit
 def exact_sigmoid(tile, operands, place):
-    """:func:`sigmoid`"""
+    """Like :func:`sigmoid`, by :func:`activation.exact_sigmoid`."""
     return activation.exact_sigmoid(floats(tile))
 
 
-# Later functors that do not show more of a coarse activation's error.
+# Functors that, after a coarse activation, do not make its error more visible.
 HIDING = frozenset({multiply, dropout, to_fp8})

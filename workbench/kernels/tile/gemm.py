@@ -42,11 +42,11 @@ def load_by_access(
     operand, row, col, ROWS: tl.constexpr, COLS: tl.constexpr,
     CHECK_ROWS: tl.constexpr, CHECK_COLS: tl.constexpr, ACCESS: tl.constexpr,
 ):  # fmt: skip
-    """Load a tile whose elements lie where an access function says; loaders of descriptors call it.
+    """Load a tile by an access function; the loaders of views that are no strided matrices call it.
 
     Args:
-        operand: (pointer, (rows, cols), params), the last for the access function.
-        ACCESS: (row, col, params) -> (offset, valid).
+        operand: (pointer, (rows, cols), params), with params for the access function.
+        ACCESS: the access function, (row, col, params) -> (offset, valid).
         others: as :func:`load_strided`.
     """
     pointer, sizes, params = operand
@@ -86,7 +86,7 @@ def load_descriptor_of_transpose(
 
 @triton.jit
 def operand(source, sizes, strides, start, IS_DESCRIPTOR: tl.constexpr):
-    """The operand of this file's loaders: of a descriptor, or of the matrix at a pointer plus `start`."""
+    """Return the operand of this file's loaders, for a tensor descriptor or for a pointer plus `start`."""
     if IS_DESCRIPTOR:
         return (source,)
     else:
@@ -95,7 +95,7 @@ def operand(source, sizes, strides, start, IS_DESCRIPTOR: tl.constexpr):
 
 @triton.jit
 def operands(sources, sizes, strides, start, IS_DESCRIPTOR: tl.constexpr):
-    """:func:`operand` of each of `sources`."""
+    """Return :func:`operand` of each of `sources`, as a tuple."""
     found = sources[:0]
     for i in tl.static_range(len(sources)):
         found += (operand(sources[i], sizes, strides, start, IS_DESCRIPTOR),)
@@ -127,7 +127,7 @@ def mainloop(
         WIDTHS: columns of the tile's parts, a tuple of powers of two.
         LOAD_A, LOAD_B: loaders of tiles [BLOCK_M, BLOCK_K] and [BLOCK_K, width].
         CHECK_M, CHECK_N, CHECK_K: whether a tile can hang over in that direction.
-        ACCUMULATOR: the type to accumulate in: fp32, or int32 of int8.
+        ACCUMULATOR: the type to accumulate in: int32 for int8, fp64 for fp64, else fp32.
         PRECISION: of fp32 operands, "tf32" or "ieee".
 
     Returns:
@@ -149,7 +149,7 @@ def mainloop(
             BLOCK_M, WIDTHS, BLOCK_K, LOAD_A, LOAD_B, CHECK_M, CHECK_N, False, ACCUMULATOR, PRECISION,
         )  # fmt: skip
     if CHECK_K:
-        # A split without work begins beyond `end`: the ragged tile is another's.
+        # A split without work begins beyond `end`: the ragged tile belongs to another split.
         if (whole < end) & (begin < end):
             accumulators = multiply(
                 a, bs, row, col, whole * BLOCK_K, accumulators,
@@ -168,8 +168,9 @@ def multiply(
 ):  # fmt: skip
     """One step of :func:`mainloop`: BLOCK_K elements along K, from `start` on."""
     x = LOAD_A(a, row, start, BLOCK_M, BLOCK_K, CHECK_M, CHECK_K)
-    # All of B before any product, so that they lie apart in shared memory. Where one takes the other's place
-    # and is laid out otherwise, ptxas 12.8 mixes up their addresses (`torn_sums` in the tests looks for it).
+    # All parts of B are loaded before any product, so that they lie apart in shared memory. If one part took
+    # the place of another with a different layout, ptxas 12.8 would mix up their addresses (`torn_sums` in
+    # the tests looks for this).
     ys = accumulators[:0]
     for i in tl.static_range(len(WIDTHS)):
         ys += (LOAD_B(bs[i], start, col, BLOCK_K, WIDTHS[i], CHECK_K, CHECK_N),)
@@ -182,7 +183,7 @@ def multiply(
 
 @triton.jit
 def product(x, y, sums, ACCUMULATOR: tl.constexpr, PRECISION: tl.constexpr):
-    """sums + x @ y for tiles in registers: the only place that uses the matrix units."""
+    """sums + x @ y for tiles in registers: the only `tl.dot` of the package's Triton kernels."""
     if x.dtype == tl.float32 and PRECISION == "ieee":
         # A sum of partial sums has fewer rounding errors than a sum of all elements of K one by one. (The
         # fused multiply-add keeps the compiler from merging the addition into the product.)
@@ -193,7 +194,7 @@ def product(x, y, sums, ACCUMULATOR: tl.constexpr, PRECISION: tl.constexpr):
 
 @triton.jit
 def zeros(ROWS: tl.constexpr, COLS: tl.constexpr, TYPE: tl.constexpr):
-    """Zeros [ROWS, COLS]."""
+    """Return a tile of zeros, [ROWS, COLS]."""
     return tl.zeros([ROWS, COLS], TYPE)
 
 
@@ -202,7 +203,7 @@ def zeros(ROWS: tl.constexpr, COLS: tl.constexpr, TYPE: tl.constexpr):
 
 @triton.jit
 def of_head(source, batch, head, sizes, strides, DESCRIBED: tl.constexpr):
-    """The operand of :func:`load_parts` for one head of [batch, heads, rows, columns].
+    """Return the operand of :func:`load_parts` for one head of [batch, heads, rows, columns].
 
     Args:
         source: a pointer; if DESCRIBED, a tensor descriptor with blocks [1, 1, rows of a tile, width].
@@ -222,8 +223,9 @@ def load_parts(
     """Load ROWS rows from `row` on, as a tuple of parts.
 
     Args:
-        operand, checks: as in :func:`load_strided`; if DESCRIBED, (descriptor, batch, head), with columns in
-            one part, and the descriptor checks bounds itself.
+        operand: as in :func:`load_strided`; if DESCRIBED, (descriptor, batch, head), and WIDTHS has one
+            entry.
+        CHECK_ROWS, CHECK_COLS: as in :func:`load_strided`; a descriptor always checks bounds itself.
     """
     parts = ()
     if DESCRIBED:
@@ -239,7 +241,7 @@ def load_parts(
 
 @triton.jit
 def zeros_of_parts(ROWS: tl.constexpr, WIDTHS: tl.constexpr, TYPE: tl.constexpr):
-    """Zeros in parts, [ROWS, width] each."""
+    """Return a tile of zeros for each width in WIDTHS, [ROWS, width]."""
     parts = ()
     for i in tl.static_range(len(WIDTHS)):
         parts += (zeros(ROWS, WIDTHS[i], TYPE),)  # type: ignore[assignment]
@@ -248,7 +250,7 @@ def zeros_of_parts(ROWS: tl.constexpr, WIDTHS: tl.constexpr, TYPE: tl.constexpr)
 
 @triton.jit
 def scale_rows(parts, factors):
-    """Multiply each row by its factor, [rows]."""
+    """Multiply each row of all parts by its factor, [rows]."""
     scaled = ()
     for i in tl.static_range(len(parts)):
         scaled += (parts[i] * factors[:, None],)
@@ -268,7 +270,7 @@ def product_of_parts(
 
 @triton.jit
 def add_products(tile, parts, sums, TYPE: tl.constexpr, PRECISION: tl.constexpr):
-    """sums + tile @ parts, for each part."""
+    """Return sums[i] + tile @ parts[i] for each part i."""
     added = ()
     for i in tl.static_range(len(parts)):
         added += (product(tile, parts[i], sums[i], TYPE, PRECISION),)  # type: ignore[assignment]

@@ -5,8 +5,9 @@ chooses the layout of a tile, and with it the level; in Gluon, Triton's lower la
 layout. So one operator serves all three levels: only the layout differs, and with it the exchange between
 threads that the compiler generates.
 
-At the level of the thread there is no exchange. At that of the warp, lanes shuffle their values. At that of
-the block they do so first, and warps then exchange the rest through shared memory, after a barrier.
+At the level of the thread there is no exchange. At the level of the warp, lanes shuffle their values. At the
+level of the block they do so first, and warps then exchange their results through shared memory, after a
+barrier.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from triton.experimental.gluon import language as gl
 
 LEVELS = ("thread", "warp", "block")
 
-# The widest access of a lane.
+# The widest access of a lane to memory, in bits.
 ACCESS_BITS = gl.constexpr(128)
 
 
@@ -32,13 +33,13 @@ def warp_size(_semantic: Any = None) -> Any:
 
 @triton.constexpr_function
 def layout_of(level: str, cols: int, bits: int, lanes: int, warps: int) -> gl.BlockedLayout:
-    """Return the layout of a tile whose rows are held at a level.
+    """Return the layout of a tile in which a thread, a warp or all warps hold a row.
 
     A lane holds up to 16 bytes of neighboring columns. Depending on the level, the other lanes of the warp,
     and the other warps, hold columns of the same row, or other rows. A larger tile takes more registers.
 
     Args:
-        level: "thread", "warp" or "block".
+        level: what holds a row: "thread", "warp" or "block" (all warps).
         cols: columns of the tile, a power of two.
         bits: bits of an element.
         lanes: lanes of a warp.
@@ -53,23 +54,23 @@ def layout_of(level: str, cols: int, bits: int, lanes: int, warps: int) -> gl.Bl
 
 @gluon.jit
 def add(a, b):
-    """a + b"""
+    """Return a + b, the sum of two partial results of a reduction."""
     return a + b
 
 
 @gluon.jit
 def larger(a, b):
-    """The larger value; NaN if either is NaN."""
+    """Return the larger value; NaN if either is NaN."""
     return gl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
 
 
 @gluon.jit
 def across_add(state):
-    """The sum of each row, [rows, cols] -> [rows], at the level of the tile's layout."""
+    """Return the sum of each row, [rows, cols] -> [rows], at the level of the tile's layout."""
     return gl.reduce(state, 1, add)
 
 
 @gluon.jit
 def across_larger(state):
-    """The maximum of each row, [rows, cols] -> [rows], at the level of the tile's layout."""
+    """Return the maximum of each row, [rows, cols] -> [rows], at the level of the tile's layout."""
     return gl.reduce(state, 1, larger)

@@ -31,7 +31,7 @@ def grouped(number, rows, cols, GROUP: tl.constexpr):
     """GROUP rows of tiles together, column by column (Triton's tutorial 03).
 
     Programs that run at one time then cover a block that is about as high as it is wide, which needs the
-    fewest tiles of A and B. Arguments as those of :func:`by_rows`.
+    fewest tiles of A and B. Arguments and result are those of :func:`by_rows`.
     """
     first = number // (GROUP * cols) * GROUP
     height = min(rows - first, GROUP)
@@ -41,7 +41,10 @@ def grouped(number, rows, cols, GROUP: tl.constexpr):
 
 @triton.jit
 def snake(number, rows, cols, GROUP: tl.constexpr):
-    """The order :func:`grouped`, with every second group backward, from the columns that were read last."""
+    """Tiles as in :func:`grouped`, but every second group goes from its last column to its first.
+
+    A group then begins with the columns of tiles that the previous group read last.
+    """
     row, col = grouped(number, rows, cols, GROUP)
     return row, tl.where(row // GROUP % 2 == 0, col, cols - 1 - col)
 

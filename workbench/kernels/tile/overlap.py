@@ -12,10 +12,11 @@ import triton.language as tl
 def begin(OVERLAP: tl.constexpr):
     """Let the next step start, and wait until the previous step has ended and its writes are visible.
 
-    A kernel calls it before its first access to memory. It has no effect if steps were not launched that way.
+    A kernel calls it before its first access to memory. It has no effect if the steps were not launched for
+    programmatic dependent launch.
 
     Args:
-        OVERLAP: false for devices without programmatic dependent launch.
+        OVERLAP: whether the steps overlap; false on devices without programmatic dependent launch.
     """
     if OVERLAP:
         tl.extra.cuda.gdc_launch_dependents()

@@ -1,8 +1,8 @@
 """Tile reduction: many elements of a row become one value, or one small state.
 
-A reduction has four jit functions. `lift` makes a state of an element, a tuple of one or more tiles.
-`combine` merges two states lane by lane; it is associative and commutative. `across` merges the states of
-all lanes of a row. `finish` makes the result from a row's state. A kernel combines its tiles and goes across
+A reduction has four jit functions. `lift` makes a state, a tuple of one or more tiles, of elements. `combine`
+merges two states lane by lane; it is associative and commutative. `across` merges the states of all lanes of
+a row. `finish` makes the result from a row's state. A kernel combines its tiles and goes across
 lanes once, at the end: lanes exchange values through shared memory, which costs far more than an addition.
 
 Two states are tile operators of their own: the online softmax (Milakov and Gimelshein, "Online normalizer
@@ -14,87 +14,88 @@ import triton
 import triton.language as tl
 
 # lift: from elements to states. `x` is a tile [rows, cols] in the type of the arithmetic, `start` the index
-# of its first column, `parameter` the reduction's scalar. A state with an index keeps, of GROUP neighbors
-# that one lane holds, the extreme value and the column where the group begins: one comparison of indices for
-# a group.
+# of its first column, `parameter` the reduction's scalar. A state with an index keeps the extreme value of
+# GROUP neighbors that one lane holds, and the column where this group begins: there is then one comparison of
+# indices for a group.
 
 
 @triton.jit
 def lift_value(x, start, parameter, GROUP: tl.constexpr):
-    """(x,)"""
+    """Return the element itself as its state: (x,)."""
     return (x,)
 
 
 @triton.jit
 def lift_magnitude(x, start, parameter, GROUP: tl.constexpr):
-    """(|x|,)"""
+    """Return the magnitude as the state: (|x|,)."""
     return (tl.abs(x),)
 
 
 @triton.jit
 def lift_square(x, start, parameter, GROUP: tl.constexpr):
-    """(x * x,)"""
+    """Return the square as the state: (x * x,)."""
     return (x * x,)
 
 
 @triton.jit
 def lift_power(x, start, parameter, GROUP: tl.constexpr):
-    """(|x| ** parameter,) in fp64"""
+    """Return a power of the magnitude as the state, in fp64: (|x| ** parameter,)."""
     return (power(tl.abs(x), scalar(parameter, tl.float64)),)
 
 
 @triton.jit
 def lift_truth(x, start, parameter, GROUP: tl.constexpr):
-    """(1 where x is not zero, else 0,); NaN counts as not zero"""
+    """Return an int32 state: 1 where x is not zero, else 0; NaN counts as not zero."""
     return ((x != 0).to(tl.int32),)
 
 
 @triton.jit
 def lift_count(x, start, parameter, GROUP: tl.constexpr):
-    """(1 where x is not zero, else 0,) in 64 bits, for counting"""
+    """Return an int64 state for counting: 1 where x is not zero, else 0; NaN counts as not zero."""
     return ((x != 0).to(tl.int64),)
 
 
 @triton.jit
 def lift_larger_of_group(x, start, parameter, GROUP: tl.constexpr):
-    """(maximum of each group, index of its first column)"""
+    """Return (maximum of each group, index of the group's first column)."""
     groups = tl.reshape(x, [x.shape[0], x.shape[1] // GROUP, GROUP])
     return tl.reduce(groups, 2, larger), first_of_group(x, start, GROUP)
 
 
 @triton.jit
 def lift_smaller_of_group(x, start, parameter, GROUP: tl.constexpr):
-    """(minimum of each group, index of its first column)"""
+    """Return (minimum of each group, index of the group's first column)."""
     groups = tl.reshape(x, [x.shape[0], x.shape[1] // GROUP, GROUP])
     return tl.reduce(groups, 2, smaller), first_of_group(x, start, GROUP)
 
 
 @triton.jit
 def first_of_group(x, start, GROUP: tl.constexpr):
-    """Index of the first column of each group, [rows, cols / GROUP]."""
+    """Return the index of the first column of each group, [rows, cols / GROUP]."""
     first = start + tl.arange(0, x.shape[1] // GROUP) * GROUP
     return tl.broadcast_to(first[None, :], [x.shape[0], x.shape[1] // GROUP])
 
 
 @triton.jit
 def lift_with_index(x, start, parameter, GROUP: tl.constexpr):
-    """(x, index of its column), with groups of one"""
+    """Return (x, index of its column): a group of one element, whatever GROUP is."""
     return x, first_of_group(x, start, 1)
 
 
 @triton.jit
 def lift_exponential(x, start, parameter, GROUP: tl.constexpr):
-    """(x, 1): exp(x) as a maximum, and a multiple of its exp"""
+    """Return (x, 1): the state (maximum, total), which stands for total * exp(maximum), of exp(x)."""
     return x, tl.full(x.shape, 1.0, x.dtype)
 
 
 @triton.jit
 def place_in_group(state, x, col):
-    """The state (value, index) of rows, with the index of the value instead of that of its group.
+    """Return the state (value, index) of rows, with the index of the value instead of its group's index.
 
     Args:
         state: (value, index of the group's first column), each [rows].
-        x: elements of the group, [rows, GROUP]. col: their indices, [rows, GROUP].
+        x: elements of the group, [rows, GROUP].
+        col: indices of these elements, [rows, GROUP].
     """
     value = state[0][:, None]
     is_it = (x == value) | ((x != x) & (value != value))
@@ -103,7 +104,7 @@ def place_in_group(state, x, col):
 
 @triton.jit
 def scalar(value, TYPE: tl.constexpr):
-    """A kernel's fp64 scalar in the type of the arithmetic, as a tile of one element."""
+    """Return a kernel's fp64 scalar in the type of the arithmetic, as a tile of one element."""
     return tl.full([1], value, TYPE)
 
 
@@ -149,7 +150,7 @@ def two_to(exponent):
 
 @triton.jit
 def combine(state, other, COMBINE: tl.constexpr):
-    """The state of two sets of elements, from COMBINE of their states of one component or more."""
+    """Merge two states by COMBINE, which takes the components of the one state, then of the other."""
     if len(state) == 1:
         return (COMBINE(state[0], other[0]),)
     else:
@@ -170,19 +171,19 @@ def multiply(a, b):
 
 @triton.jit
 def add_both(a, b, other_a, other_b):
-    """a + other_a, b + other_b: two sums in one exchange between lanes"""
+    """Return (a + other_a, b + other_b): two sums in one exchange between lanes."""
     return a + other_a, b + other_b
 
 
 @triton.jit
 def larger(a, b):
-    """The larger value; NaN if either is NaN."""
+    """Return the larger value; NaN if either is NaN."""
     return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
 
 
 @triton.jit
 def smaller(a, b):
-    """The smaller value; NaN if either is NaN."""
+    """Return the smaller value; NaN if either is NaN."""
     return tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL)
 
 
@@ -222,7 +223,7 @@ def first_smaller(a, a_index, b, b_index):
 
 @triton.jit
 def keep_larger_last_nan(a, a_index, b, b_index):
-    """:func:`keep_larger`, but of two NaN the one from later in the row: torch's rule for pooling."""
+    """Like :func:`keep_larger`, but if both are NaN the result is b, the later: torch's rule for pools."""
     keep = (a >= b) | ((a != a) & (b == b))
     return tl.where(keep, a, b), tl.where(keep, a_index, b_index)
 
@@ -303,9 +304,11 @@ def welford_of_lanes(count, near, counts, means, m2, rests=None):
     rest = sum of count * (mean of the lane - near); squares = sum of m2 + count * (mean of the lane - near)^2
 
     Args:
-        count: of each row, [rows], or the same for all rows, [1]. near: nearly the mean, [rows].
-        counts: of each lane, [rows, cols] or [1, cols].
-        means, m2: of each lane, [rows, cols]. rests: the lower digits of the means, to be added; or None.
+        count: count of each row, [rows], or of all rows alike, [1].
+        near: a number near the mean of each row, [rows].
+        counts: count of each lane, [rows, cols] or [1, cols].
+        means, m2: mean and m2 of each lane, [rows, cols].
+        rests: the lower digits of the means, which are added to them; None for none.
     """
     difference = means - near[:, None]
     if rests is not None:
@@ -316,16 +319,17 @@ def welford_of_lanes(count, near, counts, means, m2, rests=None):
 
 @triton.jit
 def across_scores(state):
-    """The online softmax state of each row, from the states of its lanes."""
+    """Return the state of the online softmax of each row, from the states of its lanes."""
     return online_softmax_settle(state)
 
 
 @triton.jit
 def across_exponentials(state):
-    """The maximum of each row's maxima, and the sum of the totals as multiples of its exp.
+    """Return the state (maximum, total) of each row, from the states of its lanes.
 
-    Unlike the softmax's state, this tells a row with infinity, whose total is infinite, from a row with NaN,
-    whose total is NaN, whether or not the maximum ignores NaN.
+    The total is a multiple of exp(maximum). Unlike the state of the online softmax, this one tells a row with
+    infinity, whose total is infinite, from a row with NaN, whose total is NaN, whether or not the maximum
+    ignores NaN.
     """
     maximum, total = state
     largest = tl.max(maximum, 1)
@@ -337,19 +341,19 @@ def across_exponentials(state):
 
 @triton.jit
 def finish_state(state, parameter):
-    """The state itself."""
+    """Return the state itself as the results."""
     return state
 
 
 @triton.jit
 def finish_mean(state, parameter):
-    """state / parameter, the number of elements."""
+    """Return (state / parameter,): the mean, if parameter is the number of elements."""
     return (state[0] / parameter,)
 
 
 @triton.jit
 def finish_quotient(state, count):
-    """state / count, with a count for each row; integers round toward zero, as in C."""
+    """Return (state / count,), with a count for each row; integers round toward zero, as in C."""
     if state[0].dtype.is_floating():
         return (state[0] / count.to(state[0].dtype),)
     else:
@@ -358,13 +362,13 @@ def finish_quotient(state, count):
 
 @triton.jit
 def finish_square_root(state, parameter):
-    """sqrt(state)"""
+    """Return the square root of the state."""
     return (tl.sqrt(state[0]),)
 
 
 @triton.jit
 def finish_root(state, parameter):
-    """state ** (1 / parameter) in fp64.
+    """Return state ** (1 / parameter), in fp64.
 
     1 / parameter is rounded, as it is in torch, and multiplied by a logarithm: unless parameter is a power of
     two, the error is up to 2 + |log(state) / parameter| / 2 rounding steps.
@@ -374,13 +378,13 @@ def finish_root(state, parameter):
 
 @triton.jit
 def finish_index(state, parameter):
-    """The index, without the value."""
+    """Return the index of the state (value, index)."""
     return (state[1],)
 
 
 @triton.jit
 def finish_log_sum(state, parameter):
-    """maximum + log(total): -inf without elements, inf with infinity, NaN with a NaN."""
+    """Return maximum + log(total): -inf without elements, inf with infinity, NaN with a NaN."""
     maximum, total = state
     return (shift_or_0(maximum) + tl.log(total),)
 
@@ -398,7 +402,8 @@ def zero_settle(kept, tallies, count):
 
 
 # The online softmax: the state of a row's elements so far is (maximum, total), where
-# total = sum of exp(x - maximum). It never overflows, and is exact in any order.
+# total = sum of exp(x - maximum). It never overflows. Elements may come in any order, which changes the total
+# by rounding errors only.
 
 
 @triton.jit
@@ -409,7 +414,7 @@ def online_softmax_init(ROWS: tl.constexpr, DTYPE: tl.constexpr):
 
 @triton.jit
 def online_softmax_update(state, scores):
-    """The state once a tile of scores was seen too.
+    """Return the state after one more tile of scores, the tile's weights, and the factor of earlier sums.
 
     new maximum m' = max(m, max of scores); weights = exp(scores - m'); rescale = exp(m - m');
     new total = total * rescale + sum of weights
@@ -419,8 +424,9 @@ def online_softmax_update(state, scores):
         scores: [rows, cols]; -inf where there is no score.
 
     Returns:
-        state: the new one. weights: [rows, cols]; divided by the final total, the softmax, if no later tile
-        raises the maximum. rescale: [rows]; by which all that was summed with earlier weights is multiplied.
+        state: the new state. weights: [rows, cols]; the softmax after division by the final total, if no
+        later tile raises the maximum. rescale: [rows]; the factor by which the caller multiplies its sums of
+        earlier weights.
     """
     maximum, total = state
     new_maximum = tl.maximum(maximum, tl.max(scores, 1))
@@ -434,18 +440,18 @@ def online_softmax_update(state, scores):
 def online_softmax_update_in_base_2(
     state, scores, scale, BOOST: tl.constexpr, EXACT: tl.constexpr
 ):  # fmt: skip
-    """As :func:`online_softmax_update`, of scores that are yet to be scaled, and with powers of two for exp.
+    """Like :func:`online_softmax_update`, for scores that are not yet scaled, with powers of two for exp.
 
     new maximum m' = max(m, max of scores); weights = 2^(scale * (scores - m') + BOOST);
     rescale = 2^(scale * (m - m'))
 
     Args:
-        state: (maximum of the scores that are yet to be scaled, 2^BOOST times the total).
+        state: (maximum of the scores before scaling, 2^BOOST times the total).
         scores: [rows, cols]; -inf where there is no score.
-        scale: above 0; log2(e) times what scores are multiplied by.
-        BOOST: for weights that are to be stored in few bits; else 0.
-        EXACT: subtract before scaling. Else after it, in one operation, whose rounding grows with the scores;
-            which is less than that of weights in 16 bits.
+        scale: log2(e) times the factor of the scores; above 0.
+        BOOST: weights are multiplied by 2^BOOST, for weights that are rounded to fp8; else 0.
+        EXACT: whether to subtract the maximum before scaling. If not, one operation does both; its rounding
+            error grows with the scores, but is less than that of rounding weights to 16 bits.
     """
     maximum, total = state
     new_maximum = tl.maximum(maximum, tl.max(scores, 1))
@@ -460,7 +466,7 @@ def online_softmax_update_in_base_2(
 
 @triton.jit
 def online_softmax_merge(maximum, total, other_maximum, other_total):
-    """The state of two sets of elements from the states of each; `combine` for `tl.reduce`."""
+    """Return the state of two sets of elements from the state of each: a `combine` for `tl.reduce`."""
     new_maximum = tl.maximum(maximum, other_maximum)
     shift = finite_shift(new_maximum)
     return new_maximum, total * tl.exp(maximum - shift) + other_total * tl.exp(other_maximum - shift)
@@ -468,7 +474,7 @@ def online_softmax_merge(maximum, total, other_maximum, other_total):
 
 @triton.jit
 def online_softmax_by_lane(kept, scores):
-    """The states, one per lane, after one more score in each lane; lanes exchange nothing.
+    """Return the states, one per lane, after one more score in each lane; lanes exchange nothing.
 
     Of the two factors of an update, exp(m - m') and exp(x - m'), one is always 1: a single exp is enough.
 
@@ -499,20 +505,20 @@ def online_softmax_settle(kept):
 
 @triton.jit
 def online_softmax_finish(state):
-    """log of the sum of exp(x): maximum + log(total); -inf if all were -inf."""
+    """Return the log of the sum of exp(x): maximum + log(total); -inf if all x are -inf."""
     maximum, total = state
     return finite_shift(maximum) + tl.log(total)
 
 
 @triton.jit
 def finite_shift(maximum):
-    """The number to subtract before `exp`: the maximum; 0 if all were -inf, since -inf - -inf is NaN."""
+    """Return the number to subtract before `exp`: the maximum; 0 if it is -inf, since -inf - -inf is NaN."""
     return tl.where(maximum == float("-inf"), 0.0, maximum)
 
 
 @triton.jit
 def shift_or_0(maximum):
-    """The number to subtract before `exp`: the maximum; 0 if that is infinite, since inf - inf is NaN."""
+    """Return the number to subtract before `exp`: the maximum; 0 if it is infinite, as inf - inf is NaN."""
     return tl.where(tl.abs(maximum) == float("inf"), 0.0, maximum)
 
 
@@ -529,16 +535,17 @@ def welford_init(ROWS: tl.constexpr, COLS: tl.constexpr, DTYPE: tl.constexpr):
 
 @triton.jit
 def welford_update(kept, x, valid, tally):
-    """What is kept of each lane once it has seen one more number.
+    """Return what is kept of each lane after one more number.
 
-    Mean and m2 are of x - first: numbers near 0, so that their mean is rounded to a share of the deviation,
-    however large the mean of x is. Difference d = x - first - mean; mean' = mean + d / tally;
-    m2' = m2 + d * (x - first - mean').
+    Mean and m2 are those of x - first: numbers near 0, so that the rounding error of their mean is relative
+    to the deviation, however large the mean of x is. Difference d = x - first - mean; mean' = mean + d /
+    tally; m2' = m2 + d * (x - first - mean').
 
     Args:
         kept: (the lane's first number, mean, m2), each [rows, cols].
-        x: [rows, cols]. valid: bool [rows, cols], which of them count.
-        tally: how many numbers a lane has seen then.
+        x: a number for each lane, [rows, cols].
+        valid: bool [rows, cols], whether the number counts.
+        tally: the count of numbers of a lane, this one included.
     """
     first, mean, m2 = kept
     first = tl.where(tally == 1, x, first)
@@ -553,8 +560,9 @@ def welford_settle(kept, tallies, count):
     """The state of each row, from the states of its lanes merged at once.
 
     Args:
-        kept: (first, mean, m2), each [rows, cols]. tallies: [cols], the count of numbers in each lane.
-        count: the count of numbers in each row.
+        kept: (first, mean, m2), each [rows, cols], see :func:`welford_update`.
+        tallies: the count of numbers in each lane, [cols].
+        count: the count of numbers in each row, a scalar.
     """
     first, mean, m2 = kept
     counts, count = tallies.to(mean.dtype)[None, :], scalar(count, mean.dtype)
@@ -564,14 +572,15 @@ def welford_settle(kept, tallies, count):
 
 @triton.jit
 def welford_of_row(x, valid, cols):
-    """The state of rows that are in registers as a whole: their mean, then the squares around it.
+    """Return the state of rows that are in registers as a whole: the mean, then the squares around it.
 
-    A sum of many numbers is off by some rounding steps. So what is near the mean is found first, and what it
-    is off by is added up together with the squares.
+    A sum of many numbers is off by some rounding steps. So a number near the mean is found first; its
+    distance from the mean is added up together with the squares.
 
     Args:
         x: [rows, tile's columns], 0 where not valid.
-        valid: bool [rows, tile's columns]. cols: how many of the columns are valid.
+        valid: bool [rows, tile's columns].
+        cols: the number of valid columns.
     """
     count = scalar(cols, x.dtype)
     near = tl.sum(product(x, 1.0 / count), 1)  # a share at a time: the sum of all may overflow
@@ -582,24 +591,26 @@ def welford_of_row(x, valid, cols):
 
 @triton.jit
 def welford_around(count, near, rest, squares):
-    """The state of numbers from their sums around a number that is near their mean.
+    """Return the state of numbers from their sums around a number that is near their mean.
 
     mean = near + rest / count; m2 = squares - rest^2 / count (the corrected two-pass algorithm: Chan, Golub
-    and LeVeque, "Algorithms for computing the sample variance", 1983). As `rest` is small, nothing cancels;
-    and of equal numbers m2 is 0: all that is added up are small multiples of one rounding step, and so exact.
+    and LeVeque, "Algorithms for computing the sample variance", 1983). As `rest` is small, nothing cancels.
+    For equal numbers m2 is 0: the terms are small multiples of one rounding step, so that their sums are
+    exact.
 
     Args:
-        count: how many numbers, [rows], or of all rows alike, [1].
-        near: [rows]. rest: sum of x - near. squares: sum of (x - near)^2.
+        count: the count of numbers, [rows], or that of all rows alike, [1].
+        near: the number near the mean, [rows].
+        rest: sum of x - near, [rows]. squares: sum of (x - near)^2, [rows].
 
     Returns:
-        count, mean, m2, and what is left of the mean, which rounding took: mean + left = near + rest / count.
+        count, mean, m2, and the part of the mean that rounding removed: mean + part = near + rest / count.
     """
     inverse = 1.0 / tl.maximum(count, 1.0)
     off = rest * inverse
     off = tl.fma(tl.fma(-off, count, rest), inverse, off)  # a Newton step: rounded to nearest
     m2 = squares - rest * off
-    # Not below 0 by a rounding; but infinite or NaN where the squares are.
+    # Rounding must not make m2 negative; where the squares are infinite or NaN, m2 is too.
     m2 = tl.where(m2 > 0, m2, tl.where(squares < float("inf"), 0.0, squares))
     mean = near + off
     return tl.broadcast_to(count, mean.shape), mean, m2, (near - mean) + off
@@ -607,7 +618,7 @@ def welford_around(count, near, rest, squares):
 
 @triton.jit
 def quotient(x, count):
-    """x / count, with an error of less than one rounding step more than an exact division.
+    """Return x / count, with at most one rounding step more of error than an exact division.
 
     On NVIDIA's GPUs `/` of fp32 has an error of up to two steps, and an exact division is slow. The exact
     reciprocal of `count` can be computed while x is not yet known.
@@ -620,7 +631,7 @@ def quotient(x, count):
 
 @triton.jit
 def product(a, b):
-    """a * b, rounded on its own.
+    """Return a * b, rounded before it is used.
 
     A compiler makes one instruction of `a * b + c`, which rounds once. Then two lanes that add the same two
     products get different sums: each adds its own product, not rounded, to the other lane's, which is
@@ -633,7 +644,7 @@ def product(a, b):
 
 @triton.jit
 def welford_merge(count, mean, m2, other_count, other_mean, other_m2):
-    """The state of two sets of numbers from the states of each; `combine` for `tl.reduce`."""
+    """Return the state of two sets of numbers from the state of each: a `combine` for `tl.reduce`."""
     all = count + other_count
     share = other_count / tl.maximum(all, 1.0)
     difference = other_mean - mean
@@ -643,5 +654,5 @@ def welford_merge(count, mean, m2, other_count, other_mean, other_m2):
 
 @triton.jit
 def welford_finish(state):
-    """mean and variance; the variance is not corrected: m2 / count."""
+    """Return mean and variance; the variance is m2 / count, without Bessel's correction."""
     return state[1], quotient(state[2], state[0])

@@ -4,10 +4,10 @@ Forward and backward go over the same pairs in tiles: either some queries stay a
 stay and queries pass by. So these operators work for both orientations: `query` and `key` are indices that
 broadcast to the tile, [queries, 1] and [1, keys] or [1, queries] and [keys, 1].
 
-A hook is a jit function of the learner, `(scores, batch, head, query, key, extra) -> scores`. Its gradient
+A hook is a user's jit function, `(scores, batch, head, query, key, extra) -> scores`. Its gradient
 `(gradient, scores, batch, head, query, key, extra) -> gradient` takes the gradient of the hook's result, and
-the scores that the hook took. A mask is a jit function too, `(batch, head, query, key, extra) -> bool`,
-whether the query sees the key.
+the scores that the hook took. A mask is a jit function too, `(batch, head, query, key, extra) -> bool`: true
+where the query sees the key.
 """
 
 import math
@@ -42,24 +42,26 @@ class Rules(NamedTuple):
 def tiles_of_window(
     first, last, length, left, right, shift, BLOCK: tl.constexpr, LEFT: tl.constexpr, RIGHT: tl.constexpr
 ):
-    """The tiles of BLOCK keys of which queries from `first` to `last` see some.
+    """Return the range of tiles of BLOCK keys that queries from `first` to `last` see.
 
     A query sees the keys from query + shift - left to query + shift + right. For the queries that see a key,
     exchange the two: keys for queries, right for left, -shift for shift.
 
     Args:
-        first, last: numbers of queries; the same where there is one.
-        length: of how many keys there are.
-        left, right, shift: of the window. LEFT, RIGHT: whether it ends on that side.
+        first, last: numbers of the first and the last query; the same number for one query.
+        length: the number of keys.
+        left, right, shift: of the window.
+        LEFT, RIGHT: whether the window ends on that side.
 
     Returns:
-        (begin, whole_begin, whole_end, end), numbers of tiles, none smaller than the one before: from begin
-        to end are those of which some query sees some key, and from whole_begin to whole_end all see all.
+        (begin, whole_begin, whole_end, end), numbers of tiles in ascending order: in the tiles from begin up
+        to end some query sees some key; in the tiles from whole_begin up to whole_end every query sees every
+        key.
     """
     begin, whole_begin, whole_end, end = 0, 0, length // BLOCK, tl.cdiv(length, BLOCK)
     if LEFT:
         low = max(first + shift - left, 0)
-        # Behind the last key nothing is seen, not even where that one's tile hangs over.
+        # A window that begins after the last key sees nothing, also if it begins within the last key's tile.
         begin = (low + min(max(low + 1 - length, 0), 1) * (BLOCK - 1)) // BLOCK
         whole_begin = tl.cdiv(max(last + shift - left, 0), BLOCK)
     if RIGHT:
@@ -73,7 +75,7 @@ def tiles_of_window(
 
 @triton.jit
 def part_of(bounds, number, PARTS: tl.constexpr):
-    """The tiles of program `number` of PARTS programs that share those of :func:`tiles_of_window`."""
+    """Return the part of `bounds`, see :func:`tiles_of_window`, that program `number` of PARTS processes."""
     if PARTS == 1:
         return bounds
     else:
@@ -87,7 +89,7 @@ def part_of(bounds, number, PARTS: tl.constexpr):
 
 @triton.jit
 def sees(query, key, keys, left, right, shift, LEFT: tl.constexpr, RIGHT: tl.constexpr):
-    """True where a key exists and is in the query's window."""
+    """Return whether each key exists and is in the window of its query."""
     valid = key < keys
     if LEFT:
         valid = valid & (key >= query + (shift - left))
@@ -98,7 +100,7 @@ def sees(query, key, keys, left, right, shift, LEFT: tl.constexpr, RIGHT: tl.con
 
 @triton.jit
 def masked(scores, seen):
-    """The scores of pairs that are seen; -inf for other pairs."""
+    """Return the scores of pairs that are seen; -inf for other pairs."""
     return tl.where(seen, scores, float("-inf"))
 
 
@@ -107,17 +109,17 @@ def scored(
     products, batch, head, query, key, keys, scale, window, extras, mask_extra,
     RULES: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
-    """The scores of a tile from its products of queries and keys.
+    """Compute the scores of a tile from its products of queries and keys.
 
     Args:
-        scale: what products are multiplied by, of their type; unused where RULES.scales_later.
-        window: (left, right, shift). extras: what each hook is given, mask_extra what the mask is.
+        scale: factor of the products, of their type; not used if RULES.scales_later.
+        window: (left, right, shift).
+        extras: the argument `extra` of each hook. mask_extra: the argument `extra` of the mask.
         RULES: :class:`Rules`.
-        MASKED: whether some pairs of the tile may not be seen.
+        MASKED: whether there may be pairs in the tile in which the query does not see the key.
 
     Returns:
-        (what each hook was given and, last, what the last one made of it), and the same last with -inf where
-        the query does not see the key.
+        the output of :func:`hooked`, and its last scores with -inf where the query does not see the key.
     """
     HOOKS: tl.constexpr = RULES.hooks
     MASK: tl.constexpr = RULES.mask
@@ -139,13 +141,13 @@ def scored(
 
 @triton.jit
 def of_mask(batch, head, query, key, extra, MASK: tl.constexpr):
-    """Call a mask for a tile of pairs."""
+    """Return the result of a mask for a tile of pairs: whether the query sees the key."""
     return MASK(batch, head, query, key, extra)
 
 
 @triton.jit
 def hooked(scores, batch, head, query, key, extras, HOOKS: tl.constexpr):
-    """(scores, the first hook's result, the second hook's result of that, ...)
+    """Return (scores, the first hook's result, the second hook's result of the first one's, ...).
 
     Triton 3.6 and 3.7 choose an operand's layout by the narrowest type from which it was loaded, and fail if
     the product is in fp64 and a bool was loaded, as by a mask. They ignore loads within a branch.
@@ -164,13 +166,13 @@ def hooked(scores, batch, head, query, key, extras, HOOKS: tl.constexpr):
 
 @triton.jit
 def of_hook(scores, batch, head, query, key, extra, HOOK: tl.constexpr):
-    """Call a hook for a tile of scores."""
+    """Return the result of a hook for a tile of scores."""
     return HOOK(scores, batch, head, query, key, extra)
 
 
 @triton.jit
 def unhooked(gradient, stages, batch, head, query, key, extras, GRADIENTS: tl.constexpr):
-    """The gradient of the scores that :func:`hooked` takes, from the gradient of its last scores."""
+    """Return the gradient of the scores that :func:`hooked` takes, from the gradient of its last scores."""
     for i in tl.static_range(len(GRADIENTS) - 1, -1, -1):
         if gradient.dtype == tl.float64:
             if tl.num_programs(0) > 0:  # see `hooked`
@@ -184,13 +186,13 @@ def unhooked(gradient, stages, batch, head, query, key, extras, GRADIENTS: tl.co
 
 @triton.jit
 def of_gradient(gradient, scores, batch, head, query, key, extra, GRADIENT: tl.constexpr):
-    """Call the gradient of a hook."""
+    """Return the result of the gradient of a hook: the gradient of the scores that the hook took."""
     return GRADIENT(gradient, scores, batch, head, query, key, extra)
 
 
 @triton.jit
 def is_kept(seed, probability, head, query, key):
-    """True where dropout keeps an element; it drops one with the given `probability`.
+    """Return whether dropout keeps each element; it drops an element with the given `probability`.
 
     The generator is counter-based (Philox, Salmon and others, "Parallel random numbers: as easy as 1, 2, 3",
     2011): a pair's random number depends on the seed and on its indices, not on the tiles.
@@ -207,20 +209,23 @@ def is_kept(seed, probability, head, query, key):
 
 @triton.jit
 def cap_softly(scores, batch, head, query, key, extra):
-    """cap * tanh(score / cap), with extra = (cap,)"""
+    """Cap scores softly: cap * tanh(score / cap), with extra = (cap,)."""
     return extra[0] * tanh(scores / extra[0])
 
 
 @triton.jit
 def cap_softly_gradient(gradient, scores, batch, head, query, key, extra):
-    """gradient * (1 - tanh(score / cap)^2)"""
+    """Gradient of :func:`cap_softly`: gradient * (1 - tanh(score / cap)^2)."""
     bent = tanh(scores / extra[0])
     return gradient * (1.0 - bent * bent)
 
 
 @triton.jit
 def tanh(x):
-    """(1 - e) / (1 + e), e = exp(-2 |x|), with the sign of x; a series near 0, where 1 - e has few digits"""
+    """Hyperbolic tangent of x: (1 - e) / (1 + e) with the sign of x, for e = exp(-2 |x|).
+
+    Below |x| = 0.25 it is a series, because 1 - e has few digits near 0.
+    """
     e = tl.exp(-2.0 * tl.abs(x))
     size = (1.0 - e) / (1.0 + e)
     square = x * x
@@ -230,7 +235,10 @@ def tanh(x):
 
 @triton.jit
 def add_bias(scores, batch, head, query, key, extra):
-    """score + bias[batch, head, query, key], with extra = (pointer, (queries, keys), strides, ...)"""
+    """Add a bias: score + bias[batch, head, query, key].
+
+    `extra` is (pointer, (queries, keys), strides of batch, head, query and key); more entries are ignored.
+    """
     pointer, sizes, strides = extra[0], extra[1], extra[2]
     offsets = batch * strides[0] + head * strides[1] + query * strides[2] + key * strides[3]
     return scores + tl.load(pointer + offsets, mask=(query < sizes[0]) & (key < sizes[1]), other=0.0)
@@ -238,7 +246,10 @@ def add_bias(scores, batch, head, query, key, extra):
 
 @triton.jit
 def store_bias_gradient(gradient, scores, batch, head, query, key, extra):
-    """Store the gradient and return it, with extra = (..., pointer, strides) after those of the bias."""
+    """Store the gradient of a bias, and return it unchanged.
+
+    `extra` is that of :func:`add_bias`, then the gradient's pointer and its strides.
+    """
     sizes, pointer, strides = extra[1], extra[3], extra[4]
     offsets = batch * strides[0] + head * strides[1] + query * strides[2] + key * strides[3]
     element: tl.constexpr = pointer.dtype.element_ty
@@ -248,7 +259,10 @@ def store_bias_gradient(gradient, scores, batch, head, query, key, extra):
 
 @triton.jit
 def keep_where(scores, batch, head, query, key, extra):
-    """score where mask[batch, head, query, key] is not 0, else -inf, with `extra` as in :func:`add_bias`"""
+    """Return the score where mask[batch, head, query, key] is not 0, else -inf.
+
+    `extra` is that of :func:`add_bias`, for the mask.
+    """
     pointer, sizes, strides = extra[0], extra[1], extra[2]
     offsets = batch * strides[0] + head * strides[1] + query * strides[2] + key * strides[3]
     kept = tl.load(pointer + offsets, mask=(query < sizes[0]) & (key < sizes[1]), other=0)
@@ -257,7 +271,7 @@ def keep_where(scores, batch, head, query, key, extra):
 
 @triton.jit
 def add_alibi(scores, batch, head, query, key, extra):
-    """score - slopes[head] * |query - key| (Press, Smith and Lewis, 2021), with extra = (pointer,)
+    """Add ALiBi: score - slopes[head] * |query - key|, with extra = (slopes,) (Press, Smith, Lewis, 2021).
 
     Queries and keys are aligned by their indices. The usual slopes are 2^(-8 (head + 1) / heads).
     """
@@ -267,20 +281,26 @@ def add_alibi(scores, batch, head, query, key, extra):
 
 @triton.jit
 def add_relative_bias(scores, batch, head, query, key, extra):
-    """score + table[head, query - key + most], distances beyond `most` as `most`; extra = (pointer, most)"""
+    """Add a bias by distance: score + table[head, distance + most], with extra = (table, most).
+
+    The distance is query - key, clamped to the range from -most to most. The table is [heads, 2 * most + 1].
+    """
     distance = tl.minimum(tl.maximum(query - key, -extra[1]), extra[1])
     return scores + tl.load(extra[0] + head * (2 * extra[1] + 1) + distance + extra[1])
 
 
 @triton.jit
 def pass_gradient(gradient, scores, batch, head, query, key, extra):
-    """gradient, unchanged: for hooks that add to a score, or leave it"""
+    """Return the gradient unchanged: the gradient of hooks that add to a score, or leave it as it is."""
     return gradient
 
 
 @triton.jit
 def same_document(batch, head, query, key, extra):
-    """documents[batch, query] == documents[batch, key], with extra = (pointer, length)"""
+    """Return whether query and key are of one document: documents[batch, query] == documents[batch, key].
+
+    `extra` is (documents, length) with documents of [batch, length], contiguous.
+    """
     of_query = tl.load(extra[0] + batch * extra[1] + query, mask=query < extra[1], other=0)
     of_key = tl.load(extra[0] + batch * extra[1] + key, mask=key < extra[1], other=0)
     return (of_query == of_key) & (query < extra[1]) & (key < extra[1])

@@ -73,7 +73,7 @@ def along(index, AXIS: tl.constexpr, RANK: tl.constexpr):
 
 @triton.jit
 def permute(tile, AXES: tl.constexpr):
-    """The tile with its axis AXES[d] as axis d. Lanes exchange elements through shared memory.
+    """Return the tile with axis AXES[d] as axis d. Lanes exchange elements through shared memory.
 
     Args:
         tile: of one to three axes.
@@ -89,7 +89,7 @@ def permute(tile, AXES: tl.constexpr):
 
 @triton.jit
 def halves(tile):
-    """The left and the right half of a tile of two axes; lanes keep their elements if possible."""
+    """Return the left and the right half of a tile of two axes; lanes keep their elements if possible."""
     rows: tl.constexpr = tile.shape[0]
     cols: tl.constexpr = tile.shape[1] // 2
     return tl.split(tl.permute(tl.reshape(tile, [rows, 2, cols]), 0, 2, 1))
@@ -97,7 +97,7 @@ def halves(tile):
 
 @triton.jit
 def reverse_runs(tile, ROWS: tl.constexpr, COLS: tl.constexpr, RUN: tl.constexpr):
-    """Reverse every run of RUN neighbors: tile[row, first + RUN - 1 - i], where first + i is the column.
+    """Reverse every run of RUN neighbors: column first + i of a run gets tile[row, first + RUN - 1 - i].
 
     If a lane holds whole runs, this only renames its registers.
 
@@ -116,18 +116,19 @@ def reverse_runs(tile, ROWS: tl.constexpr, COLS: tl.constexpr, RUN: tl.constexpr
 
 @triton.jit
 def multiples_of(values, DIVISORS: tl.constexpr, FIRST: tl.constexpr = 0):
-    """`values`, a tuple of integers, from which the compiler sees that DIVISORS[FIRST + d] divides values[d].
+    """Return the integers `values`, so that the compiler sees that DIVISORS[FIRST + d] divides values[d].
 
-    It moves 16 bytes at once only where it can prove that they begin at a multiple of 16 bytes and that a
-    mask takes all of them or none. Of an argument it knows no more than that it is 1, or a multiple of 16
-    (`tl.multiple_of` has no effect on one), so rows of 196 halves would be moved one element at a time.
+    The compiler moves 16 bytes at once only where it can prove that they begin at a multiple of 16 bytes and
+    that a mask takes all of them or none. Of an argument it knows only whether it is 1 or a multiple of 16
+    (`tl.multiple_of` has no effect on arguments), so rows of 196 halves would be moved one element at a time.
     """
     known = values[:0]
     for d in tl.static_range(len(values)):
         if DIVISORS[FIRST + d] == 1:
             known += (values[d],)
         else:
-            # For the interpreter, which checks it; to the compiler it says nothing of an argument.
+            # The interpreter checks this hint. The compiler ignores it for an argument, so divide and
+            # multiply.
             value = tl.multiple_of(values[d], tl.constexpr(DIVISORS[FIRST + d]))
             known += (value // DIVISORS[FIRST + d] * DIVISORS[FIRST + d],)
     return known
@@ -135,14 +136,14 @@ def multiples_of(values, DIVISORS: tl.constexpr, FIRST: tl.constexpr = 0):
 
 @triton.jit
 def known(layouts, DIVISORS: tl.constexpr):
-    """`layouts` for :func:`strided`, so that the compiler sees a divisor of each integer.
+    """Return `layouts` for :func:`strided`, so that the compiler sees a divisor of each integer.
 
     Without divisors, a kernel with constants in its layouts must not call this: Triton 3.6 makes tensors of
-    what a function returns.
+    the constants that a function returns.
 
     Args:
         layouts: a tuple of layouts, all with the same sizes.
-        DIVISORS: one for each integer, in order; empty if none is known.
+        DIVISORS: a divisor for each integer, in order; empty if none is known.
     """
     if len(DIVISORS) == 0:
         return layouts
@@ -155,7 +156,7 @@ def known(layouts, DIVISORS: tl.constexpr):
 
 @triton.jit
 def known_one(layout, DIVISORS: tl.constexpr, FIRST: tl.constexpr):
-    """A layout of :func:`known`, whose divisors begin at DIVISORS[FIRST]."""
+    """Return one layout for :func:`known`, whose divisors begin at DIVISORS[FIRST]."""
     row_sizes, row_strides, col_sizes, col_strides = layout
     return (
         multiples_of(row_sizes, DIVISORS, FIRST),
@@ -193,7 +194,7 @@ def strided(row, col, layout):
 
 @triton.jit
 def place(index, sizes, strides):
-    """Offset of element number `index` of the dimensions `sizes` in row-major order, and whether it exists.
+    """Return the offset of element `index` in row-major order of `sizes`, and whether it exists.
 
     Returns:
         offset: sum of the index along each dimension times its stride. valid: bool.

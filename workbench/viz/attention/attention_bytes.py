@@ -17,7 +17,7 @@ from workbench.viz.base.panel_figure import mixed
 from workbench.viz.base.style import DPI, WIDTH, WIDTH_INCHES, Palette, new_figure, plain_text_style
 from workbench.viz.base.words import bytes_text, listed
 
-# The most ways to compute attention, and the most tensors, that can be told apart.
+# The most ways to compute attention, and the most tensors, that a figure can show.
 MOST_LABELS, MOST_TENSORS = 3, 12
 
 # Sizes in pixels: margins and a line of text; the bars and the curve.
@@ -29,17 +29,18 @@ _MARKERS = ("o", "s", "D")
 def plot_attention_bytes(counted: Sequence[AttentionBytes], *, theme: str | None = None) -> Figure:
     """Draw the bytes of each tensor at the largest length, and total bytes by length.
 
-    There is a bar for each label. A bar is divided into bytes loaded and bytes stored, each element counted
-    once per kernel. The dotted line is the formula: a tensor's size, once for each kernel that loads it and
-    once for each that stores it.
+    There is a bar for each tensor and each label. A bar is divided into bytes loaded and bytes stored, each
+    element counted once per kernel. The dotted line is the formula: a tensor's size, once for each kernel
+    that loads it and once for each that stores it.
 
     Args:
-        counted: results of `readings.attention.attention_bytes` for up to three ways, such as "unfused" and
-            "fused", which their labels distinguish, each at the same lengths.
+        counted: results of `readings.attention.attention_bytes` for one to three ways to compute attention,
+            which their labels distinguish, such as "unfused" and "fused"; each way at the same lengths.
         theme: "light" or "dark"; by default the environment's `WORKBENCH_THEME`, else "light".
 
     Raises:
-        ArgumentTypeError, InvalidArgumentError: `counted` has the wrong type, or there are too many.
+        ArgumentTypeError: `counted` has the wrong type. InvalidArgumentError: it is empty, has too many ways
+            or tensors, or does not have each way once at each length.
         UnknownNameError: the theme is unknown.
     """
     ways = _checked(counted)
@@ -74,7 +75,7 @@ def plot_attention_bytes(counted: Sequence[AttentionBytes], *, theme: str | None
 
 
 def describe_attention_bytes(counted: Sequence[AttentionBytes]) -> str:
-    """Return the figure's text alternative. Arguments and errors are those of the figure."""
+    """Return the text alternative of :func:`plot_attention_bytes`, with its arguments and errors."""
     ways = _checked(counted)
     return f"Bars of the bytes that kernels load and store of each tensor. {' '.join(_sentences(ways))}"
 
@@ -87,19 +88,21 @@ def _checked(given: Sequence[AttentionBytes]) -> dict[str, list[AttentionBytes]]
     for one in each:
         ways.setdefault(one.label, []).append(one)
     lengths = {tuple(sorted(one.length for one in of_way)) for of_way in ways.values()}
-    if not ways or len(lengths) > 1 or len(set(*lengths)) < len(next(iter(lengths))):
+    if not ways:
+        raise InvalidArgumentError("counted", "it is empty", "Give one result or more.")
+    if len(lengths) > 1 or len(set(*lengths)) < len(next(iter(lengths))):
         given_lengths = {label: sorted(one.length for one in of_way) for label, of_way in ways.items()}
         fix = "Give each way once at each length."
         raise InvalidArgumentError("counted", f"got the lengths {given_lengths}", fix)
     names = _names(each)
     if len(ways) > MOST_LABELS or len(names) > MOST_TENSORS:
-        fix = f"At most {MOST_LABELS} ways and {MOST_TENSORS} tensors can be told apart."
+        fix = f"Give at most {MOST_LABELS} ways and {MOST_TENSORS} tensors."
         raise InvalidArgumentError("counted", f"got {len(ways)} ways and {len(names)} tensors", fix)
     return {label: sorted(of_way, key=lambda one: one.length) for label, of_way in ways.items()}
 
 
 def _names(each: Iterable[AttentionBytes]) -> list[str]:
-    """Return the names of all tensors, in order."""
+    """Return the names of all tensors, without repetition, in their first order."""
     found = [tensor.name for one in each for tensor in one.tensors]
     return list(dict.fromkeys(found))
 

@@ -40,7 +40,7 @@ def plot_attention_gradients(flow: GradientFlow, *, theme: str | None = None) ->
         theme: "light" or "dark"; by default the environment's `WORKBENCH_THEME`, else "light".
 
     Raises:
-        ArgumentTypeError, InvalidArgumentError: `flow` has the wrong type, or too many kernels to draw.
+        ArgumentTypeError: `flow` has the wrong type. InvalidArgumentError: it has no kernels, or too many.
         UnknownNameError: the theme is unknown.
     """
     _check(flow)
@@ -76,7 +76,7 @@ def plot_attention_gradients(flow: GradientFlow, *, theme: str | None = None) ->
 
 
 def describe_attention_gradients(flow: GradientFlow) -> str:
-    """Return the figure's text alternative. Arguments and errors are those of the figure."""
+    """Return the text alternative of :func:`plot_attention_gradients`, with its arguments and errors."""
     _check(flow)
     sentences = " ".join(_sentences(flow))
     return f"The kernels of attention's backward with their tiles, from left to right. {sentences}"
@@ -86,7 +86,8 @@ def _check(flow: GradientFlow) -> None:
     fix = "Give a result of readings.attention_gradients.gradient_flow."
     check_type("flow", flow, GradientFlow, fix)
     if not 0 < len(flow.kernels) <= _MOST_KERNELS:
-        raise InvalidArgumentError("flow", f"it has {len(flow.kernels)} kernels", "Give 1 to 8.")
+        fix = f"Give a flow of 1 to {_MOST_KERNELS} kernels."
+        raise InvalidArgumentError("flow", f"it has {len(flow.kernels)} kernels", fix)
 
 
 def _heading(flow: GradientFlow) -> str:
@@ -117,7 +118,7 @@ def _sentences(flow: GradientFlow) -> list[str]:
 
 
 def _formula_tiles(kernel: KernelFlow, *parts: Part) -> list[TileFlow]:
-    """Return the tiles of a kernel in formulas; tensors of masks and hooks are not drawn."""
+    """Return the tiles of a kernel that the formulas name; tiles of masks and hooks are not drawn."""
     return [flow for part in parts for flow in kernel.of(part) if flow.name != flow.argument]
 
 
@@ -131,7 +132,7 @@ def _colors(palette: Palette) -> dict[Part, str]:
 
 
 def _scale(flow: GradientFlow) -> float:
-    """Return the pixels per element, equal for all tiles of kernels with products, so that all fit."""
+    """Return the pixels per element at which the tiles of every kernel with products fit side by side."""
     kernels = [kernel for kernel in flow.kernels if kernel.products]
     scale = _LONGEST / max(
         (side for kernel in kernels for f in _formula_tiles(kernel, *_PARTS) for side in f.shape), default=1
@@ -147,7 +148,7 @@ def _scale(flow: GradientFlow) -> float:
 
 
 def _room(flow: TileFlow, scale: float) -> float:
-    """Return the width of a tile with its text."""
+    """Return the width in pixels of a tile with its text."""
     return max(_box(flow, scale)[0], _LEAST_WIDTHS[len(flow.shape) - 1])
 
 
@@ -159,7 +160,7 @@ def _height(kernel: KernelFlow, scale: float) -> float:
 
 
 def _box(flow: TileFlow, scale: float) -> tuple[float, float]:
-    """Return the width and height of a drawn tile; one number for each row is a thin column."""
+    """Return the width and height in pixels of a drawn tile; a tile of one dimension is a thin column."""
     rows, cols = flow.shape if len(flow.shape) == 2 else (flow.shape[0], 1)
     return max(cols * scale, _SHORTEST), max(rows * scale, _SHORTEST)
 
@@ -169,7 +170,9 @@ class _Pen:
     """Axes in pixels from the upper left corner, with a palette and a scale.
 
     Attributes:
-        axes: axes to draw into. palette: colors. scale: pixels per element of a tile.
+        axes: axes to draw into.
+        palette: colors.
+        scale: pixels per element of a tile.
     """
 
     axes: Axes
@@ -247,7 +250,7 @@ def _subtitle(kernel: KernelFlow) -> str:
 
 
 def _write_products(pen: _Pen, kernel: KernelFlow, left: float, top: float) -> None:
-    """Write the formula and the sizes (rows × columns × sum) of each product of a visit."""
+    """Write the formula of each product of a visit, and its rows, columns and length of the sum."""
     muted = pen.palette.muted
     pen.write(left, top + 9, "at each visit", fontsize=9, color=muted)
     pen.write(left + 112, top + 9, "rows × columns × sum", fontsize=8, color=muted)

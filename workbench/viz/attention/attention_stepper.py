@@ -45,15 +45,15 @@ def plot_attention_steps(
     """Draw scores, weights, state, sums of values and error of one program's queries after a tile of keys.
 
     Args:
-        steps: the result of `readings.attention.steps`.
-        at: the number of the last visit, from 0; None: the last of all.
-        rescaled: False draws weights and sums without the rescale when the maximum grows.
-        theme: "light" or "dark"; else the environment's `WORKBENCH_THEME`, else "light".
+        steps: a result of `readings.attention.steps`.
+        at: the number of the visit after which to draw, from 0; None for the last visit.
+        rescaled: whether weights and sums are rescaled when the maximum grows.
+        theme: "light" or "dark"; by default the environment's `WORKBENCH_THEME`, else "light".
 
     Raises:
-        ArgumentTypeError, InvalidArgumentError: `steps` is something else, or more than can be drawn, or
-            there is no such visit.
-        UnknownNameError: the theme is not known.
+        ArgumentTypeError, InvalidArgumentError: `steps` has the wrong type, no visits or too many elements to
+            draw; or `at` is not the number of a visit.
+        UnknownNameError: the theme is unknown.
     """
     at = _checked(steps, at, rescaled)
     with plain_text_style(theme) as palette:
@@ -61,27 +61,27 @@ def plot_attention_steps(
 
 
 def describe_attention_steps(steps: AttentionSteps, at: int | None = None, *, rescaled: bool = True) -> str:
-    """Describe the figure in words, its text alternative. Arguments and errors are the same."""
+    """Return the text alternative of :func:`plot_attention_steps`, with its arguments and errors."""
     at = _checked(steps, at, rescaled)
     what = "Scores and weights of some queries by keys, and beside each query its state and sums of values"
     return f"{what}. {' '.join(_told(steps, at, rescaled))}"
 
 
 class AttentionStepperWidget(Stepper[AttentionSteps]):
-    """Steps through the tiles of keys that one program visits, with and without the rescale.
+    """Widget that steps through the tiles of keys that one program visits, with or without the rescale.
 
     The static figure is :func:`plot_attention_steps`.
 
     Args:
-        steps: the result of `readings.attention.steps`; or a function that returns it for the number of a
-            tile of queries.
-        tiles: for such a function, the number of tiles of queries.
-        theme: "light" or "dark"; else the environment's `WORKBENCH_THEME`, else "light".
+        steps: a result of `readings.attention.steps`; or a function that returns one for the number of a tile
+            of queries.
+        tiles: the number of tiles of queries if `steps` is a function, else None.
+        theme: "light" or "dark"; by default the environment's `WORKBENCH_THEME`, else "light".
 
     Raises:
-        ArgumentTypeError, InvalidArgumentError: an argument is something else, or `tiles` does not go with
-            `steps`.
-        UnknownNameError: the theme is not known.
+        ArgumentTypeError, InvalidArgumentError: an argument has the wrong type or value, or `tiles` is given
+            for `steps` that are no function.
+        UnknownNameError: the theme is unknown.
         MissingPackageError: ipywidgets is not installed.
     """
 
@@ -93,12 +93,12 @@ class AttentionStepperWidget(Stepper[AttentionSteps]):
         theme: str | None = None,
     ) -> None:
         if callable(steps):
-            count = check_positive("tiles", tiles, "Give how many tiles of queries there are.")
+            count = check_positive("tiles", tiles, "Give the number of tiles of queries, 1 or more.")
         else:
             _checked(steps, None, True)
             if tiles is not None:
-                fix = "Leave it out, or give as `steps` a function from the number of a tile."
-                raise InvalidArgumentError("tiles", f"got {tiles}, and `steps` are of one tile", fix)
+                fix = "Leave it out, or give as `steps` a function of the number of a tile of queries."
+                raise InvalidArgumentError("tiles", f"got {tiles} for `steps` of a single tile", fix)
             count = 1
         widgets = require_ipywidgets()
         # With a causal mask, the last tile of queries sees the most keys.
@@ -113,7 +113,7 @@ class AttentionStepperWidget(Stepper[AttentionSteps]):
         return _checked(steps, None, True)
 
     def progress_text(self, choice: int) -> str:
-        """Return the text that is shown while the steps of a tile of queries are made."""
+        """Return the text to show while the steps of tile `choice` of queries are made."""
         return f"Going over the keys of tile {choice} of queries …"
 
     def draw_step(self, steps: AttentionSteps, at: int, theme: str) -> Drawing:
@@ -127,16 +127,16 @@ class AttentionStepperWidget(Stepper[AttentionSteps]):
 
 
 def _checked(steps: AttentionSteps, at: int | None, rescaled: object) -> int:
-    """Check the arguments; return the number of the visit, the last one for None."""
-    check_type("steps", steps, AttentionSteps, "Give what readings.attention.steps returns.")
+    """Check the arguments, and return the number of the visit; for None that of the last visit."""
+    check_type("steps", steps, AttentionSteps, "Give a result of readings.attention.steps.")
     check_type("rescaled", rescaled, bool, "Give True or False.")
     if not steps.visits:
-        fix = "Take queries that see some keys."
+        fix = "Give the steps of a tile of queries that see some keys."
         raise InvalidArgumentError("steps", "its program visits no tile of keys", fix)
     rows, columns = steps.visits[0].sums.shape
     if rows > MOST_ROWS or steps.keys > MOST_KEYS or columns > MOST_COLUMNS:
         given = f"{rows} queries, {steps.keys} keys and {columns} columns of values"
-        fix = f"At most {MOST_ROWS}, {MOST_KEYS} and {MOST_COLUMNS} can be told apart."
+        fix = f"Give at most {MOST_ROWS} queries, {MOST_KEYS} keys and {MOST_COLUMNS} columns."
         raise InvalidArgumentError("steps", given, fix)
     return checked_step(at, len(steps.visits) - 1)
 
@@ -194,7 +194,7 @@ def _maximum_before(steps: AttentionSteps, at: int) -> Floats:
 
 @dataclass(frozen=True)
 class _Shown:
-    """The drawn state: the steps after a visit, with or without the rescale."""
+    """State that a figure shows: after visit number `at`, with or without the rescale."""
 
     steps: AttentionSteps
     at: int
@@ -224,7 +224,7 @@ class _Shown:
 
     @property
     def weights(self) -> list[Floats]:
-        """The current weights of each visit so far."""
+        """The weights of each visit so far, rescaled to the present maximum or as they were then."""
         seen = self.steps.visits[: self.at + 1]
         if not self.rescaled:
             return [visit.weights for visit in seen]
@@ -282,7 +282,7 @@ def _row_ticks(steps: AttentionSteps, down: float) -> tuple[list[float], list[st
 
 
 def _blank(shown: _Shown) -> Floats:
-    """Return an image of rows by all keys, with the colors of skipped and unvisited ones."""
+    """Return an image of rows by all keys: in the color of skipped keys, later visits in a lighter color."""
     palette, steps = shown.palette, shown.steps
     image = np.empty((shown.rows, steps.keys, 3))
     image[:] = to_rgb(palette.grid)
@@ -342,7 +342,7 @@ def _draw_scores(axes: Axes, shown: _Shown) -> None:
 
 
 def _draw_weights(axes: Axes, shown: _Shown) -> None:
-    """Draw the current weights."""
+    """Draw the weights of each visit so far."""
     palette, image, weights = shown.palette, _blank(shown), shown.weights
     for visit, own in zip(shown.steps.visits, weights, strict=False):
         # The square root makes small weights distinguishable.
@@ -381,7 +381,7 @@ def _draw_maxima(axes: Axes, shown: _Shown) -> None:
 
 
 def _draw_rescales(axes: Axes, shown: _Shown) -> None:
-    """Draw the factor of each row's sums."""
+    """Draw the factor by which this visit multiplies the earlier sums of each row."""
     palette, rescale = shown.palette, shown.visit.rescale
     color = palette.series[1] if shown.rescaled else palette.grid
     axes.barh(_middles(shown), np.nan_to_num(rescale), 0.7, color=color, linewidth=0)
@@ -430,7 +430,7 @@ def _draw_sums(axes: Axes, shown: _Shown) -> None:
 
 
 def _draw_errors(axes: Axes, shown: _Shown) -> None:
-    """Draw the error of the output for the keys so far, with and without the rescale."""
+    """Draw the error of sums / totals for the keys so far, with and without the rescale."""
     palette, rows = shown.palette, _middles(shown)
     axes.set_xscale("log")
     low, high = _ERRORS

@@ -34,7 +34,7 @@ from workbench.viz.base.widget import (
 )
 from workbench.viz.base.words import counted, grouped
 
-# The most queries or keys, and the most tiles along a side, that can be told apart.
+# The most queries or keys, and the most tiles along a side, that a figure can show.
 MOST_ROWS, MOST_TILES = 1024, 64
 
 # Choices of the widget's controls.
@@ -69,14 +69,15 @@ class TilesChoice(NamedTuple):
 
 
 def plot_attention_tiles(tiles: MaskTiles, *, theme: str | None = None) -> Figure:
-    """Draw queries by keys in tiles, colored by what the kernel does, and tiles visited per program.
+    """Draw queries by keys in tiles, colored by how the kernel treats them, and tiles visited per program.
 
     Args:
         tiles: a result of `readings.attention.tiles`.
         theme: "light" or "dark"; by default the environment's `WORKBENCH_THEME`, else "light".
 
     Raises:
-        ArgumentTypeError: `tiles` has the wrong type. InvalidArgumentError: it is too large to draw.
+        ArgumentTypeError: `tiles` has the wrong type. InvalidArgumentError: it is too large to draw, or
+        empty.
         UnknownNameError: the theme is unknown.
     """
     _check(tiles)
@@ -108,7 +109,7 @@ def plot_attention_tiles(tiles: MaskTiles, *, theme: str | None = None) -> Figur
 
 
 def describe_attention_tiles(tiles: MaskTiles) -> str:
-    """Return the figure's text alternative. Arguments and errors are those of the figure."""
+    """Return the text alternative of :func:`plot_attention_tiles`, with its arguments and errors."""
     _check(tiles)
     what = "Queries by keys as a map of tiles, colored by whether a program visits them"
     return f"{what}. {' '.join(_sentences(tiles))}"
@@ -120,7 +121,8 @@ class AttentionTilesWidget(FigureWidget):
     The static figure is :func:`plot_attention_tiles`.
 
     Args:
-        make: function from a TilesChoice to MaskTiles, such as `explore.attention.tiles_of_choice`.
+        make: function that returns the MaskTiles of a TilesChoice, such as
+            `explore.attention.tiles_of_choice`.
         first: initial choice; None for causal, 128 queries and keys, in tiles of 16 x 16.
         masks: names in `MASKS` to choose from.
         longest: the most queries or keys to choose, a multiple of 8.
@@ -141,7 +143,7 @@ class AttentionTilesWidget(FigureWidget):
         longest: int = 256,
         theme: str | None = None,
     ) -> None:
-        check_callable("make", make, "Give a function from a TilesChoice to MaskTiles.")
+        check_callable("make", make, "Give a function that returns the MaskTiles of a TilesChoice.")
         offered = check_each("masks", masks, str, f"Give some of {', '.join(MASKS)}.")
         for mask in offered:
             check_name("masks", mask, MASKS)
@@ -200,17 +202,19 @@ def _slider(description: str, value: int, least: int, most: int, step: int) -> A
 
 
 def _checked_choice(choice: TilesChoice, masks: Sequence[str], longest: int) -> TilesChoice:
-    """Raise an error if the controls cannot show the choice."""
+    """Return the choice; raise an error if the controls cannot show it."""
     check_type("first", choice, TilesChoice, "Give a TilesChoice.")
     check_name("first.mask", choice.mask, masks)
     for name, length in (("queries", choice.queries), ("keys", choice.keys)):
         if length % _STEP or not _STEP <= length <= longest:
-            fix = f"Give a multiple of {_STEP} up to `longest`, {longest}."
+            fix = f"Give a multiple of {_STEP} from {_STEP} to `longest`, {longest}."
             raise InvalidArgumentError(f"first.{name}", f"got {length}", fix)
     if any(side not in SIDES for side in choice.tile):
-        raise InvalidArgumentError("first.tile", f"got {choice.tile}", f"Give two of {SIDES}.")
+        raise InvalidArgumentError(
+            "first.tile", f"got {choice.tile}", f"Give two sides, each one of {SIDES}."
+        )
     if not 0 <= choice.window <= longest:
-        raise InvalidArgumentError("first.window", f"got {choice.window}", f"Give 0 to {longest}.")
+        raise InvalidArgumentError("first.window", f"got {choice.window}", f"Give 0 to `longest`, {longest}.")
     return choice
 
 
@@ -218,10 +222,12 @@ def _check(tiles: MaskTiles) -> None:
     check_type("tiles", tiles, MaskTiles, "Give a result of readings.attention.tiles.")
     if max(tiles.queries, tiles.keys) > MOST_ROWS or max(tiles.visits.shape) > MOST_TILES:
         given = f"{tiles.queries} queries and {tiles.keys} keys in {tiles.visits.shape} tiles"
-        fix = f"At most {MOST_ROWS} along a side in {MOST_TILES} tiles can be told apart."
+        fix = f"Give at most {MOST_ROWS} queries and keys, in at most {MOST_TILES} tiles along a side."
         raise InvalidArgumentError("tiles", given, fix)
     if not tiles.seen.size:
-        raise InvalidArgumentError("tiles", "it has no pairs of a query and a key", "Give queries and keys.")
+        raise InvalidArgumentError(
+            "tiles", "it has no pairs of a query and a key", "Give one query and one key or more."
+        )
 
 
 def _heading(tiles: MaskTiles) -> str:
@@ -247,13 +253,13 @@ def _sentences(tiles: MaskTiles) -> list[str]:
 
 
 def _percent(share: float) -> str:
-    """Return a share in percent; only exactly 0 and 1 read 0 % and 100 %."""
+    """Return a share in percent, with a decimal digit if it would else read 0 % or 100 % wrongly."""
     digits = 1 if round(100 * share) in (0, 100) and 0 < share < 1 else 0
     return f"{100 * share:.{digits}f} %"
 
 
 def _size(tiles: MaskTiles) -> tuple[float, float]:
-    """Return the map's height and width in pixels; pairs are square unless a side would be too short."""
+    """Return the map's height and width in pixels; pairs are squares unless a side would be too short."""
     cell = min(_MAP[0] / tiles.keys, _MAP[1] / tiles.queries)
     return max(cell * tiles.queries, _LEAST), max(cell * tiles.keys, _LEAST)
 
@@ -312,7 +318,7 @@ def _draw_bars(axes: Axes, tiles: MaskTiles, palette: Palette) -> None:
 
 
 def _ticks(length: int, block: int, pixels: float) -> list[int]:
-    """Return the first element of tiles, at a distance with room for a number."""
+    """Return the first elements of tiles that get a number on an axis, far enough apart for the numbers."""
     step = block
     while step < length and pixels * step / length < 34:
         step *= 2

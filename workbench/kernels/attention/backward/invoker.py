@@ -1,4 +1,4 @@
-"""Invoker of attention's gradients: checks, then the steps of one of the two designs."""
+"""Invoker of attention's gradients: checks, then the steps of one of the two designs in `kernels.py`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from workbench.kernels.attention.backward.kernels import (
 from workbench.kernels.attention.backward.plan import (
     DescribedOperands,
     default_tilings,
-    is_supported,
+    refusal_of,
 )
 from workbench.kernels.attention.invoker import clear_slack_step, visited, visits_launch
 from workbench.kernels.attention.plan import (
@@ -46,8 +46,9 @@ class Operands(NamedTuple):
     """Tensors that gradients are computed from.
 
     Attributes:
-        gradient, query, key, value, output: (batch, heads, rows, columns) each.
-        log_sums: (batch, heads, queries).
+        gradient: gradient of the output, with its shape.
+        query, key, value, output: operands and output of attention, (batch, heads, rows, columns) each.
+        log_sums: log-sum-exps of the scores, (batch, heads, queries).
     """
 
     gradient: torch.Tensor
@@ -75,18 +76,18 @@ def launch(
 ) -> Launch:
     """Compute the gradients of query, key and value from the gradient of the output.
 
-    FLOPs: 10 for each query, key that it sees, and column: five products. Least bytes: all arguments read
-    once, the gradients written once.
+    FLOPs: those of five products: for each pair of a query and a key that it sees, 6 for each column of the
+    key and 4 for each column of the value. Least bytes: all arguments read once, the gradients written once.
 
     Args:
         gradient: of the output, with its shape; any strides.
-        query, key, value, scoring: the arguments of :func:`attention.launch`; not fp8.
-        output, log_sums: its results.
-        one_pass: let the kernel of keys add to the gradient of queries too. The order of additions, and so
-            the last digit, differs from run to run.
+        query, key, value, scoring: the arguments of `attention.launch`; not fp8.
+        output, log_sums: the outputs of that launch.
+        one_pass: let the kernel that keeps keys add to the gradient of queries too. The order of additions,
+            and so the rounding, differs from run to run.
         precision: of fp32 products: "ieee" or "tf32", which truncates operands (cuBLAS rounds them).
-        gradients: memory for the gradients of query, key and value, each of its tensor's shape and dtype.
-            None: see :func:`new_gradients`.
+        gradients: memory for the gradients of query, key and value, each with the shape and dtype of its
+            tensor. None: see :func:`new_gradients`.
         of_keys, of_queries: tilings of the kernel that keeps keys and of the one that keeps queries. None:
             see :func:`default_tilings`.
 
@@ -94,8 +95,9 @@ def launch(
         a launch with three outputs, the gradients of query, key and value.
 
     Raises:
-        TensorMismatchError: tensors do not fit. UnknownNameError: `precision`.
-        InvalidArgumentError: a hook has no gradient, or a tile is invalid.
+        TensorMismatchError: tensors do not fit. UnknownNameError: `precision` is unknown.
+        InvalidArgumentError: a hook has no gradient, a tile is invalid, or `gradients` are not three.
+        ArgumentTypeError: another argument has the wrong type.
     """
     given = Operands(gradient, query, key, value, output, log_sums)
     _check(given, scoring, precision)
@@ -129,9 +131,8 @@ def launch(
 def _check(given: Operands, scoring: Scoring, precision: str) -> None:
     """Raise unless the kernels support these arguments."""
     check_type("scoring", scoring, Scoring, "Give a Scoring.")
-    if reason := is_supported(*given, scoring):
-        fix = "Give the tensors that attention.launch took and returned, and a gradient like its output."
-        raise TensorMismatchError("gradient, query, key, value, output, log_sums", reason, fix)
+    if (refusal := refusal_of(*given, scoring)).reason:
+        raise TensorMismatchError("gradient, query, key, value, output, log_sums", *refusal)
     check_name("precision", precision, PRECISIONS)
     for hook in scoring.hooks:
         if not compat.is_kernel(hook.gradient):
@@ -142,7 +143,7 @@ def _check(given: Operands, scoring: Scoring, precision: str) -> None:
 
 
 def _check_gradients(gradients: Gradients, given: Operands) -> None:
-    """Raise unless the gradients fit query, key and value."""
+    """Raise unless each gradient fits its tensor, and no two elements of it share memory."""
     fix = "Give three tensors: the gradients of query, of key and of value."
     if len(check_each("gradients", gradients, torch.Tensor, fix)) != 3:
         raise InvalidArgumentError("gradients", f"got {len(gradients)} tensors", fix)
@@ -156,8 +157,9 @@ def _check_gradients(gradients: Gradients, given: Operands) -> None:
                 f"Give a tensor of {of.dtype} {tuple(of.shape)} on {of.device}.",
             )
         if may_share(tensor.shape, tensor.stride()):
+            shared = f"its elements share memory, with strides {tensor.stride()}"
             fix = "Give a tensor whose elements do not share memory."
-            raise TensorMismatchError(f"gradients, of {name}", "its elements share memory", fix)
+            raise TensorMismatchError(f"gradients, of {name}", shared, fix)
 
 
 @dataclass(frozen=True)
@@ -166,7 +168,8 @@ class _Builder:
 
     Attributes:
         given, gradients, scoring, precision: the checked arguments of :func:`launch`.
-        steps: the steps so far. spaces: the workspaces so far, of which the first is for deltas.
+        steps: the steps so far.
+        spaces: the workspaces so far. The first holds the deltas, see :meth:`add_deltas`.
     """
 
     given: Operands
@@ -180,12 +183,12 @@ class _Builder:
         self.spaces.append(torch.empty_like(self.given.log_sums))
 
     def new_sums(self) -> torch.Tensor:
-        """Allocate the sums that are later rounded to the gradient of queries."""
+        """Allocate the sums from which :meth:`add_rounding` makes the gradient of queries."""
         query = self.given.query
         return torch.empty(query.shape, dtype=sum_dtypes(query.dtype)[1], device=query.device)
 
     def add_deltas(self) -> None:
-        """Add the kernel of delta = sum(dO * output)."""
+        """Add the kernel of delta = sum(dO * output) of each row, with dO the gradient of the output."""
         given = self.given
         tensors = (given.output, given.gradient, self.spaces[0])
         self.steps.append(_step_by_rows(delta_kernel, tensors, {"TYPE": sum_dtypes(given.query.dtype)[0]}))
@@ -209,7 +212,7 @@ class _Builder:
         self.steps.append(Step(gradients_of_queries_kernel, (programs,), arguments, meta))
 
     def add_rounding(self, sums: torch.Tensor) -> None:
-        """Add the kernel that rounds `sums` to the gradient of queries."""
+        """Add the kernel that scales `sums` and rounds them to the gradient of queries."""
         scale = self.scoring.factor(self.given.query.shape[3])
         self.steps.append(_step_by_rows(round_kernel, (sums, self.gradients[0]), {"scale": scale}))
         self.spaces.append(sums)
@@ -219,7 +222,7 @@ class _Builder:
         starts, (of_query, of_key, of_value) = self.scoring.starts, self.gradients
         assert starts is not None
         self.steps.append(clear_slack_step(starts.keys, (of_key, of_value)))
-        if not one_pass:  # the sums of one pass begin with 0
+        if not one_pass:  # the sums of one pass are zeroed before each run
             self.steps.append(clear_slack_step(starts.queries, (of_query,)))
 
     def _call(
@@ -250,7 +253,7 @@ class _Builder:
         return arguments, meta
 
     def _visits(self, tile: tuple[int, int], *, of_keys: bool) -> tuple[Any, ...]:
-        """Return the kernel's argument `visits`; with a mask, add the step that lists them."""
+        """Return the kernel's argument `visits`; with a mask, add the step that lists visited tiles."""
         scoring, query = self.scoring, self.given.query
         if scoring.mask is None:
             return ()
@@ -277,7 +280,7 @@ def _sources(given: Operands, tiling: Tiling, *, is_ragged: bool) -> tuple[Any, 
 
 
 def _step_by_rows(kernel: Any, tensors: tuple[torch.Tensor, ...], extra: Any) -> Step:
-    """Return the step of a kernel whose programs have several whole rows of a head."""
+    """Return the step of a kernel each of whose programs processes some whole rows of a head."""
     batch, heads, queries, size = tensors[0].shape
     cols = max(16, triton.next_power_of_2(size))
     rows = max(1, 4096 // cols)
@@ -289,7 +292,11 @@ def _step_by_rows(kernel: Any, tensors: tuple[torch.Tensor, ...], extra: Any) ->
 
 
 def new_gradients(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> Gradients:
-    """Allocate the gradients with their tensors' strides; contiguous if a tensor's elements share memory."""
+    """Allocate the gradients of query, key and value.
+
+    Each has its tensor's strides if the tensor is dense, else those of `torch.empty_like`; it is contiguous
+    if elements of the tensor share memory.
+    """
     of_query, of_key, of_value = (
         torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
         if may_share(tensor.shape, tensor.stride())

@@ -57,8 +57,8 @@ def gradients_of_keys_kernel(
     query_gradient_strides, key_gradient_strides, value_gradient_strides,
     # as in `attention.attention_kernel`
     scale: "fp64", left, right, shift, extras, mask_extra, seed: "i64", probability: "fp32", starts, visits,
-    # meta-parameters: as there; GRADIENTS: of the hooks; ADDS: whether to add to dQ too; DESCRIBED:
-    # `plan.DescribedOperands`
+    # meta-parameters, as there, and: GRADIENTS, the gradients of the hooks; ADDS, whether to add to dQ too;
+    # DESCRIBED, `plan.DescribedOperands`
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, WIDTHS: tl.constexpr, VALUE_WIDTHS: tl.constexpr,
     RULES: tl.constexpr, GRADIENTS: tl.constexpr, FROM_END: tl.constexpr, CHECKS: tl.constexpr,
     TYPE: tl.constexpr, PRECISION: tl.constexpr, DROPS: tl.constexpr, RAGGED: tl.constexpr,
@@ -187,7 +187,7 @@ def gradients_of_queries_kernel(
     tile, number = number % tiles, number // tiles
     head, batch = number % heads, number // heads
     if RULES.ends_right:
-        tile = tiles - 1 - tile  # those that see most keys begin first
+        tile = tiles - 1 - tile  # the tiles that see the most keys begin first
     row = tile * BLOCK_M
     if WIDE:
         row, head, batch = tl.cast(row, tl.int64), tl.cast(head, tl.int64), tl.cast(batch, tl.int64)
@@ -267,7 +267,7 @@ def gradients_of_scores(
     ROWS: tl.constexpr, COLS: tl.constexpr, RULES: tl.constexpr, GRADIENTS: tl.constexpr,
     MASKED: tl.constexpr, TYPE: tl.constexpr, PRECISION: tl.constexpr, DROPS: tl.constexpr,
 ):  # fmt: skip
-    """Return weights P and gradients dS of a tile of pairs, whose rows are those of `held`: queries or keys.
+    """Return weights P and gradients dS of a tile of pairs; its rows are the rows of `held`, queries or keys.
 
     The caller multiplies by the scale (of dS) and, with dropout, by 1 / (1 - probability) (of P) at the end.
     """
@@ -315,7 +315,7 @@ def load_sums(log_sums, deltas, row, queries, CHECK: tl.constexpr):
 
 @triton.jit
 def store_parts(pointer, row, strides, rows, cols, parts, factor):
-    """Store factor * parts as rows of a matrix, from `row` on."""
+    """Store factor * parts, tiles side by side, in a matrix of (rows, cols) from row `row` on."""
     col = 0
     for i in tl.static_range(len(parts)):
         row_of = row + tl.arange(0, parts[i].shape[0])[:, None]
@@ -327,7 +327,7 @@ def store_parts(pointer, row, strides, rows, cols, parts, factor):
 
 @triton.jit
 def add_parts(pointer, row, strides, rows, cols, parts):
-    """Add parts atomically, in no fixed order, to rows of a matrix from `row` on."""
+    """Add parts, tiles side by side, to a matrix of (rows, cols) from row `row` on, atomically."""
     col = 0
     for i in tl.static_range(len(parts)):
         row_of = row + tl.arange(0, parts[i].shape[0])[:, None]
@@ -343,7 +343,7 @@ def round_kernel(
     sums, target, heads, queries, size, sums_strides, target_strides, scale: "fp64",
     ROWS: tl.constexpr, COLS: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """target = scale * sums, rounded; both are [batch, heads, queries, columns]."""
+    """target = scale * sums, rounded to the dtype of target; both are [batch, heads, queries, columns]."""
     tiles = tl.cdiv(queries, ROWS)
     number = tl.program_id(0)
     tile, number = number % tiles, number // tiles

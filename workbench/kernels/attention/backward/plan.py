@@ -12,6 +12,7 @@ from workbench.kernels.attention import plan as forward
 from workbench.kernels.attention.plan import Tiling
 from workbench.kernels.attention.scoring import PLAIN, Scoring
 from workbench.kernels.gemm import FP8
+from workbench.kernels.refusal import ACCEPTED, Refusal, refusal_of_tensor
 
 # Bytes of shared memory for large tiles. GPUs with less (consumer GPUs of NVIDIA, AMD's) get smaller tiles.
 ROOM_OF_LARGE_TILES = 128 << 10
@@ -19,7 +20,7 @@ ROOM_OF_LARGE_TILES = 128 << 10
 
 @dataclass(frozen=True)
 class Configuration:
-    """Keyword arguments of `backward.launch`, which explains them."""
+    """Arguments of `backward.launch` that do not change its results, except for rounding; see there."""
 
     one_pass: bool = False
     of_keys: Tiling | None = None
@@ -27,10 +28,10 @@ class Configuration:
 
 
 class DescribedOperands(NamedTuple):
-    """The operands that kernels get as tensor descriptors; the others are pointers.
+    """Flags of the operands: true if a kernel gets the operand as a tensor descriptor, false for a pointer.
 
-    No field may be called `value` or `values`: in a jit function these are Triton's own attributes of a
-    constant and, in Triton 3.8 and 3.9, of a tuple.
+    `has_gradient` is about the gradient of the output. No field may be called `value` or `values`: in a jit
+    function these are Triton's own attributes of a constant and, in Triton 3.8 and 3.9, of a tuple.
     """
 
     has_query: bool
@@ -49,10 +50,24 @@ def is_supported(
     scoring: Scoring = PLAIN,
 ) -> str:
     """Return why the templates cannot take these tensors; empty if they can."""
-    if reason := forward.is_supported(query, key, value, scoring):
-        return reason
+    return refusal_of(gradient, query, key, value, output, log_sums, scoring).reason
+
+
+def refusal_of(
+    gradient: torch.Tensor,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    output: torch.Tensor,
+    log_sums: torch.Tensor,
+    scoring: Scoring,
+) -> Refusal:
+    """Return why the templates cannot take these tensors; `ACCEPTED` if they can."""
+    if (refusal := forward.refusal_of(query, key, value, scoring)).reason:
+        return refusal
     if query.dtype in FP8:
-        return f"query is {query.dtype}, which has no gradients"
+        fix = "Give query, key and value of fp16, bf16, fp32 or fp64."
+        return Refusal(f"query is {query.dtype}, which has no gradients", fix)
     of_output = (*query.shape[:3], value.shape[3])
     _, kept_as = forward.sum_dtypes(query.dtype)
     for name, tensor, shape, dtype in (
@@ -60,24 +75,26 @@ def is_supported(
         ("output", output, of_output, query.dtype),
         ("log_sums", log_sums, query.shape[:3], kept_as),
     ):
-        if not isinstance(tensor, torch.Tensor):
-            return f"{name} is a {type(tensor).__name__}, not a tensor"
+        if (refusal := refusal_of_tensor(name, tensor)).reason:
+            return refusal
         if (tuple(tensor.shape), tensor.dtype, tensor.device) != (tuple(shape), dtype, query.device):
-            return (
-                f"{name} is {tensor.dtype} {tuple(tensor.shape)} on {tensor.device}, not {dtype} "
-                f"{tuple(shape)} on {query.device}"
-            )
-        if tensor.layout != torch.strided or tensor.is_neg():
-            return f"{name} is not a plain strided tensor"
-    if log_sums.dim() and log_sums.stride(2) != 1 and log_sums.shape[2] > 1:
-        return "log_sums are not contiguous along queries"
-    return ""
+            wanted = f"{dtype} {tuple(shape)} on {query.device}"
+            given = f"{tensor.dtype} {tuple(tensor.shape)} on {tensor.device}"
+            fix = f"Give the {name} that attention.launch returns for this query, key and value."
+            if name == "gradient":
+                fix = "Give a gradient of the shape, dtype and device of the output."
+            return Refusal(f"{name} is {given}, not {wanted}", fix)
+    if log_sums.stride(2) != 1 and log_sums.shape[2] > 1:
+        reason = f"log_sums of strides {log_sums.stride()} are not contiguous along queries"
+        return Refusal(reason, "Give log_sums.contiguous().")
+    return ACCEPTED
 
 
 def default_tilings(dtype: torch.dtype, size: int) -> tuple[Tiling, Tiling]:
-    """Return tilings that fit the planned GPU: for the kernel that keeps keys, and for the one of queries.
+    """Return tilings that fit the planned GPU: of the kernel that keeps keys, then of the other kernel.
 
-    `choosing.attention` chooses fast ones for a device.
+    `size` is the larger number of columns of a key and of a value. `choosing.attention` chooses fast tilings
+    for a device.
     """
     if dtype in (torch.float32, torch.float64):
         return Tiling((32, 32)), Tiling((32, 32))

@@ -21,8 +21,8 @@ from workbench.kernels.convolution.implicit_gemm.plan import (
     Configuration,
     Options,
     Plan,
-    is_supported,
     plan_of,
+    refusal_of,
 )
 from workbench.kernels.epilogues import Bound, Epilogue, Frame, bind
 from workbench.kernels.gemm import PRECISIONS, check_epilogue, with_epilogue
@@ -45,7 +45,7 @@ def launch(
     precision: str = "ieee",
     **options: Unpack[Options],
 ) -> Launch:
-    """output = epilogue(a @ b), of matrices that descriptors describe.
+    """Multiply matrices that descriptors describe: output = epilogue(a @ b).
 
     Products are accumulated as by `gemm.launch`, with the same kernels.
 
@@ -62,8 +62,8 @@ def launch(
         options: tile, splits, template and others, see :class:`Options`.
 
     Raises:
-        TensorMismatchError: tensors do not fit. UnknownNameError: an unknown template, precision or order.
-        InvalidArgumentError, ArgumentTypeError: another argument.
+        TensorMismatchError: tensors do not fit. UnknownNameError: the template, precision or launch order is
+            unknown. InvalidArgumentError, ArgumentTypeError: another argument is invalid.
     """
     config = from_options(Configuration, options)
     chain = Epilogue() if epilogue is None else epilogue
@@ -98,12 +98,12 @@ def launch(
 
 
 def _check(a: View, b: View, output: View, chain: Epilogue, precision: str, config: Configuration) -> None:
-    """Raise if the templates cannot take the arguments."""
+    """Raise unless the templates can take the arguments."""
     for name, view in (("a", a), ("b", b), ("output", output)):
         check_type(name, view, View, "Give a View.")
     check_type("epilogue", chain, Epilogue, "Give an epilogue, such as relu(), or None.")
-    if reason := is_supported(a, b, output, chain):
-        raise TensorMismatchError("a, b, output", reason, "Give views of matrices that can be multiplied.")
+    if (refusal := refusal_of(a, b, output, chain)).reason:
+        raise TensorMismatchError("a, b, output", *refusal)
     check_name("template", config.template, TEMPLATES)
     check_name("precision", precision, PRECISIONS)
     check_name("launch_order", config.launch_order, order.ORDERS)
@@ -144,7 +144,7 @@ def _meta(a: View, plan: Plan, sides: Sides, config: Configuration, precision: s
 def _product_step(
     plan: Plan, sides: Sides, config: Configuration, extras: tuple[Any, ...], meta: dict[str, Any]
 ) -> Step:
-    """Return the step of the product, from one of the two templates."""
+    """Return the step of the product, by the simple or the persistent template."""
     of_a, of_b, target = sides.a, sides.b, sides.target
     (m, n, k), widths = (plan.m, plan.n, plan.k), plan.widths
     none = (None,) * (2 - len(widths))
@@ -164,7 +164,7 @@ def _product_step(
         return Step(gemm.gemm_persistent_kernel, (min(most, tiles),), (*sources, *rest, tiles), meta)
     if programs is not None:
         fix = 'Give None, or template="persistent".'
-        raise InvalidArgumentError("programs", f"got {programs}", fix)
+        raise InvalidArgumentError("programs", f"got {programs} with template {config.template!r}", fix)
     return Step(gemm.gemm_kernel, (tiles,), (*sources, 0, *rest), meta)
 
 
@@ -185,5 +185,5 @@ def _sum_step(plan: Plan, sides: Sides, bound: Bound, *, is_wide: bool) -> Step:
 
 
 def _each(sources: tuple[Any, ...], widths: tuple[int, ...]) -> tuple[Any, ...]:
-    """Return one source for each part of a tile: `sources` as they are, or the only one repeated."""
+    """Return a source for each part of a tile: `sources`, or its only element repeated."""
     return sources if len(sources) == len(widths) else sources * len(widths)

@@ -25,10 +25,10 @@ class Side(NamedTuple):
     """An operand or the output, as the kernel takes it.
 
     Attributes:
-        sources: a pointer, or tensor descriptors, one for each of the tile's parts.
+        sources: one pointer, or a tensor descriptor for each part of a tile.
         place: the loader of an operand, or the access function of an output.
         strides: of rows and columns; or the parameters of the access function.
-        batch_stride: of the batch.
+        batch_stride: stride of the batch, in elements.
         divisors: a divisor for each of `strides`.
         is_described: whether the sources are tensor descriptors.
     """
@@ -45,7 +45,7 @@ class Sides(NamedTuple):
     """Operands and results of a product.
 
     Attributes:
-        a, b, output: those of the call.
+        a, b, output: the operands and the output of the call.
         target: the destination of the product: the output, or the parts of splits.
         parts: [splits, batch, m, n], m and n rounded up; empty without splits.
         batch_strides: of a, b and target.
@@ -60,7 +60,7 @@ class Sides(NamedTuple):
 
 
 def sum_dtypes(a: View) -> tuple[Any, torch.dtype]:
-    """Return the dtype of accumulators, Triton's and torch's."""
+    """Return the dtype of accumulators for products of `a`, as Triton's and as torch's."""
     return ACCUMULATORS.get(a.tensor.dtype, (tl.float32, torch.float32))
 
 
@@ -98,7 +98,7 @@ def _side(
     is_output: bool = False,
     tile: tuple[int, int] | None = None,
 ) -> Side:
-    """Return a view as the kernel takes it: by tensor descriptors of `blocks` where possible.
+    """Return a view as the kernel takes it: as tensor descriptors of `blocks` if all of them can be made.
 
     Args:
         blocks: rows and columns of each tensor descriptor; empty for none.

@@ -6,19 +6,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypedDict
 
-import torch
 import triton
 
 from workbench import device
 from workbench.kernels import gemm
 from workbench.kernels.epilogues import Epilogue
+from workbench.kernels.refusal import ACCEPTED, Refusal, refusal_of_tensor
 from workbench.kernels.views import View
 
 TEMPLATES = ("simple", "persistent")
 
 
 class Options(TypedDict, total=False):
-    """Keyword arguments of :func:`launch` that configure a product.
+    """Keyword arguments of `implicit_gemm.launch` that configure a product.
 
     Attributes:
         tile: a tile's lengths along M, N and K; None for those of `gemm.default_tile`.
@@ -45,7 +45,7 @@ class Options(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Configuration:
-    """A value for each of :class:`Options`, where they are explained."""
+    """A value for each option of :class:`Options`, where the options are explained."""
 
     tile: Sequence[int] | None = None
     splits: int = 1
@@ -94,6 +94,11 @@ class Plan:
 
 def is_supported(a: View, b: View, output: View, chain: Epilogue) -> str:
     """Return why the templates cannot take these views and this epilogue; empty if they can."""
+    return refusal_of(a, b, output, chain).reason
+
+
+def refusal_of(a: View, b: View, output: View, chain: Epilogue) -> Refusal:
+    """Return why the templates cannot take these views and this epilogue; `ACCEPTED` if they can."""
     for name, view, dtypes in (
         ("a", a, gemm.SUPPORTED),
         ("b", b, gemm.SUPPORTED),
@@ -101,19 +106,24 @@ def is_supported(a: View, b: View, output: View, chain: Epilogue) -> str:
     ):
         tensor = view.tensor
         if tensor.dtype not in dtypes:
-            return f"{name} is {tensor.dtype}; supported: {', '.join(str(d)[6:] for d in dtypes)}"
-        if tensor.layout != torch.strided or tensor.is_neg():
-            return f"{name} is not a plain strided tensor"
+            names = ", ".join(str(d)[6:] for d in dtypes)
+            reason = f"{name} is {tensor.dtype}; supported: {names}"
+            return Refusal(reason, f"Give a view {name} of a tensor of one of these dtypes.")
+        if (refusal := refusal_of_tensor(name, tensor)).reason:
+            return refusal
         if tensor.device != a.tensor.device:
-            return f"a is on {a.tensor.device}, {name} on {tensor.device}"
+            reason = f"a is on {a.tensor.device}, {name} on {tensor.device}"
+            return Refusal(reason, "Give views of tensors on one device.")
     if a.tensor.dtype != b.tensor.dtype:
-        return f"a is {a.tensor.dtype}, b is {b.tensor.dtype}"
+        return Refusal(f"a is {a.tensor.dtype}, b is {b.tensor.dtype}", "Give a and b of one dtype.")
     (*batch, m, k), (*of_b, k_of_b, n), (*of_output, m_of_output, n_of_output) = (
         view.lengths for view in (a, b, output)
     )
     if (m, n, k) != (m_of_output, n_of_output, k_of_b) or not batch == of_b == of_output:
-        return f"the lengths are {a.lengths} of a, {b.lengths} of b and {output.lengths} of the output"
-    return ""
+        reason = f"the lengths are {a.lengths} of a, {b.lengths} of b and {output.lengths} of the output"
+        fix = "Give a of [m, k], b of [k, n] and output of [m, n], or all three with one batch before these."
+        return Refusal(reason, fix)
+    return ACCEPTED
 
 
 def plan_of(a: View, output: View, config: Configuration) -> Plan:

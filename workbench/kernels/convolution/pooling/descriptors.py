@@ -16,7 +16,8 @@ def windows(pool: Pool, channels: int, strides: Lengths, order: Lengths) -> Desc
     """Return the input as [outputs, taps], from strides of (n, c, y, x).
 
     Args:
-        order: of the output's dimensions; rows are counted in it.
+        channels: channels of the input.
+        order: order of the output's dimensions in memory, outermost first; rows are numbered in this order.
     """
     base = naive((IMAGES, channels, *pool.sizes), strides, names=("n", "c", "y", "x"))
     around = [
@@ -35,17 +36,18 @@ def windows(pool: Pool, channels: int, strides: Lengths, order: Lengths) -> Desc
 
 @lru_cache(maxsize=512)
 def spread(pool: Pool, channels: int, strides: Lengths, order: Lengths) -> Descriptor:
-    """Return the output's gradient as [input's pixels, taps], from its strides of (n, c, y, x).
+    """Return the gradient of the output as [input's pixels, taps], from its strides of (n, c, y, x).
 
     A row has the outputs whose windows contain the pixel: pixel y is tap t of the window of output
     (y + padding - t) / stride, if that is an integer.
 
     Args:
-        order: of the input's dimensions; rows are counted in it.
+        channels: channels of the input.
+        order: order of the input's dimensions in memory, outermost first; rows are numbered in this order.
     """
     (high, wide), (by_y, by_x) = pool.outputs, pool.stride
     to_n, to_c, to_y, to_x = strides
-    # Of every `stride` positions one exists, and the others are padding.
+    # One of every `stride` positions exists; the others are padding.
     base = naive((IMAGES, channels, high, 1, wide, 1), (to_n, to_c, to_y, 0, to_x, 0))
     gaps = [pad(high, 0, 0), right_pad(1, by_y - 1), pad(wide, 0, 0), right_pad(1, by_x - 1)]
     checked = transform(base, [*_kept(channels), *gaps], _each(6), _each(6))
@@ -76,7 +78,7 @@ def _each(count: int) -> list[tuple[int, ...]]:
 
 
 def _beyond(pool: Pool, dim: int) -> int:
-    """Return how far the last window reaches beyond the input's end."""
+    """Return by how many positions the last window reaches beyond the end of the input."""
     reach = (pool.outputs[dim] - 1) * pool.stride[dim] + (pool.window[dim] - 1) * pool.dilation[dim]
     return max(reach - pool.padding[dim] - (pool.sizes[dim] - 1), 0)
 

@@ -50,9 +50,10 @@ class Pool:
         return False
 
     def counts(self, dim: int, with_padding: bool) -> list[int]:
-        """Return how many elements each output's window has along a dimension, as torch counts them.
+        """Return the number of elements in each output's window along a dimension, as torch counts them.
 
-        Taps beyond the end of the padding never count; the padding counts only if `with_padding`.
+        Taps beyond the end of the padding never count; the padding counts only if `with_padding`. The
+        dilation is taken to be 1, as averages have it.
         """
         margin = self.padding[dim] if with_padding else 0
         begins = [i * self.stride[dim] - self.padding[dim] for i in range(self.outputs[dim])]
@@ -61,10 +62,10 @@ class Pool:
 
 
 def order_of(output: torch.Tensor) -> Lengths:
-    """Return the order of a dense tensor's dimensions in memory.
+    """Return the order of an output's dimensions in memory: `CONTIGUOUS` or `CHANNELS_LAST`.
 
     Raises:
-        TensorMismatchError: the tensor is neither contiguous nor channels_last.
+        TensorMismatchError: the output is neither contiguous nor channels_last, or has not four dimensions.
     """
     if output.dim() == 4 and output.is_contiguous():
         return CONTIGUOUS

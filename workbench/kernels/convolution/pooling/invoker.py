@@ -41,25 +41,27 @@ def launch(
     num_warps: int | None = None,
     compute_units: int | None = None,
 ) -> Launch:
-    """Reduce the windows of `x`.
+    """Pool: reduce the windows of `x`.
 
-    FLOPs: one a tap of every output. Least bytes: x read once, the outputs written once.
+    FLOPs: one for each tap of each element of the output. Least bytes: x read once, the outputs written once.
 
     Args:
-        kind: "average", "max" or "max_with_indices"; or "average_backward", where x is the output's gradient
-            and the output the input's gradient. Sums are in fp32, for fp64 in fp64, for integers in int64.
+        kind: "average", "max" or "max_with_indices"; or "average_backward", with the gradient of the output
+            as x and the gradient of the input as the output. Sums are in fp32, for fp64 in fp64, for integers
+            in int64.
         x: (n, channels, height, width), of any strides, with elements.
-        outputs: one tensor, or value and index of "max_with_indices"; the index is int64 and counts the
-            elements of a plane. All are (n, channels, height, width), contiguous or all channels_last.
+        outputs: one tensor, or value and index for "max_with_indices"; the index is int64, the number of the
+            element in its plane of height * width. All are (n, channels, height, width), contiguous or all
+            channels_last.
         pool: the geometry.
         with_padding: whether the divisor of an average counts the padding.
-        divisor: divisor instead of the number of elements, not 0; None for that number. In "average_backward"
-            all windows have one divisor.
+        divisor: divisor of each average, not 0; None for the number of elements in the window. In
+            "average_backward" all windows have one divisor.
         tile, splits, programs, num_warps, compute_units: see :func:`rowwise.plan`.
 
     Raises:
-        TensorMismatchError: tensors do not fit. UnknownNameError: `kind`. InvalidArgumentError,
-        ArgumentTypeError: another argument.
+        TensorMismatchError: tensors do not fit. UnknownNameError: `kind` is unknown. InvalidArgumentError,
+        ArgumentTypeError: another argument is invalid.
     """
     check_name("kind", kind, KINDS)
     is_backward = kind == "average_backward"
@@ -67,7 +69,8 @@ def launch(
     wanted = (*x.shape[:2], *of_output)
     if x.dim() != 4 or tuple(x.shape[2:]) != of_x or any(tuple(o.shape) != wanted for o in outputs):
         shapes = ", ".join(str(tuple(t.shape)) for t in (x, *outputs))
-        raise TensorMismatchError("x, outputs", f"shapes {shapes}", f"Give (n, c, *{of_x}) and {wanted}.")
+        fix = f"Give x of (n, channels, *{of_x}), and outputs of (n, channels, *{of_output})."
+        raise TensorMismatchError("x, outputs", f"shapes {shapes}", fix)
     channels, order = x.shape[1], order_of(outputs[0])
     describe = spread if is_backward else windows
     view = View(x, describe(pool, channels, x.stride(), order), {IMAGES_NAME: x.shape[0]})
@@ -81,7 +84,7 @@ def launch(
         of_row = corner_of_window(pool, channels, order)
     is_across = are_taps_neighbors(pool, x.stride()) and not is_backward
     if tile is None and pool.taps <= MOST_TAPS and not is_across:
-        # The interpreter takes one tile after another, and as long for a short tile as for a long one.
+        # The interpreter runs one tile after another, and a short tile takes as long as a long one.
         is_one_by_one = not device.planned().is_gpu and compute_units is None
         tile, warps = default_tile(
             view, x.element_size(), 0 if is_one_by_one else rowwise.units_of(compute_units)

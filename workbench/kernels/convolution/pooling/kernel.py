@@ -1,4 +1,4 @@
-"""Reductions of windows, and jit functions of rows that are generated for a geometry."""
+"""Reductions of windows, and jit functions that are generated for the geometry of a pool."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LARGEST_AND_PLACE = Reduction(
 def elements_of_window(
     pool: Pool, channels: int, order: Lengths, with_padding: bool, divisor: int | None
 ) -> Any:
-    """Return a jit function from an output's number to the divisor of its window's sum."""
+    """Return a jit function that maps an output's number to the divisor of its window's sum."""
     high, wide = ([divisor] if divisor else pool.counts(dim, with_padding) for dim in (0, 1))
     lines = ['"""Return the divisor of the sum of each row."""']
     if len({*high}) == len({*wide}) == 1:
@@ -44,17 +44,17 @@ def elements_of_window(
 
 @lru_cache(maxsize=512)
 def corner_of_window(pool: Pool, channels: int, order: Lengths) -> Any:
-    """Return a jit function from an output's number to the first pixel of its window, (y, x) of the input."""
+    """Return a jit function that maps an output's number to the first pixel (y, x) of its window."""
     lines = ['"""Return the first pixel of the window of each row."""', *_corner(pool, channels, order)]
     return _jit("corner_of_window(row)", [*lines, "return top, left"])
 
 
 @lru_cache(maxsize=512)
 def largest_and_place(pool: Pool, least: float | int) -> Any:
-    """Return a jit function from (value, tap) and the window's first pixel to value and index in the plane.
+    """Return a jit function that maps (value, tap) and a window's first pixel to (value, index in the plane).
 
-    Where no element is larger than the least number of the dtype, the index is that of the window's first
-    element in the plane, as in torch.
+    If the value is `least`, the least number of the dtype, the index is that of the window's first element
+    inside the plane, as in torch.
     """
     (by_y, by_x), width = pool.dilation, pool.window[1]
     text = f'float("{least}")' if isinstance(least, float) else str(least)
@@ -75,7 +75,7 @@ def largest_and_place(pool: Pool, least: float | int) -> Any:
 
 
 def _corner(pool: Pool, channels: int, order: Lengths) -> list[str]:
-    """Return lines that compute the first pixel of the window of `row`."""
+    """Return lines of code that compute the first pixel (top, left) of the window of output `row`."""
     lengths = (1, channels, *pool.outputs)
     lines = []
     for dim, name in ((0, "top"), (1, "left")):
