@@ -123,7 +123,8 @@ HARMLESS: dict[tuple[str, str], str] = {
     ): "fp16 holds such small counts exactly",
     (
         "11-2",
-        "tl.store(tiles + 2 * program + 1, masked) -> tl.store(tiles + 2 * program + 1, masked.to(tl.float16))",
+        "tl.store(tiles + 2 * program + 1, masked) -> "
+        "tl.store(tiles + 2 * program + 1, masked.to(tl.float16))",
     ): "fp16 holds such small counts exactly",
     (
         "13-3",

@@ -159,7 +159,7 @@ class Baseline:
 
 
 @dataclass(frozen=True)
-class _Operator:
+class _TorchOperator:
     """Torch's function, its number of tensors, and the options that a baseline passes on."""
 
     function: Callable[..., torch.Tensor]
@@ -167,55 +167,55 @@ class _Operator:
     options: tuple[str, ...] = ()
     is_backward: bool = False
 
-    def backward(self) -> _Operator:
+    def backward(self) -> _TorchOperator:
         """Return the operator of the gradients; its last input is the gradient of the result."""
-        return _Operator(self.function, self.inputs + 1, self.options, is_backward=True)
+        return _TorchOperator(self.function, self.inputs + 1, self.options, is_backward=True)
 
 
 _FORWARD = {
-    "add": _Operator(torch.add, 2, ("alpha",)),
-    "amax": _Operator(torch.amax, 1, ("dim", "keepdim")),
-    "argmax": _Operator(torch.argmax, 1, ("dim", "keepdim")),
-    "clone": _Operator(torch.clone, 1),
-    "layer_norm": _Operator(
+    "add": _TorchOperator(torch.add, 2, ("alpha",)),
+    "amax": _TorchOperator(torch.amax, 1, ("dim", "keepdim")),
+    "argmax": _TorchOperator(torch.argmax, 1, ("dim", "keepdim")),
+    "clone": _TorchOperator(torch.clone, 1),
+    "layer_norm": _TorchOperator(
         lambda input, weight, bias, normalized_shape: functional.layer_norm(
             input, normalized_shape, weight, bias
         ),
         3,
         ("normalized_shape",),
     ),
-    "matmul": _Operator(torch.matmul, 2),
+    "matmul": _TorchOperator(torch.matmul, 2),
     # Written as users write it: a permuted view, then a copy.
-    "permute_copy": _Operator(lambda input, dims: input.permute(dims).contiguous(), 1, ("dims",)),
-    "rms_norm": _Operator(
+    "permute_copy": _TorchOperator(lambda input, dims: input.permute(dims).contiguous(), 1, ("dims",)),
+    "rms_norm": _TorchOperator(
         lambda input, weight, normalized_shape: functional.rms_norm(input, normalized_shape, weight),
         2,
         ("normalized_shape",),
     ),
-    "softmax": _Operator(torch.softmax, 1, ("dim",)),
-    "sum": _Operator(torch.sum, 1, ("dim", "keepdim", "dtype")),
+    "softmax": _TorchOperator(torch.softmax, 1, ("dim",)),
+    "sum": _TorchOperator(torch.sum, 1, ("dim", "keepdim", "dtype")),
 }
 _BACKWARD = ("softmax", "layer_norm", "rms_norm")
 _OPERATORS = _FORWARD | {f"{name}_backward": _FORWARD[name].backward() for name in _BACKWARD}
 
 # Operators that only move elements.
 _OPERATORS |= {
-    "flip": _Operator(torch.flip, 1, ("dims",)),
-    "pad": _Operator(functional.pad, 1, ("pad", "mode", "value")),
-    "pixel_shuffle": _Operator(functional.pixel_shuffle, 1, ("upscale_factor",)),
-    "roll": _Operator(torch.roll, 1, ("shifts", "dims")),
-    "unfold": _Operator(functional.unfold, 1, ("kernel_size", "dilation", "padding", "stride")),
+    "flip": _TorchOperator(torch.flip, 1, ("dims",)),
+    "pad": _TorchOperator(functional.pad, 1, ("pad", "mode", "value")),
+    "pixel_shuffle": _TorchOperator(functional.pixel_shuffle, 1, ("upscale_factor",)),
+    "roll": _TorchOperator(torch.roll, 1, ("shifts", "dims")),
+    "unfold": _TorchOperator(functional.unfold, 1, ("kernel_size", "dilation", "padding", "stride")),
 }
 
 # Operators on images.
 _OPERATORS |= {
-    "group_norm": _Operator(
+    "group_norm": _TorchOperator(
         lambda input, weight, bias, num_groups: functional.group_norm(input, num_groups, weight, bias),
         3,
         ("num_groups",),
     ),
-    "avg_pool2d": _Operator(functional.avg_pool2d, 1, ("kernel_size", "stride", "padding")),
-    "max_pool2d": _Operator(functional.max_pool2d, 1, ("kernel_size", "stride", "padding")),
+    "avg_pool2d": _TorchOperator(functional.avg_pool2d, 1, ("kernel_size", "stride", "padding")),
+    "max_pool2d": _TorchOperator(functional.max_pool2d, 1, ("kernel_size", "stride", "padding")),
 }
 
 _CONVOLUTION = ("stride", "padding", "dilation", "groups")
@@ -241,9 +241,9 @@ def _convolution_backward(
 
 
 _OPERATORS |= {
-    "conv2d": _Operator(functional.conv2d, 2, _CONVOLUTION),
-    "conv2d_backward_data": _Operator(partial(_convolution_backward, 0), 3, _CONVOLUTION),
-    "conv2d_backward_weight": _Operator(partial(_convolution_backward, 1), 3, _CONVOLUTION),
+    "conv2d": _TorchOperator(functional.conv2d, 2, _CONVOLUTION),
+    "conv2d_backward_data": _TorchOperator(partial(_convolution_backward, 0), 3, _CONVOLUTION),
+    "conv2d_backward_weight": _TorchOperator(partial(_convolution_backward, 1), 3, _CONVOLUTION),
 }
 _CONVOLUTIONS = ("conv2d", "conv2d_backward_data", "conv2d_backward_weight")
 
@@ -254,7 +254,7 @@ def _add_add_gelu(
     return functional.gelu(input @ other + first + second, approximate="tanh")
 
 
-_OPERATORS["fused_matmul"] = _Operator(_add_add_gelu, 4)
+_OPERATORS["fused_matmul"] = _TorchOperator(_add_add_gelu, 4)
 
 _ATTENTION = ("scaled_dot_product_attention", "scaled_dot_product_attention_backward")
 
@@ -267,7 +267,7 @@ def _attend(
     )
 
 
-_OPERATORS["scaled_dot_product_attention"] = _Operator(_attend, 3, ("is_causal", "enable_gqa"))
+_OPERATORS["scaled_dot_product_attention"] = _TorchOperator(_attend, 3, ("is_causal", "enable_gqa"))
 _OPERATORS["scaled_dot_product_attention_backward"] = _OPERATORS["scaled_dot_product_attention"].backward()
 
 _VARLEN_ATTENTION = ("varlen_attention", "varlen_attention_backward")
@@ -300,7 +300,7 @@ def _attend_one_by_one(
     return torch.cat(outputs)
 
 
-_OPERATORS["varlen_attention"] = _Operator(_attend_one_by_one, 3, ("lengths", "is_causal"))
+_OPERATORS["varlen_attention"] = _TorchOperator(_attend_one_by_one, 3, ("lengths", "is_causal"))
 _OPERATORS["varlen_attention_backward"] = _OPERATORS["varlen_attention"].backward()
 
 
@@ -322,16 +322,18 @@ def _attend_to_all(
 
 # Matrix products with a following operator, as users write them.
 _FUSED = {
-    "matmul_layer_norm": _Operator(
+    "matmul_layer_norm": _TorchOperator(
         lambda a, b, weight, bias: functional.layer_norm(a @ b, b.shape[-1:], weight, bias), 4
     ),
-    "matmul_rms_norm": _Operator(lambda a, b, weight: functional.rms_norm(a @ b, b.shape[-1:], weight), 3),
-    "matmul_softmax": _Operator(lambda a, b: torch.softmax(a @ b, -1), 2),
-    "matmul_amax": _Operator(lambda a, b: torch.amax(a @ b, -1), 2),
-    "matmul_logsumexp": _Operator(lambda a, b: torch.logsumexp(a @ b, -1), 2),
-    "matmul_matmul": _Operator(lambda a, b0, b1: torch.relu(a @ b0) @ b1, 3),
-    "swiglu": _Operator(lambda a, gate, up: functional.silu(a @ gate) * (a @ up), 3),
-    "geglu": _Operator(lambda a, gate, up: functional.gelu(a @ gate) * (a @ up), 3),
+    "matmul_rms_norm": _TorchOperator(
+        lambda a, b, weight: functional.rms_norm(a @ b, b.shape[-1:], weight), 3
+    ),
+    "matmul_softmax": _TorchOperator(lambda a, b: torch.softmax(a @ b, -1), 2),
+    "matmul_amax": _TorchOperator(lambda a, b: torch.amax(a @ b, -1), 2),
+    "matmul_logsumexp": _TorchOperator(lambda a, b: torch.logsumexp(a @ b, -1), 2),
+    "matmul_matmul": _TorchOperator(lambda a, b0, b1: torch.relu(a @ b0) @ b1, 3),
+    "swiglu": _TorchOperator(lambda a, gate, up: functional.silu(a @ gate) * (a @ up), 3),
+    "geglu": _TorchOperator(lambda a, gate, up: functional.gelu(a @ gate) * (a @ up), 3),
 }
 _OPERATORS |= _FUSED
 
@@ -678,7 +680,7 @@ _LIBRARIES = ("cublas", "cublaslt", "ck")
 
 
 def _check_call(
-    op: str, operator: _Operator, inputs: Sequence[torch.Tensor], options: Mapping[str, object]
+    op: str, operator: _TorchOperator, inputs: Sequence[torch.Tensor], options: Mapping[str, object]
 ) -> None:
     check_each("inputs", inputs, torch.Tensor, "Give tensors.")
     if len(inputs) != operator.inputs:
@@ -699,7 +701,7 @@ def _check_no_options(name: str, options: Mapping[str, object]) -> None:
 
 
 def _check_dimension(
-    name: str, operator: _Operator, inputs: Sequence[torch.Tensor], options: Mapping[str, Any]
+    name: str, operator: _TorchOperator, inputs: Sequence[torch.Tensor], options: Mapping[str, Any]
 ) -> None:
     """Check that a library is asked to reduce one dimension, or to normalize the last one."""
     if "dim" in operator.options and not isinstance(options.get("dim"), int):

@@ -509,7 +509,7 @@ def _product(
     if (found := batches(first, second)) is not None:
         return map_batches(partial(_product, kind, geometry, format=format), found)  # type: ignore[no-any-return]  # a tensor
     if is_followed(first, second):
-        return _Product.apply(kind, geometry, first, second, format)  # type: ignore[no-any-return, no-untyped-call]  # torch does not type it
+        return _ConvolutionProduct.apply(kind, geometry, first, second, format)  # type: ignore[no-any-return, no-untyped-call]  # torch does not type it
     return _run(kind, geometry, first, second, format=format)
 
 
@@ -543,7 +543,7 @@ def _gradients(
     )
 
 
-class _Product(Function):
+class _ConvolutionProduct(Function):
     """One of `convolution.KINDS` of products of two tensors; its derivatives are of these kinds too."""
 
     @staticmethod

@@ -78,7 +78,7 @@ def fused_matmul(
     gemm.stored_shape(chain, shape)
     if is_followed(input, other, *chain.tensors):
         _check_gradient(chain, dtype)
-        return _Product.apply(chain, dtype, input, other, *chain.tensors)  # type: ignore[no-any-return, no-untyped-call]  # torch does not type it
+        return _FusedProduct.apply(chain, dtype, input, other, *chain.tensors)  # type: ignore[no-any-return, no-untyped-call]  # torch does not type it
     return _products.keep(key, given, *_started(chain, dtype, input, other))
 
 
@@ -123,7 +123,7 @@ def fused_grouped_mm(
     dtype = _result_dtype(chain, mat_a.dtype, out_dtype)
     if is_followed(mat_a, mat_b, *chain.tensors):
         _check_gradient(chain, dtype)
-        return _GroupedProduct.apply(chain, dtype, offs, mat_a, mat_b, *chain.tensors)  # type: ignore[no-any-return, no-untyped-call]  # torch does not type it
+        return _FusedGroupedProduct.apply(chain, dtype, offs, mat_a, mat_b, *chain.tensors)  # type: ignore[no-any-return, no-untyped-call]  # torch does not type it
     return _groups.keep(key, given, *_started_groups(chain, dtype, offs, mat_a, mat_b))
 
 
@@ -177,7 +177,7 @@ def fused_conv2d(
     whole = chain if bias is None else epilogues.bias(bias) | chain
     if is_followed(batch, weight, *whole.tensors):
         _check_gradient(chain, dtype)
-        result = _Convolution.apply(whole, dtype, geometry, batch, weight, *whole.tensors)  # type: ignore[no-untyped-call]  # torch does not type it
+        result = _FusedConvolution.apply(whole, dtype, geometry, batch, weight, *whole.tensors)  # type: ignore[no-untyped-call]  # torch does not type it
         started = Started()
     else:
         if not geometry.channels and 0 not in shape:
@@ -251,7 +251,7 @@ def _check_meaning(chain: Epilogue, fix: str) -> None:
             raise InvalidArgumentError(f"epilogue[{i}].meaning", f"{one.name} has none", fix)
 
 
-def _check_divided(chain: Epilogue, problem: grouped_gemm.Problem) -> None:
+def _check_divided(chain: Epilogue, problem: grouped_gemm.GroupedProblem) -> None:
     """Raise an error if the chain permutes, or a tensor varies by group and along the divided dimension."""
     if chain.permuted is not None:
         fix = "Permute the result instead: that is a view."
@@ -333,7 +333,7 @@ def _convolve(
 
 def accumulated(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """Return a @ b in the accumulator's dtype, recorded by autograd; the operands are checked already."""
-    product: torch.Tensor = _Product.apply(Epilogue(), _accumulated(a.dtype), a, b)  # type: ignore[no-untyped-call]  # torch does not type it
+    product: torch.Tensor = _FusedProduct.apply(Epilogue(), _accumulated(a.dtype), a, b)  # type: ignore[no-untyped-call]  # torch does not type it
     return product
 
 
@@ -395,7 +395,7 @@ def _unread(shape: Sequence[int], like: torch.Tensor) -> torch.Tensor:
     return torch.zeros((), dtype=_accumulated(like.dtype), device=like.device).expand(tuple(shape))
 
 
-class _Product(Function):
+class _FusedProduct(Function):
     """A product with an epilogue.
 
     Autograd saves the chain without its tensors; they are arguments of their own, after the operands.
@@ -443,8 +443,8 @@ class _Product(Function):
         return None, None, *once_differentiable(compute, *grads, *saved_tensors(ctx))
 
 
-class _Convolution(Function):
-    """A convolution with an epilogue; see :class:`_Product`."""
+class _FusedConvolution(Function):
+    """A convolution with an epilogue; see :class:`_FusedProduct`."""
 
     @staticmethod
     def forward(
@@ -491,8 +491,8 @@ class _Convolution(Function):
         return None, None, None, *once_differentiable(compute, *grads, *saved_tensors(ctx))
 
 
-class _GroupedProduct(Function):
-    """Grouped products with an epilogue; see :class:`_Product`."""
+class _FusedGroupedProduct(Function):
+    """Grouped products with an epilogue; see :class:`_FusedProduct`."""
 
     @staticmethod
     def forward(

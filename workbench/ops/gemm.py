@@ -338,7 +338,7 @@ def _product(
         return add_batch_dim(_product_of_batches(found.dims, a, b, addend, alpha, beta), found.level)
     followed = (a, b) if addend is None else (a, b, addend)
     if is_followed(*followed):
-        return _Product.apply(a, b, addend, alpha, beta)  # type: ignore[no-any-return, no-untyped-call]  # torch does not type it
+        return _ScaledProduct.apply(a, b, addend, alpha, beta)  # type: ignore[no-any-return, no-untyped-call]  # torch does not type it
     return _run(a, b, addend, alpha, beta)
 
 
@@ -496,7 +496,7 @@ def _as_rows(batch: torch.Tensor) -> torch.Tensor:
     return batch.reshape(batch.shape[:-1].numel(), batch.shape[-1])
 
 
-class _Product(torch.autograd.Function):
+class _ScaledProduct(torch.autograd.Function):
     """alpha * (a @ b) + beta * addend; its derivatives are products again."""
 
     @staticmethod

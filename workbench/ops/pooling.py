@@ -162,7 +162,7 @@ def _is_true(name: str, value: object) -> bool:
         raise InvalidArgumentError(name, f"got {in_brief(value)}", "Give True or False.") from None
 
 
-class _Question(NamedTuple):
+class _Pooling(NamedTuple):
     """The geometry and options of a pooling, and the layout of its result.
 
     Attributes:
@@ -180,7 +180,7 @@ class _Question(NamedTuple):
 
 def _question(
     name: str, dtypes: tuple[torch.dtype, ...], input: torch.Tensor, arguments: tuple[Any, ...]
-) -> _Question:
+) -> _Pooling:
     check_plain(input)
     if input.dtype not in dtypes:
         supported = ", ".join(str(each)[6:] for each in dtypes)
@@ -207,7 +207,7 @@ def _are_plain(arguments: tuple[Any, ...]) -> bool:
 _PLAIN = frozenset((int, bool, type(None)))
 
 
-def _read(name: str, shape: torch.Size, strides: tuple[int, ...], *arguments: Any) -> _Question:
+def _read(name: str, shape: torch.Size, strides: tuple[int, ...], *arguments: Any) -> _Pooling:
     """Read arguments of any type, and return the question that they ask."""
     names = _AVERAGES if name == "avg_pool2d" else _MAXIMA
     plain = tuple([_READERS[each](each, value) for each, value in zip(names, arguments, strict=True)])
@@ -215,7 +215,7 @@ def _read(name: str, shape: torch.Size, strides: tuple[int, ...], *arguments: An
 
 
 @lru_cache(maxsize=4096, typed=True)
-def _of_plain(name: str, shape: torch.Size, strides: tuple[int, ...], *arguments: Any) -> _Question:
+def _of_plain(name: str, shape: torch.Size, strides: tuple[int, ...], *arguments: Any) -> _Pooling:
     return _read(name, shape, strides, *arguments)
 
 
@@ -245,9 +245,7 @@ _READERS: dict[str, Callable[[str, object], Any]] = {
 
 
 @lru_cache(maxsize=4096, typed=True)
-def _answered(
-    name: str, shape: torch.Size, strides: tuple[int, ...], arguments: tuple[Any, ...]
-) -> _Question:
+def _answered(name: str, shape: torch.Size, strides: tuple[int, ...], arguments: tuple[Any, ...]) -> _Pooling:
     """Return the question after torch has accepted its arguments; raise an error that quotes it otherwise."""
     like = torch.empty_strided(shape, strides, device="meta")
     is_average = name == "avg_pool2d"
@@ -270,7 +268,7 @@ def _answered(
         padding,
         (1, 1) if is_average else _within(_pair(given[3]), pixels, padding),
     )
-    return _Question(pool, sizes, steps, *(given[4:] if is_average else ()))
+    return _Pooling(pool, sizes, steps, *(given[4:] if is_average else ()))
 
 
 def _refused(name: str, shape: torch.Size, arguments: tuple[Any, ...], error: Exception) -> Exception:
@@ -310,13 +308,13 @@ def _resolved(input: torch.Tensor) -> torch.Tensor:
     return batch.unsqueeze(0) if batch.dim() == 3 else batch
 
 
-def _output(batch: torch.Tensor, question: _Question, dtype: torch.dtype | None = None) -> torch.Tensor:
+def _output(batch: torch.Tensor, question: _Pooling, dtype: torch.dtype | None = None) -> torch.Tensor:
     return torch.empty_strided(
         question.shape, question.strides, dtype=dtype or batch.dtype, device=batch.device
     )
 
 
-def _average(batch: torch.Tensor, question: _Question) -> torch.Tensor:
+def _average(batch: torch.Tensor, question: _Pooling) -> torch.Tensor:
     divisor = question.divisor
     if divisor is not None and not LEAST <= divisor <= MOST:  # beyond the kernel's int32
         wide = torch.promote_types(batch.dtype, torch.float32) if batch.is_floating_point() else batch.dtype
@@ -326,7 +324,7 @@ def _average(batch: torch.Tensor, question: _Question) -> torch.Tensor:
     return _sums(batch, question, batch.dtype, divisor)
 
 
-def _sums(batch: torch.Tensor, question: _Question, dtype: torch.dtype, divisor: int | None) -> torch.Tensor:
+def _sums(batch: torch.Tensor, question: _Pooling, dtype: torch.dtype, divisor: int | None) -> torch.Tensor:
     """Return the sum of each window divided by `divisor`, or by the window's number of elements if None."""
     output = _output(batch, question, dtype)
     if output.numel() and not output.is_meta:
@@ -334,7 +332,7 @@ def _sums(batch: torch.Tensor, question: _Question, dtype: torch.dtype, divisor:
     return output
 
 
-def _largest(batch: torch.Tensor, question: _Question, *, with_indices: bool) -> tuple[torch.Tensor, ...]:
+def _largest(batch: torch.Tensor, question: _Pooling, *, with_indices: bool) -> tuple[torch.Tensor, ...]:
     outputs: tuple[torch.Tensor, ...] = (_output(batch, question),)
     if with_indices:
         outputs += (_output(batch, question, torch.int64),)
@@ -380,7 +378,7 @@ class _Like(NamedTuple):
         return cls(batch.shape, batch.dtype, suggested_format(batch))
 
 
-def _average_gradient(grad: torch.Tensor, like: _Like, question: _Question) -> torch.Tensor:
+def _average_gradient(grad: torch.Tensor, like: _Like, question: _Pooling) -> torch.Tensor:
     """Return each pixel's share of its windows' gradients: a reduction by the descriptor `pooling.spread`."""
     output = torch.empty(like.shape, dtype=like.dtype, device=grad.device, memory_format=like.format)
     if not output.numel() or output.is_meta:
@@ -402,7 +400,7 @@ def _average_gradient(grad: torch.Tensor, like: _Like, question: _Question) -> t
 
 class _Average(Function):
     @staticmethod
-    def forward(batch: torch.Tensor, question: _Question) -> torch.Tensor:
+    def forward(batch: torch.Tensor, question: _Pooling) -> torch.Tensor:
         return _average(batch, question)
 
     @staticmethod
@@ -421,7 +419,7 @@ class _Largest(Function):
     """Values and indices of the largest elements; torch's own operator scatters the gradient."""
 
     @staticmethod
-    def forward(batch: torch.Tensor, question: _Question) -> tuple[torch.Tensor, ...]:
+    def forward(batch: torch.Tensor, question: _Pooling) -> tuple[torch.Tensor, ...]:
         return _largest(batch, question, with_indices=True)
 
     @staticmethod

@@ -164,7 +164,7 @@ def prod(
 
     It can be differentiated once. Arguments and errors as for :func:`sum`.
     """
-    question = _Question("prod", input, dim, keepdim, out, dtype=dtype)
+    question = _Reduction("prod", input, dim, keepdim, out, dtype=dtype)
     check_out(out, input)
     if question.is_torchs:
         return question.torchs_answer()  # type: ignore[no-any-return]  # torch's operators are not typed alike
@@ -277,7 +277,7 @@ def norm(
             "got 'nuc', the sum of singular values",
             "Use torch.linalg.matrix_norm: 'nuc' is not a reduction.",
         )
-    question = _Question("norm", input, dim, keepdim, out, p=p, dtype=dtype)
+    question = _Reduction("norm", input, dim, keepdim, out, p=p, dtype=dtype)
     check_out(out, input)
     if question.is_torchs:
         return question.torchs_answer()  # type: ignore[no-any-return]  # torch's operators are not typed alike
@@ -352,7 +352,7 @@ def _total(
     out: torch.Tensor | None,
 ) -> torch.Tensor:
     """Return the sum or the mean, with gradients."""
-    question = _Question(name, input, dim, keepdim, out, dtype=dtype)
+    question = _Reduction(name, input, dim, keepdim, out, dtype=dtype)
     if out is not None:
         check_out(out, input)
     if question.is_torchs:
@@ -442,7 +442,7 @@ def _value(
     name: str, kernel: str, input: torch.Tensor, dim: Dims, keepdim: bool, out: torch.Tensor | None
 ) -> torch.Tensor:
     """Return a reduction that has one result and converts no elements."""
-    question = _Question(name, input, dim, keepdim, out)
+    question = _Reduction(name, input, dim, keepdim, out)
     derive = _GRADIENTS.get(name)
     if derive is None:
         _check_no_transform(name)
@@ -475,8 +475,8 @@ def _extreme(
             raise ArgumentTypeError("dim, other", "got both", f"Give one of them to {name}.")
         return _binary(f"{name}imum", input, other, out)
     if dim is None and not keepdim:
-        return _value(name, f"a{name}", input, None, False, out)  # type: ignore[arg-type]  # _Question sees to it
-    question = _Question(name, input, dim, keepdim, out, is_pair=True)
+        return _value(name, f"a{name}", input, None, False, out)  # type: ignore[arg-type]  # _Reduction sees to it
+    question = _Reduction(name, input, dim, keepdim, out, is_pair=True)
     for place in out or ():
         check_out(place, input)
     if question.is_torchs:
@@ -700,7 +700,7 @@ _GRADIENTS: dict[str, Callable[..., tuple[torch.Tensor, ...]]] = {
 }
 
 
-class _Question:
+class _Reduction:
     """The arguments of a reduction, checked by torch.
 
     Attributes:

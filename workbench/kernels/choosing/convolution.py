@@ -42,7 +42,7 @@ FEWEST_STEPS = 4
 MOST_SPLITS = 256
 
 
-class Problem(NamedTuple):
+class ConvolutionProblem(NamedTuple):
     """A convolution's product: for each of `batch`, [m, k] by [k, n].
 
     Attributes:
@@ -60,7 +60,7 @@ class Problem(NamedTuple):
     is_gathered: bool
 
 
-def problem_of(kind: str, geometry: Geometry, images: int) -> Problem:
+def problem_of(kind: str, geometry: Geometry, images: int) -> ConvolutionProblem:
     """Return the product of a convolution of `images`; for backward for data, of one of its phases."""
     out, taps = math.prod(geometry.outputs), math.prod(geometry.taps)
     skipped = math.prod(geometry.stride)
@@ -72,7 +72,7 @@ def problem_of(kind: str, geometry: Geometry, images: int) -> Problem:
         ),
         "backward_weight": (features, taps * channels, images * out),
     }[kind]  # fmt: skip
-    return Problem(kind, max(m, 1), n, k, geometry.groups, taps, geometry.is_gathered)
+    return ConvolutionProblem(kind, max(m, 1), n, k, geometry.groups, taps, geometry.is_gathered)
 
 
 def is_few(images: int) -> bool:
@@ -100,7 +100,7 @@ def chosen(kind: str, geometry: Geometry, images: int, dtype: torch.dtype) -> Co
     return replace(_by_rule(problem, dtype, here.compute_units), descriptors=has_descriptors)
 
 
-def fastest(problem: Problem, units: int) -> Configuration:
+def fastest(problem: ConvolutionProblem, units: int) -> Configuration:
     """Return the configuration of the instance and splits with the shortest predicted time.
 
     A product of at most MOST_NARROW columns, or rows for a weight's gradient, gets an instance by rule.
@@ -121,7 +121,7 @@ def fastest(problem: Problem, units: int) -> Configuration:
     )  # fmt: skip
 
 
-def predicted_us(instance: Instance, splits: int, problem: Problem, units: int) -> float:
+def predicted_us(instance: Instance, splits: int, problem: ConvolutionProblem, units: int) -> float:
     """Return the predicted time of an instance for a problem, in microseconds, by the fitted formula."""
     rows, cols, depth = instance.tile
     count = _tiles(instance, problem) * splits
@@ -147,7 +147,7 @@ def predicted_us(instance: Instance, splits: int, problem: Problem, units: int) 
     )
 
 
-def _tiles(instance: Instance, problem: Problem) -> int:
+def _tiles(instance: Instance, problem: ConvolutionProblem) -> int:
     rows, cols, _ = instance.tile
     found: int = triton.cdiv(problem.m, rows) * triton.cdiv(problem.n, cols) * problem.batch
     return found
@@ -162,7 +162,7 @@ def _programs_of_a_unit(instance: Instance) -> int:
     return max(1, min(227 * 1024 // shared, 65536 // registers, 2048 // threads))
 
 
-def splits_of(instance: Instance, problem: Problem, units: int) -> list[int]:
+def splits_of(instance: Instance, problem: ConvolutionProblem, units: int) -> list[int]:
     """Return numbers of splits to try: 1, and if tiles are few, about as many as fill the compute units.
 
     For a weight's gradient, twice that number is tried as well; for other products, half of it. Only the
@@ -177,7 +177,7 @@ def splits_of(instance: Instance, problem: Problem, units: int) -> list[int]:
     return sorted({1, *(max(min(one, most, MOST_SPLITS), 1) for one in wanted)})
 
 
-def _by_rule(problem: Problem, dtype: torch.dtype, units: int) -> Configuration:
+def _by_rule(problem: ConvolutionProblem, dtype: torch.dtype, units: int) -> Configuration:
     """Return the configuration of the largest tile that gives each compute unit work, or of the smallest.
 
     Splits count as work. No tile is longer than the product's sides, rounded up to powers of two.

@@ -20,7 +20,7 @@ from workbench.kernels.convolution.invoker import (
 )
 from workbench.kernels.convolution.products import (
     KINDS,
-    Product,
+    ConvolutionGemm,
     backward_data,
 )
 from workbench.kernels.convolution.windows import (
@@ -31,11 +31,11 @@ from workbench.kernels.convolution.windows import (
 __all__ = [
     "KINDS",
     "Configuration",
+    "ConvolutionGemm",
     "Geometry",
     "Image",
     "Options",
     "Phase",
-    "Product",
     "backward_data",
     "backward_data_phases",
     "gradient_windows",

@@ -31,7 +31,7 @@ from workbench.kernels.movement.view_transfer import IMAGES_NAME
 from workbench.kernels.views import View
 
 
-class Product(NamedTuple):
+class ConvolutionGemm(NamedTuple):
     """One of the matrix products of a convolution.
 
     Attributes:
@@ -49,7 +49,7 @@ class Product(NamedTuple):
 
 def forward(
     input: torch.Tensor, weight: torch.Tensor, output: torch.Tensor, *, geometry: Geometry
-) -> list[Product]:
+) -> list[ConvolutionGemm]:
     """Return the product that computes the convolution of input and weight.
 
     Args:
@@ -62,7 +62,7 @@ def forward(
     channels, order = image.channels, image.order
     kernel = image_of(weight, least=channels)
     return [
-        Product(
+        ConvolutionGemm(
             View(image.tensor, input_windows(geometry, channels, image.strides, order), count),
             View(kernel.tensor, weight_columns(geometry, channels, kernel.of_weight, order), {}),
             View(output, output_pixels(geometry, _strides_of(output, geometry.groups)), count),
@@ -74,7 +74,7 @@ def forward(
 
 def backward_data(
     grad: torch.Tensor, weight: torch.Tensor, output: torch.Tensor, *, geometry: Geometry
-) -> list[Product]:
+) -> list[ConvolutionGemm]:
     """Return the products, one for each phase, that compute the input's gradient from the output's.
 
     Args:
@@ -87,7 +87,7 @@ def backward_data(
     kernel = image_of(weight)
     features, order = image.channels, image.order
     return [
-        Product(
+        ConvolutionGemm(
             View(image.tensor, gradient_windows(geometry, features, image.strides, phases, order), count),
             View(kernel.tensor, phase_weight(geometry, features, kernel.of_weight, phases, order), {}),
             View(output, phase_input(geometry, _strides_of(output, geometry.groups), phases), count),
@@ -100,7 +100,7 @@ def backward_data(
 
 def backward_weight(
     grad: torch.Tensor, input: torch.Tensor, output: torch.Tensor, *, geometry: Geometry
-) -> list[Product]:
+) -> list[ConvolutionGemm]:
     """Return the product that computes the weight's gradient from the output's.
 
     Args:
@@ -113,7 +113,7 @@ def backward_weight(
     of_grad = image_of(grad, geometry.groups, is_gathered=False)
     features, channels, order = of_grad.channels, image.channels, image.order
     return [
-        Product(
+        ConvolutionGemm(
             View(of_grad.tensor, output_features(geometry, features, of_grad.strides), count),
             View(image.tensor, input_windows(geometry, channels, image.strides, order), count),
             View(output, weight_rows(geometry, features, channels, output.stride(), order), {}),
@@ -123,7 +123,7 @@ def backward_weight(
     ]
 
 
-KINDS: Mapping[str, Callable[..., list[Product]]] = {
+KINDS: Mapping[str, Callable[..., list[ConvolutionGemm]]] = {
     "forward": forward,
     "backward_data": backward_data,
     "backward_weight": backward_weight,

@@ -45,7 +45,7 @@ from workbench.kernels.epilogues.functors import (
 from workbench.kernels.epilogues.lowering import (
     SUPPORTED,
     Bound,
-    Placed,
+    TensorPlacement,
     bind,
     expanded,
     lowered,
@@ -68,7 +68,7 @@ __all__ = [
     "Operand",
     "Permuted",
     "Place",
-    "Placed",
+    "TensorPlacement",
     "add",
     "add_scaled",
     "bias",

@@ -26,7 +26,7 @@ TENSOR, FLOAT, BITS, WHOLE = (
 )
 
 
-class Placed(NamedTuple):
+class TensorPlacement(NamedTuple):
     """Places of a tensor's elements in memory: (sizes, strides) of rows and of batches; `col`: a stride."""
 
     rows: tuple[tuple[int, ...], tuple[int, ...]]
@@ -83,7 +83,7 @@ def expanded(chain: Epilogue, frame: Frame, device: torch.device) -> list[torch.
     return found
 
 
-def placed(frame: Frame, view: torch.Tensor) -> Placed:
+def placed(frame: Frame, view: torch.Tensor) -> TensorPlacement:
     """Return the places of the elements of a tensor of the output's shape."""
     strides = frame.split(view.stride())
     batch, rows, col = frame.dims
@@ -93,7 +93,7 @@ def placed(frame: Frame, view: torch.Tensor) -> Placed:
         sizes, (steps,) = merged(frame.sizes, [strides], dims, drop=False)
         return (sizes, steps) if sizes else ((1,), (0,))
 
-    return Placed(along(rows), strides[col], along(batch))
+    return TensorPlacement(along(rows), strides[col], along(batch))
 
 
 def bind(
@@ -113,7 +113,7 @@ def bind(
 
 
 def lowered(
-    chain: Epilogue, places: Sequence[Placed], accumulator: torch.dtype, stored: torch.dtype
+    chain: Epilogue, places: Sequence[TensorPlacement], accumulator: torch.dtype, stored: torch.dtype
 ) -> Bound:
     """Lower a chain whose tensors, in order, have these places; see :func:`bind` for the dtypes."""
     left = list(places)
@@ -145,7 +145,7 @@ def lowered(
     return Bound(tuple(functors), tuple(extras), reach)
 
 
-def _divisors(tensor: torch.Tensor, where: Placed) -> list[int]:
+def _divisors(tensor: torch.Tensor, where: TensorPlacement) -> list[int]:
     """Return divisors of the strides along rows, columns and batches; 0 where all strides are 0."""
     found = []
     for steps in (where.rows[1], (where.col,), where.batch[1]):

@@ -183,7 +183,7 @@ class Divisors(NamedTuple):
     output: tuple[int, ...]
 
 
-class Problem(NamedTuple):
+class GroupedProblem(NamedTuple):
     """Grouped products as the kernel sees them.
 
     Attributes:
@@ -199,15 +199,15 @@ class Problem(NamedTuple):
     shape: tuple[int, ...]
 
 
-def problem_of(a: torch.Tensor, b: torch.Tensor, offs: torch.Tensor) -> Problem:
+def problem_of(a: torch.Tensor, b: torch.Tensor, offs: torch.Tensor) -> GroupedProblem:
     """Return the problem of operands that :func:`is_supported` accepts."""
     sizes = (a.shape[-2], b.shape[-1], a.shape[-1])
     axis = {(2, 3): 0, (3, 2): 1, (2, 2): 2}[a.dim(), b.dim()]
     groups = offs.shape[0]
-    return Problem(axis, groups, sizes, (groups, *sizes[:2]) if axis == 2 else sizes[:2])
+    return GroupedProblem(axis, groups, sizes, (groups, *sizes[:2]) if axis == 2 else sizes[:2])
 
 
-def new_output(problem: Problem, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+def new_output(problem: GroupedProblem, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
     """Return a new output whose rows begin at multiples of 16 bytes, as torch's grouped_mm allocates it."""
     shape, itemsize = problem.shape, dtype.itemsize
     pitch = max(triton.cdiv(shape[-1] * itemsize, ACCESS_BYTES), 1) * ACCESS_BYTES // itemsize
@@ -361,7 +361,7 @@ def launch(
     return Launch((step,), (output,), work=work)
 
 
-def default_tile(problem: Problem, itemsize: int) -> tuple[int, int, int]:
+def default_tile(problem: GroupedProblem, itemsize: int) -> tuple[int, int, int]:
     """Return m, n and k of a tile that a group of average size fills, with sides of 16 to `LONGEST_SIDE`.
 
     The choice was not measured.
@@ -380,7 +380,7 @@ def default_warps(tile: tuple[int, int, int], itemsize: int) -> int:
     return min(max(tile[0] * tile[1] * itemsize // BYTES_OF_A_WARP, 4), 8)
 
 
-def most_tiles(problem: Problem, tile: tuple[int, int, int]) -> int:
+def most_tiles(problem: GroupedProblem, tile: tuple[int, int, int]) -> int:
     """Return the most tiles that there can be for any offsets."""
     counts: list[int] = [
         triton.cdiv(size, length) for size, length in zip(problem.sizes[:2], tile[:2], strict=True)
@@ -404,7 +404,7 @@ def _checked_tile(tile: Sequence[int]) -> tuple[int, int, int]:
 
 
 def _divisors(
-    problem: Problem, strides: Sequence[Sequence[int]], itemsize: int, output_itemsize: int
+    problem: GroupedProblem, strides: Sequence[Sequence[int]], itemsize: int, output_itemsize: int
 ) -> Divisors:
     """Return the divisors of m, n, k and the strides, as far as they widen an access.
 
@@ -419,7 +419,7 @@ def _divisors(
     )  # fmt: skip
 
 
-def _is_wide(problem: Problem, strides: Sequence[Sequence[int]], tile: tuple[int, int, int]) -> bool:
+def _is_wide(problem: GroupedProblem, strides: Sequence[Sequence[int]], tile: tuple[int, int, int]) -> bool:
     """Return whether an offset, or a padded length, needs 64 bits."""
     m, n, k = (size + length for size, length in zip(problem.sizes, tile, strict=True))
     reach = max(m, n, k)

@@ -28,7 +28,7 @@ from workbench.kernels.gemm.ping_pong import ping_pong_step
 from workbench.kernels.gemm.placement import Placement, placement_of
 from workbench.kernels.gemm.plan import Plan, plan_of
 from workbench.kernels.gemm.problem import accumulator_of
-from workbench.kernels.gemm.request import Request, validated
+from workbench.kernels.gemm.request import GemmRequest, validated
 from workbench.kernels.layout import ACCESS_BYTES
 from workbench.kernels.options import from_options
 from workbench.kernels.tile import order, transfer
@@ -101,7 +101,7 @@ def launch(
     return built if request.schedule.rest is None else replace(built, work=request.whole_work)
 
 
-def _built(request: Request) -> Launch:
+def _built(request: GemmRequest) -> Launch:
     """Return the launch of a checked request, with steps that pack operands and steps for `rest`."""
     if request.output.numel() == 0:
         return Launch((), (request.output,), work=request.work)
@@ -126,7 +126,7 @@ def _built(request: Request) -> Launch:
     return _summed(request, plan, placement, call, first)
 
 
-def _packed_first(request: Request) -> Launch:
+def _packed_first(request: GemmRequest) -> Launch:
     """Return the launch that first copies A, B or both to the layout that the kernels prefer, if needed."""
     a, b, schedule = request.a, request.b, request.schedule
     copies = copies_of(a, b, schedule.pack) if a.shape[-1] else {}
@@ -141,7 +141,7 @@ def _packed_first(request: Request) -> Launch:
     )  # fmt: skip
 
 
-def _with_rest(request: Request) -> Launch:
+def _with_rest(request: GemmRequest) -> Launch:
     """Return the launch with a step for the requested rows, and one with the options `rest` for later rows.
 
     Raises:
@@ -189,7 +189,7 @@ class Sources(NamedTuple):
     arguments: tuple[Any, ...]
 
 
-def _call_of(request: Request, plan: Plan, placement: Placement) -> Call:
+def _call_of(request: GemmRequest, plan: Plan, placement: Placement) -> Call:
     """Return the arguments of the kernels of a planned product."""
     a, output, parts = request.a, request.output, placement.parts
     (block_m, block_n, block_k), problem, bound = plan.tile, placement.problem, placement.bound
@@ -227,7 +227,7 @@ def _call_of(request: Request, plan: Plan, placement: Placement) -> Call:
     )  # fmt: skip
 
 
-def _sources_of(request: Request, plan: Plan, placement: Placement, target: torch.Tensor) -> Sources:
+def _sources_of(request: GemmRequest, plan: Plan, placement: Placement, target: torch.Tensor) -> Sources:
     """Return A, B and the target, as descriptors if these are requested and possible.
 
     Args:
@@ -265,12 +265,12 @@ def _split_stride(parts: torch.Tensor | None) -> int:
     return 0 if parts is None or parts.shape[0] == 1 else parts.stride(0)
 
 
-def _of_splits(request: Request, plan: Plan) -> dict[str, Any]:
+def _of_splits(request: GemmRequest, plan: Plan) -> dict[str, Any]:
     """Return SPLITS and ATOMIC, the meta-parameters of kernels that can compute a share of K."""
     return {"SPLITS": plan.splits, "ATOMIC": bool(plan.kept and request.schedule.atomic)}
 
 
-def _simple_step(request: Request, plan: Plan, call: Call, split_stride: int) -> Step:
+def _simple_step(request: GemmRequest, plan: Plan, call: Call, split_stride: int) -> Step:
     """Return the step with one program for each tile, or for each split of a tile."""
     m, n, k, batch_sizes = call.sizes
     return Step(
@@ -283,7 +283,7 @@ def _simple_step(request: Request, plan: Plan, call: Call, split_stride: int) ->
     )  # fmt: skip
 
 
-def _persistent_step(request: Request, plan: Plan, call: Call, split_stride: int) -> Step:
+def _persistent_step(request: GemmRequest, plan: Plan, call: Call, split_stride: int) -> Step:
     """Return the step of persistent programs, which take tile by tile."""
     schedule = request.schedule
     is_flat = len(plan.widths) == 1 if schedule.flatten is None else schedule.flatten
@@ -297,7 +297,7 @@ def _persistent_step(request: Request, plan: Plan, call: Call, split_stride: int
     )  # fmt: skip
 
 
-def _summed(request: Request, plan: Plan, placement: Placement, call: Call, first: Step) -> Launch:
+def _summed(request: GemmRequest, plan: Plan, placement: Placement, call: Call, first: Step) -> Launch:
     """Return the launch of a split product, whose partial products a second step adds up."""
     parts, of_parts, output = placement.parts, placement.of_parts, request.output
     assert parts is not None  # only products with partial sums come here
@@ -321,7 +321,7 @@ def _summed(request: Request, plan: Plan, placement: Placement, call: Call, firs
     )  # fmt: skip
 
 
-def _stream(request: Request, plan: Plan, placement: Placement, call: Call) -> Launch:
+def _stream(request: GemmRequest, plan: Plan, placement: Placement, call: Call) -> Launch:
     """Return the launch by Stream-K: waves of whole tiles, then shares of the tiles of the last two waves."""
     tiles, programs, output, work = plan.tiles, plan.programs, request.output, request.work
     alone = tiles if tiles % programs == 0 else max(tiles // programs - 1, 0) * programs

@@ -14,7 +14,7 @@ from workbench.kernels.gemm import hopper_wide as gemm_hopper_wide
 from workbench.kernels.gemm.descriptors import Described, descriptor_of
 from workbench.kernels.gemm.placement import Placement
 from workbench.kernels.gemm.plan import Plan
-from workbench.kernels.gemm.request import Request
+from workbench.kernels.gemm.request import GemmRequest
 from workbench.kernels.tile import order
 from workbench.launch import Launch, Step
 
@@ -91,7 +91,7 @@ class Sums(NamedTuple):
         )
 
 
-def ping_pong_step(request: Request, plan: Plan, placement: Placement) -> Step:
+def ping_pong_step(request: GemmRequest, plan: Plan, placement: Placement) -> Step:
     """Return the only step of a product by the template "ping-pong".
 
     Raises:
@@ -136,14 +136,14 @@ def ping_pong_step(request: Request, plan: Plan, placement: Placement) -> Step:
     return Step(turns.kernel, (programs,), (*arguments, placement.place_params, turns.number), meta)
 
 
-def _described(request: Request, plan: Plan) -> list[Described]:
+def _described(request: GemmRequest, plan: Plan) -> list[Described]:
     """Return descriptors of A and of each part of B."""
     block_m, _, block_k = plan.tile
     blocks = ((request.a, (block_m, block_k)), *((request.b, (block_k, width)) for width in plan.widths))
     return [one for each, block in blocks if (one := descriptor_of(each, block)) is not None]
 
 
-def _sums_of(request: Request, plan: Plan, brought: int, *, is_first: bool) -> Sums:
+def _sums_of(request: GemmRequest, plan: Plan, brought: int, *, is_first: bool) -> Sums:
     """Return the properties of a product for which `brought` tensors of the epilogue are prefetched.
 
     Args:

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 
 from workbench.kernels import epilogues
-from workbench.kernels.epilogues import Bound, Placed, lowered
+from workbench.kernels.epilogues import Bound, TensorPlacement, lowered
 from workbench.kernels.gemm.permuted import rows_and_columns, strides_of_product
 from workbench.kernels.gemm.problem import Matrix, Problem, accumulator_of, problem_of
-from workbench.kernels.gemm.request import Request
+from workbench.kernels.gemm.request import GemmRequest
 from workbench.kernels.layout import MOST_OFFSETS_IN_32_BITS
 from workbench.kernels.tile import transfer
 
@@ -58,7 +58,7 @@ class Placement:
         return reach > MOST_OFFSETS_IN_32_BITS
 
 
-def placement_of(request: Request, kept: int) -> Placement:
+def placement_of(request: GemmRequest, kept: int) -> Placement:
     """Return the placement of a request, with memory for `kept` partial products.
 
     Raises:
@@ -75,7 +75,7 @@ def placement_of(request: Request, kept: int) -> Placement:
     problem = problem_of(request.a, request.b, logical, *others)._replace(m=request.rows[1])
     of_output, *of_others = problem.matrices[2:]
     places = [
-        Placed(((problem.m,), (one.strides[0],)), one.strides[1], (problem.batch_sizes, one.batch))
+        TensorPlacement(((problem.m,), (one.strides[0],)), one.strides[1], (problem.batch_sizes, one.batch))
         for one in of_others[: len(request.views)]
     ]
     bound = lowered(chain, places, kept_as, output.dtype)

@@ -10,7 +10,7 @@ from workbench.device import planned
 from workbench.errors import check_positive, check_power_of_two
 from workbench.kernels.gemm.checks import check_ping_pong, checked_tile
 from workbench.kernels.gemm.problem import powers_of_two
-from workbench.kernels.gemm.request import Request
+from workbench.kernels.gemm.request import GemmRequest
 from workbench.kernels.tile import order
 
 # Tiles of the output from the largest to the smallest.
@@ -98,7 +98,7 @@ class Plan:
         return powers_of_two(self.tile[1])
 
 
-def plan_of(request: Request) -> Plan:
+def plan_of(request: GemmRequest) -> Plan:
     """Return the plan of a product that has elements, on the planned device.
 
     Raises:

@@ -38,7 +38,7 @@ from workbench.launch import Work
 
 
 @dataclass(frozen=True, eq=False)
-class Request:
+class GemmRequest:
     """Checked arguments of `gemm.launch`.
 
     Attributes:
@@ -93,7 +93,7 @@ def validated(
     precision: str,
     compute_units: int | None,
     schedule: Schedule,
-) -> Request:
+) -> GemmRequest:
     """Return the request of these arguments of `gemm.launch`, with a new output if it is None.
 
     Raises:
@@ -118,7 +118,9 @@ def validated(
     if schedule.pack and output.numel() and (a.dim(), b.dim()) != (2, 2):
         rejected = f"got {schedule.pack} for a batch"
         raise InvalidArgumentError("pack", rejected, "Give two matrices, or pack=False.")
-    return Request(a, b, output, chain, tuple(views), shape, rows, work, precision, compute_units, schedule)
+    return GemmRequest(
+        a, b, output, chain, tuple(views), shape, rows, work, precision, compute_units, schedule
+    )
 
 
 def _check_schedule(schedule: Schedule, precision: str) -> None:

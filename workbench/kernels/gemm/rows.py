@@ -23,7 +23,7 @@ from workbench.errors import (
     check_type,
 )
 from workbench.kernels import gemm
-from workbench.kernels.epilogues import Bound, Epilogue, Frame, Placed, expanded, lowered
+from workbench.kernels.epilogues import Bound, Epilogue, Frame, TensorPlacement, expanded, lowered
 from workbench.kernels.gemm import products
 from workbench.kernels.gemm.products import Options, Schedule
 from workbench.kernels.layout import distinct_elements, rows_of
@@ -249,8 +249,8 @@ class State(NamedTuple):
     """Tile operators and constants of a row's state.
 
     Attributes:
-        whole: makes the states of a tile's rows, see :class:`rowwise.Operator`; None if `lift` makes a state
-            of each element, and `across` one of each row's.
+        whole: makes the states of a tile's rows, see :class:`rowwise.RowOperator`; None if `lift` makes a
+            state of each element, and `across` one of each row's.
         lift, combine, across: tile operators, see :mod:`workbench.kernels.tile.reduce`. `combine` merges the
             states of a tile's parts; reductions, whose tiles have one part, may have None.
         fill: value of elements beyond the end of a row.
@@ -285,7 +285,7 @@ class RowOperator(NamedTuple):
     """
 
     state: State
-    by_vectors: Sequence[rowwise.Operator]
+    by_vectors: Sequence[rowwise.RowOperator]
 
 
 OPERATORS = {
@@ -564,7 +564,7 @@ class _Call(NamedTuple):
 def _whole_rows_step(
     call: _Call,
     state: State,
-    chosen: rowwise.Operator,
+    chosen: rowwise.RowOperator,
     columns: tuple[torch.Tensor, ...],
     output: torch.Tensor,
     epsilon: float,
@@ -588,7 +588,7 @@ def _whole_rows_step(
 
 def _apply_step(
     state: State,
-    chosen: rowwise.Operator,
+    chosen: rowwise.RowOperator,
     columns: tuple[torch.Tensor, ...],
     states: tuple[torch.Tensor, ...],
     output: torch.Tensor,
@@ -719,7 +719,7 @@ def _chain(
 def _bound(chain: Epilogue, problem: gemm.Problem, matrices: Sequence[gemm.Matrix], a: torch.Tensor) -> Bound:
     """Return the lowered epilogue, whose tensors have the strides of `matrices`."""
     places = [
-        Placed(((problem.m,), (one.strides[0],)), one.strides[1], (problem.batch_sizes, one.batch))
+        TensorPlacement(((problem.m,), (one.strides[0],)), one.strides[1], (problem.batch_sizes, one.batch))
         for one in matrices
     ]
     return lowered(chain, places, gemm.accumulator_of(a.dtype).in_torch, a.dtype)

@@ -21,7 +21,7 @@ from workbench.errors import InvalidArgumentError, check_each, check_type
 from workbench.viz.base.panel_figure import mixed
 from workbench.viz.base.style import DPI, FONT, Palette, drawable, fit, new_figure, plain_text_style
 from workbench.viz.base.widget import FIRST_IN_ROW, Drawing, FigureWidget, require_ipywidgets
-from workbench.viz.coords.graph_layout import Item, Placed, layers_of, place
+from workbench.viz.coords.graph_layout import Item, PlacedGraph, layers_of, place
 
 # Sizes in pixels: margin, a line of the heading, a box's padding, a line in a box, the widest text.
 _MARGIN, _HEADING, _INSIDE, _LINE, _WIDEST = 16.0, 20.0, 9.0, 15.0, 400.0
@@ -223,7 +223,7 @@ class _NodeBox:
     is_broken: bool
 
 
-def _boxes(state: _DescriptorState) -> tuple[list[_NodeBox], Placed]:
+def _boxes(state: _DescriptorState) -> tuple[list[_NodeBox], PlacedGraph]:
     """Return all boxes, and the placed graph."""
     descriptor = state.descriptor
     stages, first = list(_drawn_stages(descriptor)), _first_of_each(descriptor)
@@ -352,7 +352,7 @@ def _figure(state: _DescriptorState, theme: str | None) -> Figure:
     return figure
 
 
-def _draw_lines(axes: Axes, placed: Placed, palette: Palette) -> None:
+def _draw_lines(axes: Axes, placed: PlacedGraph, palette: Palette) -> None:
     """Draw the lines between boxes, vertical where they cross a layer."""
     lines = []
     for line in placed.lines:

@@ -32,7 +32,7 @@ class Item:
 
 
 @dataclass(frozen=True)
-class Placed:
+class PlacedGraph:
     """A placed graph.
 
     Attributes:
@@ -45,7 +45,7 @@ class Placed:
     height: float
 
 
-def place(boxes: Sequence[Item], edges: Sequence[tuple[int, int]], room: float) -> Placed:
+def place(boxes: Sequence[Item], edges: Sequence[tuple[int, int]], room: float) -> PlacedGraph:
     """Set the position of each box, and return the placed graph; the boxes of layer 0 keep their order.
 
     Args:
@@ -74,7 +74,7 @@ def place(boxes: Sequence[Item], edges: Sequence[tuple[int, int]], room: float) 
             item.height = item.height or height  # a line crosses the full height of the layer
             item.top = top
         top += height + _BELOW
-    return Placed(tuple(lines), width, top - _BELOW)
+    return PlacedGraph(tuple(lines), width, top - _BELOW)
 
 
 def _line(upper: Item, lower: Item) -> tuple[Item, ...]:

@@ -12,7 +12,7 @@ import triton.language as tl
 
 from workbench.kernels.rows.group_norm.kernel import both_across
 from workbench.kernels.rows.normalization.kernel import NORMS, centered, centered_gradient, mean_and_scale
-from workbench.kernels.rows.rowwise.kernel import Operator
+from workbench.kernels.rows.rowwise.kernel import RowOperator
 from workbench.kernels.tile import reduce
 
 # Weight and bias have one value a row. In of_rows they follow the statistics, where there are any.
@@ -106,5 +106,5 @@ def apply_known(tiles, of_columns, of_rows, result):
 
 _LAYER = NORMS["layer_norm"]
 FORWARD = _LAYER.forward[0]._replace(finish=mean_scale_and_variance, apply=affine_of_rows)
-KNOWN = Operator(no_state, no_init, no_update, no_settle, no_merge, no_finish, apply_known, (), 1)
+KNOWN = RowOperator(no_state, no_init, no_update, no_settle, no_merge, no_finish, apply_known, (), 1)
 BACKWARD = _LAYER.backward._replace(finish=both_and_means, across=both_across)

@@ -49,7 +49,7 @@ from workbench.kernels.rows.normalization.plan import (
     planned,
     stages,
 )
-from workbench.kernels.rows.rowwise import Fixed, Operator, Plan, Prepared
+from workbench.kernels.rows.rowwise import Fixed, Plan, Prepared, RowOperator
 from workbench.launch import Launch, Step, Work
 
 
@@ -153,7 +153,7 @@ class _Call:
     """
 
     norm: Norm
-    operator: Operator
+    operator: RowOperator
     x: torch.Tensor
     gradient: torch.Tensor
     given: Sequence[torch.Tensor]

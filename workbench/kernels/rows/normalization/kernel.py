@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 
 from workbench.kernels.rows.rowwise import kernel as rowwise
-from workbench.kernels.rows.rowwise.kernel import Operator
+from workbench.kernels.rows.rowwise.kernel import RowOperator
 from workbench.kernels.tile import reduce, transfer
 
 
@@ -287,23 +287,23 @@ class Norm(NamedTuple):
         normalized: jit function (tiles, of_rows) -> normalized x, a tile [rows, cols].
     """
 
-    forward: tuple[Operator, ...]
-    backward: Operator
+    forward: tuple[RowOperator, ...]
+    backward: RowOperator
     normalized: Any
 
 
 NORMS = {
     "layer_norm": Norm(
         tuple(
-            Operator(*_WELFORD, mean_and_scale, apply, _ZERO, 4, reduce.across_numbers)
+            RowOperator(*_WELFORD, mean_and_scale, apply, _ZERO, 4, reduce.across_numbers)
             for apply in (centered, centered_weighted, centered_affine)
         ),
-        Operator(*_BOTH, centered_gradient, _ZERO * 2, 2),
+        RowOperator(*_BOTH, centered_gradient, _ZERO * 2, 2),
         centered_again,
     ),
     "rms_norm": Norm(
-        tuple(Operator(*_SQUARES, root_scale, apply, _ZERO, 1) for apply in (scaled, scaled_weighted)),
-        Operator(*_ONE, scaled_gradient, _ZERO * 2, 1),
+        tuple(RowOperator(*_SQUARES, root_scale, apply, _ZERO, 1) for apply in (scaled, scaled_weighted)),
+        RowOperator(*_ONE, scaled_gradient, _ZERO * 2, 1),
         scaled_again,
     ),
 }

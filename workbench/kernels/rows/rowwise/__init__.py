@@ -11,7 +11,7 @@ from workbench.kernels.rows.rowwise.invoker import (
     workspaces,
 )
 from workbench.kernels.rows.rowwise.kernel import (
-    Operator,
+    RowOperator,
     access,
     alone,
     apply_states_kernel,
@@ -56,10 +56,10 @@ __all__ = [
     "PERSISTENT_IN_INTERPRETER",
     "SPLIT_PER_UNIT",
     "Fixed",
-    "Operator",
     "Options",
     "Plan",
     "Prepared",
+    "RowOperator",
     "Tile",
     "access",
     "alone",

@@ -12,7 +12,7 @@ import triton.language as tl
 from workbench import device
 from workbench.kernels.layout import Rows, distinct_elements, rows_of
 from workbench.kernels.rows.rowwise.kernel import (
-    Operator,
+    RowOperator,
     apply_states_kernel,
     row_states_kernel,
     rowwise_kernel,
@@ -38,7 +38,7 @@ MOST_PER_LANE, REGISTERS = 64, 128
 
 
 def launch(
-    operator: Operator,
+    operator: RowOperator,
     sources: Sequence[torch.Tensor],
     output: torch.Tensor,
     dims: frozenset[int],
@@ -68,7 +68,7 @@ def launch(
 
 
 def launch_views(
-    operator: Operator,
+    operator: RowOperator,
     sources: Sequence[View],
     output: View,
     plan: Plan,
@@ -108,7 +108,7 @@ class Prepared(NamedTuple):
 
 
 def prepared(
-    operator: Operator,
+    operator: RowOperator,
     sources: Sequence[torch.Tensor],
     output: torch.Tensor,
     dims: frozenset[int],
@@ -126,7 +126,7 @@ def prepared(
 
 
 def prepared_views(
-    operator: Operator,
+    operator: RowOperator,
     sources: Sequence[View],
     output: View,
     plan: Plan,
@@ -145,7 +145,7 @@ def prepared_views(
 
 
 def _meta(
-    operator: Operator, like: torch.Tensor, views: Sequence[Rows | Described], plan: Plan
+    operator: RowOperator, like: torch.Tensor, views: Sequence[Rows | Described], plan: Plan
 ) -> dict[str, Any]:
     """Return the meta-parameters that follow from the operator, the views and the plan."""
     view = views[0]
@@ -165,7 +165,7 @@ def _meta(
 
 
 def states_step(
-    operator: Operator, call: Prepared, like: torch.Tensor, plan: Plan
+    operator: RowOperator, call: Prepared, like: torch.Tensor, plan: Plan
 ) -> tuple[tuple[torch.Tensor, ...], Step]:
     """Return the states' workspaces, [rows, splits] for each part, and the step that fills them."""
     rows, cols, _ = call.sizes
@@ -178,7 +178,7 @@ def states_step(
 
 
 def _launched(
-    operator: Operator,
+    operator: RowOperator,
     call: Prepared,
     output: torch.Tensor,
     plan: Plan,
@@ -217,7 +217,7 @@ def _launched(
     return Launch((first, second), outputs, work=work, workspaces=states)
 
 
-def _loop_of(operator: Operator) -> dict[str, Any]:
+def _loop_of(operator: RowOperator) -> dict[str, Any]:
     """Return the meta-parameters of a loop over a row's tiles."""
     return {"INIT": operator.init, "UPDATE": operator.update, "SETTLE": operator.settle}
 

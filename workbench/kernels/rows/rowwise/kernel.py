@@ -309,7 +309,7 @@ def store_each(pointers, index, values, valid):
         transfer.store(pointers[i], index, values[i], valid)
 
 
-class Operator(NamedTuple):
+class RowOperator(NamedTuple):
     """A row operator for the kernels: its jit functions, and the values of masked elements.
 
     `tiles` [rows, cols], `of_columns` [1, cols] and `of_rows` [rows] are tuples, one element for each tensor.

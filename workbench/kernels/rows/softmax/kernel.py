@@ -6,7 +6,7 @@ import triton
 import triton.language as tl
 
 from workbench.kernels.rows.rowwise import kernel as rowwise
-from workbench.kernels.rows.rowwise.kernel import Operator
+from workbench.kernels.rows.rowwise.kernel import RowOperator
 from workbench.kernels.tile import reduce, transfer
 
 
@@ -146,10 +146,10 @@ _BY_LANE = {"init": init_by_lane, "update": seen_by_lane, "settle": settled_by_l
 _PRODUCTS = (sum_of_products, reduce.zero_init, add_products, reduce.zero_settle, reduce.add, sum_itself)
 _GRADIENTS = (sum_of_gradients, reduce.zero_init, add_gradients, reduce.zero_settle, reduce.add, sum_itself)
 OPERATORS = {
-    "softmax": Operator(*_STATE, shift_and_share, weight, (LOWEST,), 2),
-    "log_softmax": Operator(*_STATE, shift_and_log, log_weight, (LOWEST,), 2),
-    "softmax_backward": Operator(*_PRODUCTS, softmax_gradient, (0.0, 0.0), 1),
-    "log_softmax_backward": Operator(*_GRADIENTS, log_softmax_gradient, (0.0, 0.0), 1),
+    "softmax": RowOperator(*_STATE, shift_and_share, weight, (LOWEST,), 2),
+    "log_softmax": RowOperator(*_STATE, shift_and_log, log_weight, (LOWEST,), 2),
+    "softmax_backward": RowOperator(*_PRODUCTS, softmax_gradient, (0.0, 0.0), 1),
+    "log_softmax_backward": RowOperator(*_GRADIENTS, log_softmax_gradient, (0.0, 0.0), 1),
 }
 ACROSS = {
     name: operator._replace(**_BY_LANE) if operator.update is seen else operator

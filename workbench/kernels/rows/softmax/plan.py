@@ -20,7 +20,7 @@ SPLIT_COLS = 8192
 ACROSS_TILE, ACROSS_WARPS = Tile(128, 32), 4
 
 
-class Tuning(NamedTuple):
+class TunedConstants(NamedTuple):
     """Constants of a plan, tuned separately for operators of one source and of two.
 
     Attributes:
@@ -37,11 +37,11 @@ class Tuning(NamedTuple):
 
 # H200, gradient of 4096 x 16384, fp16: 4.1 TB/s with 16 warps, 3.9 with 8. Along dim 0 of 8192 x 8192, the
 # gradient has 2.5 TB/s with 4 programs for each compute unit and 2.3 with 8; softmax has 1.6 and 1.9.
-FORWARD = Tuning(1024, 1024, 8, 8)
-BACKWARD = Tuning(2048, 256, 16, 4)
+FORWARD = TunedConstants(1024, 1024, 8, 8)
+BACKWARD = TunedConstants(2048, 256, 16, 4)
 
 
-def planned(view: Rows, itemsize: int, fixed: Fixed, tuning: Tuning = FORWARD) -> Plan:
+def planned(view: Rows, itemsize: int, fixed: Fixed, tuning: TunedConstants = FORWARD) -> Plan:
     """Return how programs share `view`; see :func:`rowwise.plan`.
 
     Rows that fit into a tile are split only if `fixed` says so.
@@ -62,7 +62,7 @@ def planned(view: Rows, itemsize: int, fixed: Fixed, tuning: Tuning = FORWARD) -
     )  # fmt: skip
 
 
-def default_tile(view: Rows, compute_units: int, tuning: Tuning = FORWARD) -> tuple[int, int]:
+def default_tile(view: Rows, compute_units: int, tuning: TunedConstants = FORWARD) -> tuple[int, int]:
     """Return a tile's rows and columns.
 
     Rows of at most :data:`MOST_WHOLE` columns are whole in a tile. Short rows share a tile, up to
