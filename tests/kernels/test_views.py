@@ -47,7 +47,7 @@ def test_padding_changes_no_reduction_of_windows(name: str, how: dict[str, Any])
 
 def test_reductions_of_views_refuse_invalid_arguments() -> None:
     view = View(torch.zeros(40), windows(40, 5, 1), {})
-    with pytest.raises(TensorMismatchError, match=r"outputs\[0\]: 39 elements for 38 rows"):
+    with pytest.raises(TensorMismatchError, match=r"outputs\[0\]: got 39 elements for 38 rows"):
         reduction.launch_view(view, (torch.zeros(39),), REDUCTIONS["sum"])
     with pytest.raises(ArgumentTypeError, match="view"):
         reduction.launch_view(torch.zeros(4, 4), (torch.zeros(4),), REDUCTIONS["sum"])  # type: ignore[arg-type]

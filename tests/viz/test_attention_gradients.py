@@ -110,5 +110,5 @@ def test_errors_name_the_wrong_argument() -> None:
     with pytest.raises(UnknownNameError, match="theme: 'blue'"):
         plot_attention_gradients(flow("two kernels"), theme="blue")
     query, key, value = tensors(1, 1, 1, 16, 16, 16)
-    with pytest.raises(InvalidArgumentError, match="Give attention_backward"):
+    with pytest.raises(InvalidArgumentError, match="a launch of attention_kernel"):
         explore.attention.gradients(attention.launch(query, key, value))

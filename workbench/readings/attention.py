@@ -481,5 +481,6 @@ def _checked_arguments(launch: Launch, names: tuple[str, ...], fix: str) -> Mapp
     check_type("launch", launch, Launch, fix)
     given = launch.steps[-1].arguments() if launch.steps else {}
     if any(name not in given for name in names):
-        raise InvalidArgumentError("launch", f"got {launch!r}", fix)
+        kernels = " and ".join(step.name for step in launch.steps) or "no kernel"
+        raise InvalidArgumentError("launch", f"got a launch of {kernels}", fix)
     return given

@@ -148,7 +148,8 @@ def gradient_flow(launch: Launch, *, timeout: float = 120.0) -> GradientFlow:
     given = "Give kernels.attention.backward.launch(...)."
     check_type("launch", launch, Launch, given)
     if not any(step.name in _PRODUCTS for step in launch.steps):
-        raise InvalidArgumentError("launch", f"got {launch!r}", given)
+        kernels = " and ".join(step.name for step in launch.steps)
+        raise InvalidArgumentError("launch", f"got a launch of {kernels}", given)
     return GradientFlow(tuple(map(_kernel_flow, trace(launch, timeout=timeout))))
 
 

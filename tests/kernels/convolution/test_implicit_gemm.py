@@ -128,7 +128,7 @@ def test_the_batch_of_a_view_is_a_stride() -> None:
         packed((3, 4, 4)), [pad(3, 1, 0), pass_through(4), pass_through(4)],
         [(0,), (1,), (2,)], [(0,), (1,), (2,)],
     )  # fmt: skip
-    with pytest.raises(InvalidArgumentError, match="not linear"):
+    with pytest.raises(InvalidArgumentError, match="valid depends on d0, the batch"):
         of_a_batch(checked)
 
 
