@@ -13,6 +13,7 @@ import pytest
 from workbench import coords, explore, lens, readings, renamed
 from workbench.bench import accuracy, data
 from workbench.kernels import choosing, instances
+from workbench.kernels.rows import rowwise
 from workbench.operators import operation
 
 
@@ -78,7 +79,7 @@ def test_old_name_of_a_method_warns() -> None:
         assert descriptor.asked() == descriptor.symbolic_indices()
 
 
-@pytest.mark.parametrize("package", [lens, explore, accuracy, operation])
+@pytest.mark.parametrize("package", [lens, explore, accuracy, operation, rowwise])
 def test_name_that_never_was_is_an_error(package: object) -> None:
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
         package.nothing  # type: ignore[attr-defined]  # noqa: B018

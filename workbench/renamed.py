@@ -91,6 +91,7 @@ MEMBERS = {
     "bench.data.whole": "bench.data.to_int8",
     "kernels.instances.gemm.asked_of": "kernels.choosing.gemm.asked_of",
     "kernels.instances.gemm.choose": "kernels.choosing.gemm.choose",
+    "kernels.rows.rowwise.Operator": "kernels.rows.rowwise.RowOperator",
     "explore.tile": "explore.tiles.tile",
     "explore.tile_sizes": "explore.tiles.tile_sizes",
     "explore.intensity": "explore.tiles.intensity",

@@ -1,5 +1,6 @@
 """Row operators, the template of softmax and the normalizations: kernels, plan and invoker."""
 
+from workbench import renamed
 from workbench.kernels.rows.rowwise.invoker import (
     Prepared,
     launch,
@@ -89,3 +90,7 @@ __all__ = [
     "widened",
     "workspaces",
 ]
+
+
+def __getattr__(name: str) -> object:
+    return renamed.find(__name__, name)
