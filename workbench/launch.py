@@ -179,7 +179,7 @@ class Step:
         Raises:
             KernelError: the kernel failed to compile or to run; the message shows the source line.
             OutOfBoundsError: (interpreter) the kernel addressed memory outside its tensors.
-            InvalidArgumentError: `order` repeats a program or names one outside the grid.
+            InvalidArgumentError: `order` is empty, repeats a program or names one outside the grid.
             DeviceError: (interpreter) the kernel is written in Gluon.
             TracingError: torch traces the call into a graph, which would not contain the kernel.
         """
@@ -237,7 +237,7 @@ class Step:
             raise InvalidArgumentError(
                 "order",
                 f"got {_format_value(tuple(order))}",
-                f"Give numbers under {self.programs}, each once: programs are counted from 0.",
+                f"Give one or more whole numbers from 0 to {self.programs - 1}, none of them twice.",
             )
 
     def memory(self) -> dict[str, torch.Tensor]:

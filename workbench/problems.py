@@ -711,9 +711,11 @@ def _some_rows_of_heads(result: torch.Tensor) -> Iterator[Any]:
 def _exact_attention(
     given: Sequence[torch.Tensor], is_causal: bool, which: int, place: tuple[int, int, slice]
 ) -> torch.Tensor:
-    """Return some rows of the output, or of the gradient of query (0), key (1) or value (2), in fp64.
+    """Return the rows at `place` (batch, head, rows) of one result of attention, in fp64.
 
-    The gradients of key and value sum over all queries of the key's heads, which are taken block by block.
+    Without an incoming gradient in `given`, the result is the output. Otherwise it is the gradient of query,
+    key or value, for `which` 0, 1 or 2. Gradients of key and value sum over all queries of the heads that
+    share this head of the key, a block of queries at a time.
     """
     query, key, value, *gradient = given
     batch, head, rows = place

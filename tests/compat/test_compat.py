@@ -338,9 +338,9 @@ def test_the_truth_of_tiles_still_needs_repair(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         timeout=120,
-        check=True,
+        check=False,  # once Triton refuses tiles as conditions, the script fails
     )
-    assert done.stdout == "4\n", "Triton refuses tiles as conditions: remove the repair from compat/"
+    assert done.stdout == "4\n", f"Triton loses no condition: remove the repair from compat/\n{done.stderr}"
 
 
 @triton.jit

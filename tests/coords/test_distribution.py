@@ -48,7 +48,7 @@ def test_replication_holds_copies() -> None:
     assert encoding.x((21,), (0, 3)) == (5, 3)
 
 
-def test_a_block_of_warps_has_its_elements() -> None:
+def test_warps_and_steps_of_a_block_shift_the_elements_of_an_accumulator() -> None:
     # CK embeds the accumulator of a warp in the tile of a block (make_embed_tile_distribution_encoding). Here
     # 2 x 2 warps take 2 x 1 steps: X[0] is cut into (steps, warps, 4, 2, 4), X[1] into (steps, warps, 32).
     encoding = TileDistributionEncoding(

@@ -469,6 +469,7 @@ def test_rows_outside_all_sequences_get_0_and_change_nothing(ends: list[int]) ->
 
 
 def test_dropout_does_not_depend_on_tiles_and_has_finite_gradients() -> None:
+    """Of the weights above 1e-4, 70 % are kept."""
     query, key, _ = tensors(1, 4, 2, 500, 512, 64, torch.float16)
     value = torch.eye(512, device="cuda", dtype=torch.float16)[:, :256].expand(1, 2, 512, 256)
     scoring = Scoring(dropout=Dropout(0.3, 2**40 + 3))
@@ -481,8 +482,8 @@ def test_dropout_does_not_depend_on_tiles_and_has_finite_gradients() -> None:
     torch.manual_seed(3)
     given = [t.requires_grad_() for t in tensors(1, 4, 2, 256, 256, 64, torch.float16)]
     output = attend(*given, scoring)
-    (of_value,) = torch.autograd.grad(output.sum(), given[2])
-    assert of_value.isfinite().all()
+    for gradient in torch.autograd.grad(output.sum(), given):
+        assert gradient.isfinite().all()
 
 
 def test_deterministic_gradients_have_the_same_bits_on_every_run() -> None:

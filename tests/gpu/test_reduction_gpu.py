@@ -279,7 +279,7 @@ def test_argmax_of_fp16_finds_an_index_beyond_two_to_the_31(many: int) -> None:
     assert ops.argmax(x).item() == many + 7
 
 
-def test_reductions_of_more_than_two_to_the_31_rows_are_exact(many: int) -> None:
+def test_amax_of_more_than_two_to_the_31_rows_is_exact(many: int) -> None:
     rows = many + 1025
     x = small_numbers(2 * rows).view(rows, 2)
     result = ops.amax(x, 1)

@@ -600,8 +600,12 @@ def kernel(x, k, N: tl.constexpr):
         ("pair(k)[1]", "float32"),
     ],
 )  # fmt: skip
-def test_constants_of_several_returns_are_tensors(tmp_path: Path, call: str, dtype: str) -> None:
-    """A constant becomes a tensor if the compiler sees a `return` of another value, whichever is executed."""
+def test_returns_of_different_values_make_a_constant_a_tensor(tmp_path: Path, call: str, dtype: str) -> None:
+    """Every `return` that the compiler sees counts, executed or not.
+
+    If all have one value, it stays a constant and takes the dtype of the other operand, fp16. A tensor is
+    fp32.
+    """
     name = f"returning_{''.join(filter(str.isalnum, call))}"
     kernel = module_of(tmp_path / f"{name}.py", RETURNING.format(call=call, dtype=dtype)).kernel
     for k in (2, 5):

@@ -181,7 +181,7 @@ def test_the_result_has_the_layout_of_the_query() -> None:
     assert torch.equal(together, contiguous)
 
 
-def test_dropout_follows_torchs_seed() -> None:
+def test_dropout_follows_torchs_seed_and_divides_what_it_keeps_by_its_share() -> None:
     query, key, _ = tensors(1, 2, 2, 30, 40, 16)
     value = torch.eye(40).expand(1, 2, 40, 40)
 
@@ -195,18 +195,16 @@ def test_dropout_follows_torchs_seed() -> None:
     assert abs(float(kept.float().mean()) - 0.6) < 4 * math.sqrt(0.24 / kept.numel())
     whole = sdpa(query, key, value)
     torch.testing.assert_close(weights(3)[kept], whole[kept] / 0.6)
-    nothing = sdpa(query, key, value, dropout_p=1.0)
-    assert nothing.shape == (1, 2, 30, 40)
-    assert (nothing == 0).all()
 
 
 def test_a_dropout_of_1_gives_zeros() -> None:
     """The result is 0 although sums of these numbers would overflow."""
-    query, key, value = (torch.full((1, 2, 64, 16), 6e4).half().requires_grad_() for _ in range(3))
-    mask = torch.full((64, 64), -math.inf, requires_grad=True)
+    sizes = ((30, 16), (64, 16), (64, 40))
+    query, key, value = (torch.full((1, 2, *size), 6e4).half().requires_grad_() for size in sizes)
+    mask = torch.full((30, 64), -math.inf, requires_grad=True)
     inputs: Any = (query, key, value, mask)
     output = sdpa(*inputs, dropout_p=1.0)
-    assert output.dtype == torch.float16
+    assert (output.shape, output.dtype) == ((1, 2, 30, 40), torch.float16)
     assert (output == 0).all()
     for of_input, tensor in zip(torch.autograd.grad(output.sum(), inputs), inputs, strict=True):
         assert of_input.dtype == tensor.dtype

@@ -210,7 +210,7 @@ def test_the_gradient_of_an_infinite_logsumexp_agrees_with_torch() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(TORCHS))
-def test_a_tensor_without_dimensions_is_taken(name: str) -> None:
+def test_a_tensor_without_dimensions_has_torchs_result_and_gradient(name: str) -> None:
     outcomes = []
     for function in (getattr(ops, name), TORCHS[name]):
         x = torch.tensor(3.0, requires_grad=True)

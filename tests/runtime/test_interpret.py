@@ -259,7 +259,7 @@ def test_a_launch_without_steps_runs() -> None:
     assert result.accesses == ()
 
 
-def test_arguments_of_every_kind_travel() -> None:
+def test_descriptors_and_nested_tuples_travel() -> None:
     x, output = values(6, 8), torch.zeros(6, 8)
     source, target = (TensorDescriptor(t, [6, 8], [8, 1], [4, 4]) for t in (x, output))
     launch = Launch.of(descriptor_kernel, (2, 2), source, target, 4, 4, outputs=output)

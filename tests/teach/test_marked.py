@@ -196,12 +196,18 @@ def test_block_may_have_another_indentation_than_its_code() -> None:
     assert source.wrong("zero") == "def f():\n# A comment.\n    x = 0\n    return x\n"
 
 
-def test_version_that_is_no_python_is_named() -> None:
+def test_version_that_is_not_valid_python_is_named() -> None:
     source = MarkedSource("x = 1\n# STUB: x = = 2\n# WRONG zero:\n#       x = 0\n", ["zero"], "a.py")
-    with pytest.raises(InvalidArgumentError, match=r"a\.py: has a stub that is no Python: .* in 'x = = 2'"):
+    said = r"a\.py: has a stub that is not valid Python: .* in 'x = = 2'\. Correct the code in its marks"
+    with pytest.raises(InvalidArgumentError, match=said):
         _ = source.stub
-    with pytest.raises(InvalidArgumentError, match="has a wrong answer 'zero' that is no Python: unexpected"):
+    said = "has a wrong answer 'zero' that is not valid Python: unexpected"
+    with pytest.raises(InvalidArgumentError, match=said):
         source.wrong("zero")
+    source = MarkedSource("x = = 1\n# STUB: x = 2\n", [], "a.py")
+    said = r"has a solution that is not valid Python: .* in 'x = = 1'\. Correct the code of the solution"
+    with pytest.raises(InvalidArgumentError, match=said):
+        _ = source.solution
 
 
 @pytest.mark.parametrize("mark", ["zeroes: x = 0", "zero x = 0", "x = 0"])

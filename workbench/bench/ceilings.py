@@ -32,8 +32,8 @@ def measure_ceilings(dtypes: Sequence[str] = PRODUCT_DTYPES) -> Ceilings:
 
     Bandwidth: the best of `torch.clone` over copies of 64 MiB to 1 GiB, bytes read and written per second.
     Matrix rates: the best of the vendor's libraries over square products of :func:`roof_sizes`, on
-    random-normal inputs. Sizes that do not fit into free memory, and dtypes that the device does not have,
-    are left out.
+    random-normal inputs. Sizes that do not fit into free memory are left out, and dtypes for which
+    :func:`workbench.bench.data.product_absence` gives a reason.
 
     Args:
         dtypes: names of dtypes whose products to measure.

@@ -207,8 +207,9 @@ def plans(
 
     Args:
         op: name of an operator in `OPERATORS`.
-        given: its tensors: three matrices for matmul_matmul, swiglu and geglu; two matrices for the others,
-            followed by column weight and bias for norms.
+        given: its tensors: three matrices for matmul_matmul, swiglu and geglu; two matrices for the others.
+            After them, matmul_layer_norm takes a weight, or a weight and a bias, and matmul_rms_norm takes a
+            weight, [n] each; all may be left out.
         activation: activation of matmul_matmul; the other operators have none to choose.
         tile: tile of the fused template, as its `launch` takes it; None for the template's default.
         product_tile: m, n and k of a tile in the unfused products; None for `gemm.default_tile`.

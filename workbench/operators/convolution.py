@@ -52,7 +52,8 @@ def geometry_of(
     )
     if min(outputs) < 1:
         given = f"{taps} taps for {sizes} pixels with a padding of {around}"
-        raise TensorMismatchError("weight", given, "Give fewer taps, less dilation or more padding.")
+        fix = "Give fewer taps, less dilation, more padding or a larger input."
+        raise TensorMismatchError("weight", given, fix)
     return Geometry(sizes, outputs, taps, steps, sides, apart, channels, features, groups)
 
 

@@ -227,10 +227,9 @@ def _geometry(
     reaches = [d * (r - 1) + 1 for r, d in zip(taps, dilation, strict=True)]
     padded = [n + sum(side) for n, side in zip(sizes, sides, strict=True)]
     if any(reach > n for reach, n in zip(reaches, padded, strict=True)):
-        given = (
-            f"its taps reach over {tuple(reaches)} pixels, of an input of {tuple(padded)} with its padding"
-        )
-        raise TensorMismatchError("weight", given, "Give fewer taps, less dilation or more padding.")
+        given = f"its taps span {tuple(reaches)} pixels, but the padded input has {tuple(padded)}"
+        fix = "Give fewer taps, less dilation, more padding or a larger input."
+        raise TensorMismatchError("weight", given, fix)
     outputs = [(n - reach) // s + 1 for n, reach, s in zip(padded, reaches, stride, strict=True)]
     _check_size(images, features, outputs)
     return Geometry(

@@ -1,4 +1,4 @@
-"""Products with an epilogue: elementwise operators that run on a product before it is stored."""
+"""Products and convolutions with an epilogue: a chain of functors applied before the result is stored."""
 
 from __future__ import annotations
 

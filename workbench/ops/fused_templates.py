@@ -560,7 +560,11 @@ def _operands(function: str, **given: torch.Tensor) -> list[torch.Tensor]:
 
 def _refuse(arguments: Sequence[str], reason: str, shapes: str) -> None:
     if reason:
-        fix = f"Give plain tensors of shapes {shapes} on one device, the matrices in one supported dtype."
+        supported = ", ".join(str(each)[6:] for each in products.SUPPORTED)
+        fix = (
+            f"Give strided tensors of shapes {shapes} on one device, in {supported}. Matrices have one "
+            "dtype, and batches broadcast."
+        )
         raise TensorMismatchError(", ".join(arguments), reason, fix)
 
 

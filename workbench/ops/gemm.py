@@ -231,7 +231,7 @@ def _check_scalar(
 
 
 def _scalar(value: Number, dtype: torch.dtype) -> float:
-    """Convert a number that torch accepts to the kernel's float; for int8 it wraps as in torch."""
+    """Return alpha or beta as the float that the kernel takes; for int8, wrapped to int8 as in torch."""
     value = value.real if isinstance(value, complex) else value
     return float(value if dtype.is_floating_point else (int(value) + 128) % 256 - 128)
 

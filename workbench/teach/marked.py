@@ -122,9 +122,11 @@ class MarkedSource:
         try:
             ast.parse(text)
         except SyntaxError as error:
-            name = "stub" if version == _STUB else f"wrong answer {version.removeprefix(_WRONG)!r}"
-            given = f"has a {name} that is no Python: {error.msg} in {(error.text or '').strip()!r}"
-            raise InvalidArgumentError(self._file, given, "Correct the code of its marks.") from None
+            wrong = f"wrong answer {version.removeprefix(_WRONG)!r}"
+            name = {"": "solution", _STUB: "stub"}.get(version, wrong)
+            given = f"has a {name} that is not valid Python: {error.msg} in {(error.text or '').strip()!r}"
+            fix = "Correct the code in its marks." if version else "Correct the code of the solution."
+            raise InvalidArgumentError(self._file, given, fix) from None
         return text
 
     def _read(self) -> None:

@@ -276,7 +276,7 @@ def _splits(steps: int, tiles: int, units: int) -> list[int]:
 
 
 def _units(on: Target, target: str | None) -> int:
-    """Return the number of compute units of the named target's product, or of this device."""
+    """Return the number of compute units of the GPU that `target` stands for; for None, of this device."""
     return on.sms if target is not None else device.current().compute_units
 
 

@@ -1,4 +1,4 @@
-"""Prune candidates that cannot be fast by compiling them, without running anything and without a GPU."""
+"""Compile candidates and prune those that cannot be fast, without running a kernel and without a GPU."""
 
 from __future__ import annotations
 

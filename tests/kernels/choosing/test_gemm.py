@@ -71,7 +71,7 @@ def test_any_product_gets_a_configuration_that_fits(data: st.DataObject) -> None
 
 @pytest.mark.parametrize("shape", [(3072, 2112, 128), (3200, 4032, 64)], ids=str)
 def test_products_with_short_k_get_no_tile_that_needs_more_steps(shape: tuple[int, int, int]) -> None:
-    """Predicted times alone would choose tiles of 192 columns."""
+    """The launch raises for 128 x 192, which needs three steps along K, but is predicted to be fastest."""
     m, n, k = shape
     a, b = torch.empty(m, k, dtype=torch.float16), torch.empty(k, n, dtype=torch.float16)
     gemm.launch(a, b, compute_units=H200.compute_units, **chosen(m, n, k).keywords)

@@ -73,7 +73,9 @@ def along(index, AXIS: tl.constexpr, RANK: tl.constexpr):
 
 @triton.jit
 def permute(tile, AXES: tl.constexpr):
-    """Return the tile with axis AXES[d] as axis d. Lanes exchange elements through shared memory.
+    """Return the tile with axis AXES[d] as axis d.
+
+    Where the store needs another layout, the compiler moves elements between lanes.
 
     Args:
         tile: of one to three axes.

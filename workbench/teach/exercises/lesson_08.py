@@ -105,7 +105,7 @@ def _told(method: Callable[[int, int], bool]) -> Any:
 
 
 def _refuse(self: Undivided, *other: object) -> NoReturn:
-    text = f"digit {self._number} cannot be divided here, which takes far longer than to add or compare it."
+    text = f"digit {self._number} cannot be used in a division here: that takes far longer than an addition."
     raise TypeError(f"{text} Add and compare the digits instead.")
 
 

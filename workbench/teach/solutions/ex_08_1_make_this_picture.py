@@ -1,13 +1,13 @@
-"""Two new dimensions with nothing below them, and each index of the picture as two digits.
+"""Add a dimension of copies to each dimension of the image, and merge each pair into one index.
 
-Row `i` of the picture shows row `i // factor` of the image. So `i` has two digits: `merge((rows, factor))`
-makes them of it, the slow one first. The slow digit is the row of the image. The fast one counts the
-copies, and nothing depends on it: `replicate` has no lower index, so what is there repeats. Columns are
+Row `i` of the picture shows row `i // factor` of the image. `merge((rows, factor))` splits `i` into two
+digits, the slow one first. The slow digit is the row of the image. The fast digit is the number of the
+copy: it comes from `replicate`, which has no lower index, so the offset does not depend on it. Columns are
 done likewise.
 
-Which digit is the fast one is all that there is to decide. `merge((factor, rows))`, with the copies as the
-slow digit, shows the whole image again and again: tiles, not larger pixels. To a kernel both cost the same,
-a division by a constant for each of two indices.
+The order of the two digits is the only decision. `merge((factor, rows))`, with the copies as the slow
+digit, shows the whole image again and again: tiles, not larger pixels. To a kernel both cost the same, a
+division by a constant for each of two indices.
 
 No pixel is copied anywhere. A GEMM that is given this descriptor multiplies the enlarged image, and reads
 the small one.

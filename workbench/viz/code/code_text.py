@@ -145,7 +145,7 @@ def _kind(token: tokenize.TokenInfo) -> str:
 
 
 def _runs(line: str, kinds: list[str]) -> Iterator[_Piece]:
-    """Yield the pieces of a line without the blanks around them."""
+    """Yield each run of characters of one kind, without the blanks around it; skip runs of blanks."""
     edges = [at for at in range(1, len(line)) if kinds[at] != kinds[at - 1]]
     for begin, end in pairwise([0, *edges, len(line)]):
         text = line[begin:end]

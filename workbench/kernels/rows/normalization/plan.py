@@ -88,7 +88,7 @@ def default_tile(norm: str, view: Rows | Described, compute_units: int) -> tuple
     :data:`FEWEST_ELEMENTS`, the shortest rows one of :data:`ELEMENTS_PER_WARP`, as long as there are enough
     tiles for each compute unit. Tiles of longer rows have :data:`TILE_COLS` columns, or :data:`SPLIT_COLS`
     where rows are so few that they are split. Where rows, not columns, are neighbors in memory, the tile is
-    :data:`ACROSS_TILE`.
+    :data:`ACROSS_TILE`, cut to the view: with fewer rows it has more columns.
     """
     rows, cols = triton.next_power_of_2(view.rows), triton.next_power_of_2(view.cols)
     if not view.are_cols_neighbors:
