@@ -399,7 +399,7 @@ def test_parameters_with_names_that_tritons_launcher_uses_are_refused(kernel: An
     assert x.item() == 0
 
 
-def test_parameters_with_similar_names_are_taken() -> None:
+def test_a_kernel_of_parameters_with_similar_names_runs() -> None:
     x = torch.zeros(1)
     assert starts_on_a_gpu(fine_kernel, x, *range(8))
     assert Launch.of(fine_kernel, 1, x, *range(8), outputs=x).run()[0].item() == 1
@@ -900,7 +900,7 @@ def test_an_error_keeps_no_exception_of_the_interpreter() -> None:
     assert caught.value.__suppress_context__
 
 
-def test_an_interrupt_of_a_kernel_is_no_kernel_error() -> None:
+def test_an_interrupt_of_a_kernel_is_not_a_kernel_error() -> None:
     """KeyboardInterrupt, which Jupyter's stop button raises, is passed on as it is."""
 
     def stop(access: object) -> None:

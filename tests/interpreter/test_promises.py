@@ -287,6 +287,7 @@ def test_divisors_of_addresses_are_bytes_and_runs_are_elements() -> None:
         with pytest.raises(PromiseError, match=r"element \[0\] is an address 8 bytes after one, in program"):
             run(shift, 16, source)
         run(shift, 8, source)
+        assert output.tolist() == source[shift : shift + 16].tolist()
 
 
 @triton.jit

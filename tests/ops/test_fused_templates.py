@@ -217,11 +217,12 @@ def test_logsumexp_passes_nan_on(cols: int) -> None:
     assert ops.matmul_logsumexp(torch.ones(1, 2), infinite).isnan().all()
 
 
-def test_negated_views_and_meta_tensors_are_taken() -> None:
-    a, b = given("matmul_softmax", 4)
-    torch.testing.assert_close(ops.matmul_softmax(torch._neg_view(a), b), (-a @ b).softmax(-1))
-    assert ops.matmul_softmax(a.to("meta"), b.to("meta")).shape == (4, 9)
-    assert ops.swiglu(*[t.to("meta") for t in given("swiglu", 4)]).shape == (4, 9)
+@names
+def test_negated_views_agree_with_references_and_meta_tensors_give_shapes(name: str) -> None:
+    first, *others = given(name, 4)
+    want = getattr(reference, name)(-first, *others)
+    torch.testing.assert_close(getattr(ops, name)(torch._neg_view(first), *others), want)
+    assert getattr(ops, name)(*[t.to("meta") for t in (first, *others)]).shape == want.shape
 
 
 def test_autocast_computes_in_the_lower_precision() -> None:

@@ -184,7 +184,7 @@ def test_batched_gradients_pass_gradcheck(function: Any) -> None:
 
 
 @functions
-def test_negated_incoming_gradients_are_taken(function: Any) -> None:
+def test_negated_incoming_gradients_give_torchs_gradients(function: Any) -> None:
     a, b = numbers(3, 4).requires_grad_(), numbers(4, 5, seed=1).requires_grad_()
     pairs = []
     for module in (ops, torch):
@@ -340,7 +340,7 @@ PRODUCTS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("product", PRODUCTS.values(), ids=PRODUCTS)
-def test_out_of_any_dtype_is_taken_or_refused_as_in_torch(product: Any) -> None:
+def test_out_of_fp32_fp64_and_bf16_is_taken_or_refused_as_in_torch(product: Any) -> None:
     """Autocast does not touch a product that is written into out."""
     tensors = [numbers(*shape, seed=i, dtype=torch.float32) for i, shape in enumerate(((3, 4), (4, 5), (5,)))]
     for dtype, is_autocast in itertools.product(

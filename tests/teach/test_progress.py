@@ -25,7 +25,7 @@ BROKEN = {
     "a list": b"[]",
     "another version": b'{"version": 2, "exercises": {}}',
     "no version": b'{"exercises": {}}',
-    "exercises that are no mapping": b'{"version": 1, "exercises": ["00-1"]}',
+    "exercises that are not a mapping": b'{"version": 1, "exercises": ["00-1"]}',
     "an unknown state": b'{"version": 1, "exercises": {"00-1": "perfect"}}',
     "a state of another type": b'{"version": 1, "exercises": {"00-1": []}}',
     "nested too deeply": b"[" * 100_000,
