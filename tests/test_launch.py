@@ -1014,7 +1014,7 @@ def test_a_plane_of_programs_is_guarded_on_strided_views() -> None:
     assert torch.equal(storage, before)
 
 
-def test_keywords_in_any_order_reach_their_tensors() -> None:
+def test_keywords_in_another_order_than_parameters_reach_their_tensors() -> None:
     x, output = torch.arange(4.0), torch.zeros(4)
     unmasked_copy_kernel[(1,)](BLOCK_SIZE=4, output=output, x=x, num_warps=4)
     assert torch.equal(output, x)

@@ -139,7 +139,7 @@ def test_copies_of_conjugated_and_negated_views_are_resolved() -> None:
             assert_copy_as_torch("permute_copy", view, (1, 0))
 
 
-def test_copies_take_argument_names_and_integers_of_any_type() -> None:
+def test_copies_take_argument_names_and_integers_of_numpy_and_torch() -> None:
     x = numbers((2, 3), torch.float32)
     assert torch.equal(ops.transpose_copy(input=x, dim0=1, dim1=0), x.t())
     assert torch.equal(ops.permute_copy(input=x, dims=[1, 0]), x.t())

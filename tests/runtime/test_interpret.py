@@ -282,7 +282,7 @@ def test_a_jit_function_may_be_an_argument() -> None:
     assert interpret(launch).outputs[0].item() == 2.0
 
 
-def test_prints_of_the_kernel_are_shown(capfd: pytest.CaptureFixture[str]) -> None:
+def test_prints_of_the_kernel_are_in_the_result(capfd: pytest.CaptureFixture[str]) -> None:
     x = torch.zeros(1)
     result = interpret(Launch.of(print_kernel, 2, x, outputs=x))
     first, second = result.printed.splitlines()

@@ -179,7 +179,7 @@ def test_refusals_of_the_invoker_are_reported(x: torch.Tensor) -> None:
     assert trials[1].reason == "refused: got True. Give False."
 
 
-def test_the_same_launch_is_compiled_once(x: torch.Tensor) -> None:
+def test_a_launch_equal_to_an_earlier_one_is_pruned(x: torch.Tensor) -> None:
     trials = prune(partial(make, x), [{}, {"BLOCK": N}, {"shift": 1.0}], "sm_90", progress=False).trials
     assert [trial.fate for trial in trials] == ["left", "left", "pruned"]
     assert trials[2].reason == "the same launch as no keywords"
