@@ -1026,7 +1026,11 @@ def test_tuples_repeated_tensors_and_empty_tensors_are_guarded() -> None:
     x, output = torch.arange(8.0), torch.zeros(8)
     pair_kernel[(1,)]((x, x), output, BLOCK_SIZE=8)
     assert torch.equal(output, 2 * x)
+    with pytest.raises(OutOfBoundsError, match="element 8 of a tensor with 8"):
+        pair_kernel[(1,)]((x, x), output, BLOCK_SIZE=16)
     unmasked_copy_kernel[(1,)](x, x, BLOCK_SIZE=8)
+    with pytest.raises(OutOfBoundsError, match="element 8 of a tensor with 8"):
+        unmasked_copy_kernel[(1,)](x, x, BLOCK_SIZE=16)
     with pytest.raises(OutOfBoundsError, match="outside x: element 0 of a tensor with 0"):
         unmasked_copy_kernel[(1,)](torch.zeros(0), output, BLOCK_SIZE=8)
 

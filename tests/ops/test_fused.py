@@ -215,7 +215,7 @@ def chain_of(image: torch.Tensor) -> Epilogue:
     return add(image) | gelu()
 
 
-def test_dropout_of_images_and_groups_depends_on_their_own_places() -> None:
+def test_dropout_of_a_grouped_convolution_agrees_with_its_meaning() -> None:
     drop = dropout(0.4, 7)
     x, w = numbers(2, 4, 5, 5), numbers(6, 2, 3, 3, seed=1)
     got = ops.fused_conv2d(x, w, groups=2, epilogue=drop)

@@ -298,7 +298,7 @@ def test_an_alpha_of_zero_drops_the_product_on_a_gpu(name: str, value: float, be
     assert torch.equal(got, addend * beta)
 
 
-def test_infinities_and_nan_give_torchs_results() -> None:
+def test_mm_of_infinities_and_nan_agrees_with_torch() -> None:
     a, b = numbers(20, 30, dtype=torch.float32), numbers(30, 40, dtype=torch.float32)
     a[3, 5], a[4, 6], b[7, 8] = float("nan"), float("inf"), float("-inf")
     torch.testing.assert_close(ops.mm(a, b), a @ b, equal_nan=True)

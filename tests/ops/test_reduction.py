@@ -457,7 +457,9 @@ def test_a_tensor_without_dimensions_may_be_on_the_cpu(name: str) -> None:
 @pytest.mark.parametrize("name", ["any", "all", "argmax", "argmin"])
 def test_bools_and_indices_have_no_gradient_and_refuse_vmap(name: str) -> None:
     x = torch.ones(3, requires_grad=True)
-    assert torch.equal(getattr(ops, name)(x), getattr(torch, name)(x))
+    result = getattr(ops, name)(x)
+    assert torch.equal(result, getattr(torch, name)(x))
+    assert not result.requires_grad
     with pytest.raises(RuntimeError, match=r"torch\.func"):
         torch.func.vmap(getattr(ops, name))(torch.ones(2, 3))
 
