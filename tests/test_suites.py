@@ -1088,7 +1088,7 @@ def test_of_runs_with_equally_many_operators_the_one_with_more_problems_is_taken
     shipped(monkeypatch, tmp_path, *of_runs(("sizes", LATER, sizes), ("providers", LAST, rivals)))
     for suite in ("elementwise", "all"):
         roofs, points = suites.live_or_recorded(suite)
-        assert roofs.when == "2026-02-01"  # candidates are no problems
+        assert roofs.when == "2026-02-01"  # candidates are not problems
         assert {point.label for point in points if point.op == "add"} == {"2^12", "2^14"}
 
 

@@ -422,7 +422,7 @@ def test_meta_changes_constants_and_options() -> None:
     assert compiled(launch, "sm_90", num_warps=8).threads == 256
     assert compiled(launch, "sm_90", BLOCK_SIZE=128).count("global load", 32) == 2
     assert compiled(launch, "sm_90").threads == 128
-    assert compiled(launch, "sm_90", length=100).widest("global load") == 32  # 100 is no multiple of 16
+    assert compiled(launch, "sm_90", length=100).widest("global load") == 32  # 16 does not divide 100
 
 
 def test_meta_parameters_apply_to_the_kernels_that_have_them() -> None:

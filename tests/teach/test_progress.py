@@ -47,7 +47,7 @@ def write(content: bytes) -> Path:
 
 def test_a_check_moves_the_state_forward_and_never_back(capsys: pytest.CaptureFixture[str]) -> None:
     assert state() == "open"
-    COUNT.check(lambda n, block_size: None)  # the stub is no attempt
+    COUNT.check(lambda n, block_size: None)  # the stub is not an attempt
     assert state() == "open"
     COUNT.check(lambda n, block_size: (0, 0))
     assert state() == "tried"
