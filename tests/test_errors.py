@@ -125,7 +125,7 @@ def test_nearest_finds_an_exact_name(name: str, others: list[str]) -> None:
 
 
 @pytest.mark.parametrize("value", [True, 1.0, "4", None, np.int64(4), (4,)])
-def test_positive_refuses_values_that_are_no_int(value: object) -> None:
+def test_positive_refuses_values_that_are_not_an_int(value: object) -> None:
     with pytest.raises(ArgumentTypeError, match=f"^tile: got .*, a {type(value).__name__}. "):
         check_positive("tile", value)
 
@@ -157,7 +157,7 @@ def test_power_of_two_refuses_other_numbers(value: int) -> None:
 @pytest.mark.parametrize(
     ("value", "kind"), [(0, InvalidArgumentError), (-4, InvalidArgumentError), (8.0, ArgumentTypeError)]
 )
-def test_power_of_two_refuses_values_that_are_no_positive_int(value: Any, kind: type[Exception]) -> None:
+def test_power_of_two_refuses_values_that_are_not_a_positive_int(value: Any, kind: type[Exception]) -> None:
     """The message asks for a power of two, as for numbers that are none."""
     with pytest.raises(
         kind, match=rf"^num_warps: got {value}.*\. Give a power of two: 1, 2, 4, and so on\.$"

@@ -399,7 +399,7 @@ def test_parameters_with_names_that_tritons_launcher_uses_are_refused(kernel: An
     assert x.item() == 0
 
 
-def test_parameters_with_similar_names_are_taken() -> None:
+def test_a_kernel_of_parameters_with_similar_names_runs() -> None:
     x = torch.zeros(1)
     assert starts_on_a_gpu(fine_kernel, x, *range(8))
     assert Launch.of(fine_kernel, 1, x, *range(8), outputs=x).run()[0].item() == 1
@@ -900,7 +900,7 @@ def test_an_error_keeps_no_exception_of_the_interpreter() -> None:
     assert caught.value.__suppress_context__
 
 
-def test_an_interrupt_of_a_kernel_is_no_kernel_error() -> None:
+def test_an_interrupt_of_a_kernel_is_not_a_kernel_error() -> None:
     """KeyboardInterrupt, which Jupyter's stop button raises, is passed on as it is."""
 
     def stop(access: object) -> None:
@@ -1014,7 +1014,7 @@ def test_a_plane_of_programs_is_guarded_on_strided_views() -> None:
     assert torch.equal(storage, before)
 
 
-def test_keywords_in_any_order_reach_their_tensors() -> None:
+def test_keywords_in_another_order_than_parameters_reach_their_tensors() -> None:
     x, output = torch.arange(4.0), torch.zeros(4)
     unmasked_copy_kernel[(1,)](BLOCK_SIZE=4, output=output, x=x, num_warps=4)
     assert torch.equal(output, x)
@@ -1026,7 +1026,11 @@ def test_tuples_repeated_tensors_and_empty_tensors_are_guarded() -> None:
     x, output = torch.arange(8.0), torch.zeros(8)
     pair_kernel[(1,)]((x, x), output, BLOCK_SIZE=8)
     assert torch.equal(output, 2 * x)
+    with pytest.raises(OutOfBoundsError, match="element 8 of a tensor with 8"):
+        pair_kernel[(1,)]((x, x), output, BLOCK_SIZE=16)
     unmasked_copy_kernel[(1,)](x, x, BLOCK_SIZE=8)
+    with pytest.raises(OutOfBoundsError, match="element 8 of a tensor with 8"):
+        unmasked_copy_kernel[(1,)](x, x, BLOCK_SIZE=16)
     with pytest.raises(OutOfBoundsError, match="outside x: element 0 of a tensor with 0"):
         unmasked_copy_kernel[(1,)](torch.zeros(0), output, BLOCK_SIZE=8)
 

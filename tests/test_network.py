@@ -109,7 +109,7 @@ def test_addresses_that_a_file_loads_are_found(tmp_path: Path, name: str, text: 
     assert loads(tmp_path / name)
 
 
-def test_an_xml_namespace_is_no_address_to_load(tmp_path: Path) -> None:
+def test_an_xml_namespace_is_not_an_address_to_load(tmp_path: Path) -> None:
     path = tmp_path / "widget.js"
     path.write_text('document.createElementNS("http://www.w3.org/2000/svg", "rect")')
     assert loads(path) == []

@@ -529,7 +529,7 @@ def test_rungs_are_measured_beside_the_shipped_kernel() -> None:
 
 
 @pytest.mark.parametrize("dims", [[0], [0, 0], [1, 2], [0, 1, 2], [-1, 0]], ids=str)
-def test_dims_that_are_no_permutation_are_refused(dims: list[int]) -> None:
+def test_dims_that_are_not_a_permutation_are_refused(dims: list[int]) -> None:
     wrong = case("permute_copy", shape=[8, 4], dims=dims)
     with pytest.raises(InvalidArgumentError, match=r"dims: got \["):
         suites.plan(Suite("mine", "", (wrong,)))
@@ -1088,7 +1088,7 @@ def test_of_runs_with_equally_many_operators_the_one_with_more_problems_is_taken
     shipped(monkeypatch, tmp_path, *of_runs(("sizes", LATER, sizes), ("providers", LAST, rivals)))
     for suite in ("elementwise", "all"):
         roofs, points = suites.live_or_recorded(suite)
-        assert roofs.when == "2026-02-01"  # candidates are no problems
+        assert roofs.when == "2026-02-01"  # candidates are not problems
         assert {point.label for point in points if point.op == "add"} == {"2^12", "2^14"}
 
 
@@ -1229,7 +1229,7 @@ def test_wrong_arguments_of_plan_are_named() -> None:
 
 
 @pytest.mark.parametrize("flag", [None, 1, "no"])
-def test_flags_that_are_no_bool_are_refused(flag: Any, tmp_path: Path) -> None:
+def test_flags_that_are_not_bools_are_refused(flag: Any, tmp_path: Path) -> None:
     one, path = Suite("mine", "", (case("clone", shape=[8]),)), tmp_path / "a.jsonl"
     with pytest.raises(ArgumentTypeError, match="interpreter"):
         suites.record(one, path, interpreter=flag)
@@ -1315,7 +1315,7 @@ def test_a_problem_that_would_be_measured_as_another_is_refused(wrong: Case, sai
     assert said in str(caught.value)
 
 
-def test_results_that_are_no_tensors_fail_the_check() -> None:
+def test_results_that_are_not_tensors_fail_the_check() -> None:
     x = torch.ones(8)
     one = case("clone", shape=[8])
     with pytest.raises(ArgumentTypeError, match="result: got None"):

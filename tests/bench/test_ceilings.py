@@ -25,7 +25,7 @@ LINES = [
     line(median_ms=0.19, provider="cuBLASLt", when="2026-02-01T00:00:01+00:00"),
     line(median_ms=0.1, provider="workbench"),  # faster than the vendor: drawn above the roof
     line(median_ms=0.3, dtype="bf16"),
-    line(median_ms=0.4, dtype="fp64", provider="torch"),  # the provider is no vendor library
+    line(median_ms=0.4, dtype="fp64", provider="torch"),  # the provider is not a vendor library
 ]
 
 

@@ -525,7 +525,7 @@ def test_a_table_refuses_an_unknown_style_and_wrong_columns() -> None:
 
 
 @pytest.mark.parametrize("case", [None, 3, "4096^3", [4096]])
-def test_a_case_that_is_no_mapping_is_refused(case: Any) -> None:
+def test_a_case_that_is_not_a_mapping_is_refused(case: Any) -> None:
     with pytest.raises(ArgumentTypeError, match="case"):
         recording.in_short(case)
 
@@ -539,7 +539,7 @@ def test_a_case_with_missing_keys_or_wrong_values_is_refused(case: Any) -> None:
 
 
 @pytest.mark.parametrize("recorded", [None, 1, "no"])
-def test_points_refuse_a_recorded_flag_that_is_no_bool(recorded: Any) -> None:
+def test_points_refuse_a_recorded_flag_that_is_not_a_bool(recorded: Any) -> None:
     with pytest.raises(ArgumentTypeError, match="recorded"):
         recording.points([], recorded=recorded)
 

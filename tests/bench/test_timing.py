@@ -416,7 +416,7 @@ def test_candidates_without_names_are_refused(candidates: Any) -> None:
 
 
 @pytest.mark.parametrize("flag", [None, 1, "no"])
-def test_a_flag_that_is_no_bool_is_refused(flag: Any) -> None:
+def test_a_flag_that_is_not_a_bool_is_refused(flag: Any) -> None:
     with pytest.raises(ArgumentTypeError, match="interpreter"):
         measure(nothing, interpreter=flag)
 

@@ -200,7 +200,7 @@ def test_only_fills_that_the_compiler_knows_are_refused(kind: str) -> None:
     [(torch.int8, -1), (torch.uint8, 255), (torch.int8, 127), (torch.int32, -7), (torch.float16, -7.0)],
     ids=str,
 )
-def test_fills_that_triton_packs_correctly_are_taken(dtype: torch.dtype, fill: float) -> None:
+def test_fills_that_triton_packs_correctly_are_exact(dtype: torch.dtype, fill: float) -> None:
     x, output = torch.ones(8).to(dtype), torch.zeros(8).to(dtype)
     Launch.of(fill_kernel, 1, x, output, 0, 3, fill, True, outputs=output).run()
     assert output.tolist() == [1] * 3 + [fill] * 5

@@ -253,7 +253,7 @@ def test_addresses_of_tiles_of_one_layout_are_not_changed() -> None:
         ("bfe.u32 \t%r6, %r4, 4, 14;", UPPER << 32),
     ],
 )
-def test_sums_that_are_no_safe_descriptor_are_unchanged(made: str, constant: int) -> None:
+def test_sums_that_are_not_a_safe_descriptor_are_unchanged(made: str, constant: int) -> None:
     """Tiles of two layouts are addressed from %rd9, so the reason is in the address or in the constant."""
     added = f"\tadd.s64 \t%rd7, %rd9, {constant};"
     ptx = f"\t{made}\n\tcvt.u64.u32 \t%rd9, %r5;\n{OTHER}\n{THIRD}\n{added}"

@@ -136,7 +136,7 @@ def gathering_kernel(x, indices, y, n, AXIS: tl.constexpr, N: tl.constexpr):
 @pytest.mark.parametrize("places", [torch.int32, torch.int64])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int32])
 def test_gathers_outside_the_source_are_undefined(dtype: torch.dtype, places: torch.dtype, axis: int) -> None:
-    """Such an index is no error as long as the value is not used, and a negative one does not count back."""
+    """Such an index is not an error if the value is not used, and a negative one does not count back."""
     x = torch.arange(16.0).reshape(4, 4).to(dtype)
     indices = torch.randint(0, 4, (4, 4), generator=torch.Generator().manual_seed(3)).to(places)
     y = torch.zeros(4, 4, dtype=dtype)

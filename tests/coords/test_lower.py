@@ -397,7 +397,7 @@ def test_a_value_outside_the_limits_of_its_symbol_raises() -> None:
         access.params({"cols": True})
 
 
-def test_a_symbol_that_the_code_does_not_need_is_no_argument() -> None:
+def test_a_symbol_that_the_code_does_not_need_is_not_an_argument() -> None:
     """An outermost batch is in no offset: if its end is not checked, all sizes are the same call."""
     access = lower(packed((symbol("n"), 4)), checked=(False, True))
     assert access.symbols == ()

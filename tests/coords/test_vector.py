@@ -201,7 +201,7 @@ def test_an_argument_of_a_wrong_type_raises(given: tuple[Any, Any], words: str) 
         vector_of(*given)
 
 
-def test_a_missing_dimension_and_a_limit_that_is_no_power_of_two_raise() -> None:
+def test_a_missing_dimension_and_a_limit_that_is_not_a_power_of_two_raise() -> None:
     with pytest.raises(InvalidArgumentError, match="dim: got 2"):
         vector_of(packed((4, 4)), 2)
     with pytest.raises(InvalidArgumentError, match="most"):

@@ -466,7 +466,7 @@ def chosen_seed(asked: int | None) -> int:
 
 
 def checked_names(names: Sequence[str]) -> tuple[str, ...]:
-    """Return the names, sorted and without repetition; raise ValueError for one that is no drawn operator."""
+    """Return the names, sorted and without repetition; raise ValueError for one that is not drawn."""
     from tests.fuzz.operators import OPERATORS
 
     if unknown := sorted(set(names) - OPERATORS.keys()):

@@ -265,7 +265,7 @@ def assert_tilings_by_rule(given: Tensors, tilings: tuple[Tiling, Tiling], *, on
 
 
 def test_a_kept_launch_uses_descriptors_only_at_aligned_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Successive calls have the same shapes and strides; some addresses are no multiples of 16 bytes."""
+    """Successive calls have the same shapes and strides; some addresses are not multiples of 16 bytes."""
     given = tensors(1, 4, 4, 500, 500, 64, torch.float16)
     output, log_sums = forward(*given).run()
     gradient = torch.randn_like(output)

@@ -208,7 +208,7 @@ def test_fused_grouped_products_and_convolutions_agree_with_float64() -> None:
     assert_as_accurate_as_torch(got, (functional.conv2d(x, taps, v[0, :64], padding=1) + d).relu(), exact)
 
 
-def test_gradients_are_as_accurate_as_torch() -> None:
+def test_gradients_of_bias_and_gelu_are_as_accurate_as_torch() -> None:
     a, b, v = numbers(300, 200), numbers(200, 120, seed=1), numbers(120, seed=2)
     found = []
     for make, dtype in (

@@ -35,7 +35,7 @@ SHAPES = [(4, 256, 1024), (3, 61, 1000), (7, 33, 35), (2, 3, 4096)]
 @pytest.mark.parametrize(
     ("op", "dtype"), [case for case in on_cpu.CASES if case.values[1] in case.values[0].dtypesIfCUDA]
 )
-def test_opinfo_samples_are_exact(op: Any, dtype: torch.dtype) -> None:
+def test_opinfo_results_are_exact_and_gradients_agree_with_torch(op: Any, dtype: torch.dtype) -> None:
     """Gradients in bf16 may differ by roundings, as in the test on the CPU."""
     mine: Callable[..., Any] = getattr(ops, op.name.split(".")[-1])
     is_followed = dtype.is_floating_point or dtype.is_complex

@@ -240,7 +240,7 @@ def test_autocast_does_not_convert_out(name: str) -> None:
     torch.testing.assert_close(out, TORCHS[name](x, 1))
 
 
-def test_a_target_that_is_no_class_has_a_loss_of_nan() -> None:
+def test_a_target_that_is_not_a_class_has_a_loss_of_nan() -> None:
     """Other losses are right. torch aborts the process; checking targets would wait for the GPU."""
     x, target = given("cross_entropy", laid(RAGGED, "dense"))
     expected = functional.cross_entropy(x, target, reduction="none")

@@ -127,7 +127,7 @@ def annotated_kernel(y, n: tl.int32):
 
 
 @pytest.mark.parametrize("kernel", [unspecialized_kernel, unspecialized_by_number_kernel, annotated_kernel])
-def test_an_unspecialized_1_is_no_constant(kernel: Any) -> None:
+def test_an_unspecialized_1_is_not_a_constant(kernel: Any) -> None:
     y = torch.zeros(1, dtype=torch.int64)
     launch = Launch.of(kernel, 1, y, 1, outputs=y)
     launch.run()

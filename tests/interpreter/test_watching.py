@@ -258,7 +258,7 @@ def test_an_access_in_a_called_function_is_refused() -> None:
 
 
 def test_lanes_may_choose_among_tensors() -> None:
-    """An access whose lanes touch two tensors is reported once for each; as on a GPU, it is no error."""
+    """An access whose lanes touch two tensors is reported once for each; as on a GPU, it is not an error."""
     x, y, output = torch.arange(8.0), -torch.arange(8.0), torch.zeros(8)
     seen = watch(Launch.of(choice_kernel, 1, x, y, output, 8, outputs=output))
     assert [(access.kind, access.argument) for access in seen] == [
@@ -292,7 +292,7 @@ def test_one_tensor_may_be_two_arguments() -> None:
     assert x.tolist() == [0, 1, 2, 3, 0, 1, 2, 3]
 
 
-def test_tensors_without_elements_are_taken() -> None:
+def test_reads_of_tensors_without_elements_are_out_of_bounds_unless_masked() -> None:
     x, output = torch.empty(0), torch.empty(0)
     Launch.of(copy_kernel, 1, x, output, 0, 0, 4, outputs=output).run()
     with pytest.raises(OutOfBoundsError, match="reads outside x: element 0 of a tensor with 0"):
@@ -355,7 +355,7 @@ def byte_kernel(words, output, N: tl.constexpr):
 
 
 def test_a_reinterpreted_tensor_is_watched() -> None:
-    """`triton.reinterpret` wraps a tensor in an object that is no tensor."""
+    """`triton.reinterpret` wraps a tensor in an object that is not a tensor."""
     x, output = torch.arange(8, dtype=torch.uint8), torch.zeros(8, dtype=torch.int8)
     launch = Launch.of(byte_kernel, 1, triton.reinterpret(x, tl.int8), output, 8, outputs=output)
     assert [access.argument for access in watch(launch)] == ["words", "output"]

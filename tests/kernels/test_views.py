@@ -63,7 +63,7 @@ def test_ends_that_tiles_divide_are_not_checked() -> None:
     assert described.are_whole(4, 2)
     assert not described.are_whole(8, 2)
     assert not described.are_whole(4, 4)
-    assert access_of_tile(images, (4, 2)).params({"n": 3}) == ()  # the number of images is no parameter
+    assert access_of_tile(images, (4, 2)).params({"n": 3}) == ()  # the number of images is not a parameter
     assert access_of_tile(images, (8, 2)).params({"n": 3}) == (3,)
     assert "valid = True" in access_of_tile(images, (4, 2)).source
     assert not Described(View(torch.zeros(40), windows(40, 5, 1), {})).are_whole(1, 1)
@@ -162,7 +162,7 @@ def test_views_whose_offsets_leave_the_memory_are_refused() -> None:
     x = torch.ones(8)[4:]
     with pytest.raises(TensorMismatchError, match=r"reaches from element 0 to 4, and .* from -4 to 3"):
         View(x, naive((1, 5), (1, 1)), {})
-    View(x, naive((1, 4), (1, 1)), {})
+    View(x, naive((1, 4), (1, 1)), {})  # reaches to the last element, and is allowed
 
 
 def test_batches_whose_padding_moves_have_no_descriptor_of_one_matrix() -> None:

@@ -330,7 +330,7 @@ def many_kinds_kernel(
 
 
 @pytest.mark.parametrize("name", ["sm_80", "sm_90", "gfx942"])
-def test_arguments_of_every_kind_are_compiled(name: str) -> None:
+def test_arguments_of_many_kinds_are_compiled(name: str) -> None:
     x, output = torch.empty(64), torch.empty(64)
     descriptor = TensorDescriptor.from_tensor(torch.empty(8, 16), [4, 16])
     launch = Launch.of(
@@ -371,7 +371,7 @@ def cell_kernel(x, output, N: tl.constexpr):
 
 
 def in_a_cell(text: str, file: str) -> dict[str, Any]:
-    """Run a cell as IPython does: its text is known under a name that is no file."""
+    """Run a cell as IPython does: its text is known under a name that is not a file."""
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
     namespace: dict[str, Any] = {"torch": torch, "triton": triton, "tl": tl}
     exec(builtins.compile(text, file, "exec"), namespace)
@@ -422,7 +422,7 @@ def test_meta_changes_constants_and_options() -> None:
     assert compiled(launch, "sm_90", num_warps=8).threads == 256
     assert compiled(launch, "sm_90", BLOCK_SIZE=128).count("global load", 32) == 2
     assert compiled(launch, "sm_90").threads == 128
-    assert compiled(launch, "sm_90", length=100).widest("global load") == 32  # 100 is no multiple of 16
+    assert compiled(launch, "sm_90", length=100).widest("global load") == 32  # 16 does not divide 100
 
 
 def test_meta_parameters_apply_to_the_kernels_that_have_them() -> None:
@@ -458,7 +458,7 @@ def test_an_unknown_target_is_named() -> None:
 
 
 @pytest.mark.parametrize("launch", [None, 3, "add", [], add_kernel])
-def test_an_object_that_is_no_launch_is_refused(launch: Any) -> None:
+def test_an_object_that_is_not_a_launch_is_refused(launch: Any) -> None:
     with pytest.raises(ArgumentTypeError, match=r"^launch: got "):
         compile(launch, "sm_90")
     with pytest.raises(ArgumentTypeError, match=r"^launch: got "):
@@ -694,7 +694,7 @@ def test_spills_are_counted() -> None:
     assert few_lanes.registers == target("gfx1100").most_registers_per_thread
 
 
-def test_spills_of_cdna2_are_no_global_accesses() -> None:
+def test_spills_of_cdna2_are_not_global_accesses() -> None:
     """CDNA2 spills by buffer instructions, with which it also loads from tensors."""
     launch = dot_launch(256, ROWS=256, COLUMNS=256, DEPTH=64, num_warps=8)
     step = compiled(launch, "gfx90a", waves_per_eu=4)  # leaves 128 registers
@@ -789,7 +789,7 @@ def printing_kernel(x, N: tl.constexpr):
 
 
 @pytest.mark.parametrize("name", NVIDIA)
-def test_arguments_of_a_print_are_no_spills(name: str) -> None:
+def test_arguments_of_a_print_are_not_spills(name: str) -> None:
     """The arguments of a print are in local memory by design, and do not count as spills."""
     x = torch.empty(1024)
     step = compiled(Launch.of(printing_kernel, 1, x, outputs=x, N=1024), name)

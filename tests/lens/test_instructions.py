@@ -25,7 +25,7 @@ def classified(text: str, *, ptx: bool = False) -> Instruction:
     ("text", "kind", "bits"),
     [
         ("LDG.E.128 R4, desc[UR6][R12.64]", "global load", 128),
-        ("@!P2 LDG.E.LTC128B.64 R4, desc[UR6][R12.64]", "global load", 64),  # a hint to L2 is no width
+        ("@!P2 LDG.E.LTC128B.64 R4, desc[UR6][R12.64]", "global load", 64),  # a hint to L2 is not a width
         ("@P1 LDG.E.U16.CONSTANT R2, [R2.64]", "global load", 16),
         ("LDG.E.S8 R2, [R2.64]", "global load", 8),
         ("LDG.E.ENL2.256 R12, R8, desc[UR4][R8.64]", "global load", 256),

@@ -510,7 +510,7 @@ def test_an_element_size_other_than_the_attributes_is_refused() -> None:
 
 
 @pytest.mark.parametrize("number", ["0", None, 0.0, True])
-def test_numbers_that_are_no_integers_are_refused(number: Any) -> None:
+def test_numbers_that_are_not_integers_are_refused(number: Any) -> None:
     found = layout.of(BLOCKED, (16, 64), target="sm_90")
     memory = layout.shared(SWIZZLED, (64, 64), target="sm_90", dtype_bits=16)
     for argument, ask in (

@@ -168,7 +168,7 @@ def test_the_widest_access_that_fits_is_found(offsets: Any, mask: Any, bits: int
     assert memory.coalescing(access(offsets, mask=mask), line_layout(each=4), target="sm_90").bits == bits
 
 
-def test_a_given_access_width_is_taken_or_refused() -> None:
+def test_a_given_access_width_counts_its_requests_or_is_refused() -> None:
     tile, layout = access(np.arange(128)), line_layout(each=4)
     found = memory.coalescing(tile, layout, target="sm_90", bits=32)
     # Each of the four requests touches all 16 sectors, for a quarter of their bytes.

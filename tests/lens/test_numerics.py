@@ -478,7 +478,7 @@ def test_a_block_longer_than_the_row_is_summed_one_by_one() -> None:
     assert numerics.summation([], "fp16", "blocks", block=10**30) == 0
 
 
-def test_integers_beyond_fp64_are_taken() -> None:
+def test_integers_beyond_fp64_give_infinity_or_an_exact_error() -> None:
     assert numerics.summation([10**400, 1], "fp64", "pairwise") == math.inf
     assert numerics.ulp(-(10**400), "fp32") == math.inf
     assert numerics.error_in_ulp(1.0, 10**400, "fp32") == math.inf

@@ -279,7 +279,7 @@ def test_a_wrong_row_is_refused(row: Any) -> None:
 
 
 @pytest.mark.parametrize("wrong", [None, "#ttg.blocked<{...}>", np.zeros((2, 2))])
-def test_an_object_that_is_no_layout_is_refused(wrong: Any) -> None:
+def test_an_object_that_is_not_a_layout_is_refused(wrong: Any) -> None:
     with pytest.raises(ArgumentTypeError, match=r"(?s)layout: got .*lens\.layout\.of"):
         reduction.tree(wrong)
 

@@ -185,7 +185,7 @@ def test_a_source_or_notebook_without_the_other_is_found(lesson: Lesson) -> None
     assert lessons.check(lesson) == ["is not built yet: python -m tools.lessons build 00_stand_in"]
 
 
-def test_links_code_and_self_describing_pictures_are_no_faults(lesson: Lesson) -> None:
+def test_links_code_and_self_describing_pictures_are_not_faults(lesson: Lesson) -> None:
     """The links are followed by readers only, or are code; the picture has a text of its own."""
 
     def change(notebook: NotebookNode) -> None:

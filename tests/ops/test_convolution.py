@@ -258,7 +258,7 @@ def test_changing_a_tensor_that_second_derivatives_read_raises(changed: str) -> 
         torch.autograd.grad(of_x.sum(), grad if changed == "weight" else w)
 
 
-def test_an_empty_batch_and_an_image_of_one_pixel_are_taken() -> None:
+def test_an_empty_batch_gives_a_gradient_of_zeros_and_one_pixel_torchs_result() -> None:
     w = torch.randn(5, 3, 3, 3, requires_grad=True)
     nothing = ops.conv2d(torch.randn(0, 3, 4, 4), w)
     assert nothing.shape == (0, 5, 2, 2)

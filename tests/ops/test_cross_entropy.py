@@ -163,7 +163,7 @@ def test_a_target_that_is_no_class_has_a_loss_of_nan() -> None:
     torch.testing.assert_close(got[others], want)
 
 
-def test_uint8_targets_are_taken() -> None:
+def test_uint8_targets_give_torchs_loss_of_int64_targets() -> None:
     target = torch.tensor([0, 18, 3, 4, 5, 6, 255], dtype=torch.uint8)
     x = numbers(ROWS, CLASSES)
     torch.testing.assert_close(
@@ -173,7 +173,7 @@ def test_uint8_targets_are_taken() -> None:
 
 
 @pytest.mark.parametrize("outside", [156, 255, 19])
-def test_uint8_targets_that_are_no_class_raise(outside: int) -> None:
+def test_uint8_targets_that_are_not_a_class_raise(outside: int) -> None:
     """156 has the bits of -100 in a byte, but is not ignored."""
     target = torch.tensor([0, 18, 3, 4, 5, 6, outside], dtype=torch.uint8)
     with pytest.raises(DimensionError, match=f"target: got {outside}"):

@@ -160,7 +160,7 @@ ALPHAS: list[Any] = [
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_alphas_are_taken_or_refused_as_in_torch(dtype: torch.dtype) -> None:
+def test_alphas_give_torchs_sums_or_are_refused_as_in_torch(dtype: torch.dtype) -> None:
     """torch takes a boolean for booleans only, and for integers an integer that the dtype holds."""
     x, y = numbers((2, 5), dtype), numbers((2, 5), dtype, 1)
     for alpha in ALPHAS:

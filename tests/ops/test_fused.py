@@ -215,7 +215,7 @@ def chain_of(image: torch.Tensor) -> Epilogue:
     return add(image) | gelu()
 
 
-def test_dropout_of_images_and_groups_depends_on_their_own_places() -> None:
+def test_dropout_of_a_grouped_convolution_agrees_with_its_meaning() -> None:
     drop = dropout(0.4, 7)
     x, w = numbers(2, 4, 5, 5), numbers(6, 2, 3, 3, seed=1)
     got = ops.fused_conv2d(x, w, groups=2, epilogue=drop)
@@ -267,7 +267,7 @@ def test_gradients_agree_with_finite_differences(
     assert torch.autograd.gradcheck(function, leaves, fast_mode=True)
 
 
-def test_gradients_of_half_precision_are_as_accurate_as_torch() -> None:
+def test_gradients_of_bias_and_gelu_in_fp16_are_as_accurate_as_torch() -> None:
     a, b, v = (
         numbers(*shape, dtype=torch.float16, seed=i) for i, shape in enumerate([(20, 30), (30, 10), (10,)])
     )
@@ -304,7 +304,7 @@ def test_empty_products_and_nan_give_torchs_results() -> None:
     ).shape == (0, 3)
 
 
-def test_autocast_and_negated_operands_are_taken() -> None:
+def test_a_negated_addend_is_added_and_autocast_gives_its_dtype() -> None:
     a, b = numbers(4, 8, dtype=torch.float32), numbers(8, 4, dtype=torch.float32, seed=1)
     negated = torch.complex(a, a).conj().imag[:, :4]
     assert negated.is_neg()
@@ -491,7 +491,7 @@ def test_integers_beyond_32_bits_are_refused_or_saturated(chain: Epilogue) -> No
     assert (got == 127).all()
 
 
-def test_gradients_of_integer_products_are_exact() -> None:
+def test_the_gradient_of_a_scale_of_an_integer_product_is_exact() -> None:
     """fp32 does not hold 2^24 + 1, so an integer intermediate is needed."""
     a, b = torch.arange(32).view(4, 8).char(), torch.arange(48).view(8, 6).char() - 20
     large = 2**24

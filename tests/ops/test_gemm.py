@@ -184,7 +184,7 @@ def test_batched_gradients_pass_gradcheck(function: Any) -> None:
 
 
 @functions
-def test_negated_incoming_gradients_are_taken(function: Any) -> None:
+def test_negated_incoming_gradients_give_torchs_gradients(function: Any) -> None:
     a, b = numbers(3, 4).requires_grad_(), numbers(4, 5, seed=1).requires_grad_()
     pairs = []
     for module in (ops, torch):
@@ -298,7 +298,7 @@ def test_an_alpha_of_zero_drops_the_product_on_a_gpu(name: str, value: float, be
     assert torch.equal(got, addend * beta)
 
 
-def test_infinities_and_nan_give_torchs_results() -> None:
+def test_mm_of_infinities_and_nan_agrees_with_torch() -> None:
     a, b = numbers(20, 30, dtype=torch.float32), numbers(30, 40, dtype=torch.float32)
     a[3, 5], a[4, 6], b[7, 8] = float("nan"), float("inf"), float("-inf")
     torch.testing.assert_close(ops.mm(a, b), a @ b, equal_nan=True)
@@ -340,7 +340,7 @@ PRODUCTS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("product", PRODUCTS.values(), ids=PRODUCTS)
-def test_out_of_any_dtype_is_taken_or_refused_as_in_torch(product: Any) -> None:
+def test_out_of_fp32_fp64_and_bf16_is_taken_or_refused_as_in_torch(product: Any) -> None:
     """Autocast does not touch a product that is written into out."""
     tensors = [numbers(*shape, seed=i, dtype=torch.float32) for i, shape in enumerate(((3, 4), (4, 5), (5,)))]
     for dtype, is_autocast in itertools.product(

@@ -156,7 +156,7 @@ def test_results_may_be_changed_in_place() -> None:
     torch.testing.assert_close((a.grad, b.grad), want)
 
 
-def test_strides_that_torch_refuses_are_taken() -> None:
+def test_products_of_strides_that_torch_refuses_agree_with_the_reference() -> None:
     """Rows may have any length, and views may be negated. The result's rows are padded to 16 bytes."""
     a, b = numbers(64, 23, dtype=torch.float32), numbers(5, 23, 41, dtype=torch.float32, seed=1)
     got = ops.grouped_mm(a, b, offs=OFFS)

@@ -157,7 +157,7 @@ def test_every_dtype_and_epsilon_is_as_accurate_as_torch(
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
-def test_a_bias_without_a_weight_is_taken(dtype: torch.dtype) -> None:
+def test_results_of_a_bias_without_a_weight_are_as_accurate_as_torch(dtype: torch.dtype) -> None:
     def weightless(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
         return lambda x, shape, bias, eps: function(x, shape, None, bias, eps)
 
@@ -179,7 +179,7 @@ def test_the_default_epsilon_of_rms_norm_is_that_of_torch(dtype: torch.dtype, sc
 @pytest.mark.filterwarnings("ignore:Mismatch dtype between input and weight")
 @pytest.mark.parametrize(("dtype", "other"), list(itertools.permutations(FLOATS, 2)), ids=str)
 @pytest.mark.parametrize("norm", NORMS)
-def test_a_weight_of_another_dtype_is_taken_as_in_torch(
+def test_a_weight_of_another_dtype_agrees_with_torch_or_is_refused_as_in_torch(
     norm: str, dtype: torch.dtype, other: torch.dtype
 ) -> None:
     x, *columns = operands(norm, (5, 37), 1, torch.float32)
@@ -273,7 +273,7 @@ def test_a_large_mean_loses_no_digits(cols: int) -> None:
 def test_any_combination_of_gradients_agrees_with_torch(norm: str) -> None:
     tensors = operands(norm, (4, 3, 11), 2, torch.float32)
     direction = numbers((4, 3, 11), torch.float32, 99)
-    everyones = applied(getattr(ops, norm), tensors, 2, 1e-5, direction)[1:]
+    everyones = applied(torchs(norm), tensors, 2, 1e-5, direction)[1:]
     for needs in itertools.product([False, True], repeat=len(tensors)):
         leaves = [t.clone().requires_grad_(need) for t, need in zip(tensors, needs, strict=True)]
         result = getattr(ops, norm)(leaves[0], (3, 11), *leaves[1:], eps=1e-5)
@@ -383,9 +383,10 @@ def test_meta_tensors_have_results_without_data(norm: str) -> None:
 @pytest.mark.parametrize("norm", NORMS)
 def test_inputs_and_incoming_gradients_are_not_changed(norm: str) -> None:
     tensors = operands(norm, (4, 9), 1, torch.float32)
-    before = [t.clone() for t in tensors]
-    applied(getattr(ops, norm), tensors, 1, 1e-5, torch.ones(4, 9))
-    for tensor, was in zip(tensors, before, strict=True):
+    direction = numbers((4, 9), torch.float32, 99)
+    before = [t.clone() for t in (*tensors, direction)]
+    applied(getattr(ops, norm), tensors, 1, 1e-5, direction)
+    for tensor, was in zip((*tensors, direction), before, strict=True):
         assert torch.equal(tensor, was)
 
 

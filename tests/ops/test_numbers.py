@@ -83,7 +83,7 @@ OTHERS = {
 
 
 class Index:
-    """An object that Python takes as an index, and that is no number otherwise."""
+    """An object that Python takes as an index, and that is otherwise not a number."""
 
     def __index__(self) -> int:
         return 1
@@ -136,7 +136,7 @@ IS_DRAWN = {("scaled_dot_product_attention", "dropout_p", 0.5)}
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", some_of(list(CALLS), 20))
-def test_numbers_are_taken_as_torch_takes_them(name: str) -> None:
+def test_numbers_give_torchs_results_or_are_refused_as_in_torch(name: str) -> None:
     torchs, base = CALLS[name]
     mine = getattr(ops, name)
     for argument in inspect.signature(mine).parameters:

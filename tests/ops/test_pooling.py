@@ -213,7 +213,7 @@ def test_every_division_of_the_work_agrees_with_torch(kind: str, how: dict[str, 
         torch.testing.assert_close(ours, torchs, equal_nan=True)
 
 
-def test_an_empty_batch_gives_empty_results_and_gradients() -> None:
+def test_an_empty_batch_gives_empty_results_and_gradients_and_meta_tensors_shapes() -> None:
     x = torch.zeros(0, 3, 8, 8, requires_grad=True)
     for result in (ops.avg_pool2d(x, 2), ops.max_pool2d(x, 2)):
         assert isinstance(result, torch.Tensor)

@@ -362,7 +362,7 @@ def test_a_fill_is_the_same_whatever_the_default_device() -> None:
     ],
     ids=str,
 )
-def test_fills_that_fit_the_dtype_are_taken(dtype: torch.dtype, value: float) -> None:
+def test_fills_that_fit_the_dtype_pad_as_in_torch(dtype: torch.dtype, value: float) -> None:
     x = torch.ones(2).to(dtype)
     assert torch.equal(ops.pad(x, (1, 1), "constant", value), F.pad(x, (1, 1), "constant", value))
 
@@ -394,7 +394,7 @@ def test_errors_name_the_argument_that_is_wrong() -> None:
 
 
 @pytest.mark.parametrize("one", [torch.tensor(1), torch.tensor([1]), np.int64(1)], ids=repr)
-def test_integers_of_other_types_are_taken_as_in_torch(one: Any) -> None:
+def test_integers_of_other_types_roll_and_unfold_as_in_torch(one: Any) -> None:
     x = torch.arange(6.0).view(2, 3)
     assert torch.equal(ops.roll(x, one, 0), torch.roll(x, one, 0))
     assert torch.equal(ops.roll(x, 1, one), torch.roll(x, 1, one))

@@ -239,7 +239,7 @@ def test_out_is_written_as_in_torch(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(TORCHS))
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.int64], ids=str)
-def test_out_of_another_dtype_is_taken_as_in_torch(name: str, dtype: torch.dtype) -> None:
+def test_out_of_another_dtype_is_taken_or_refused_as_in_torch(name: str, dtype: torch.dtype) -> None:
     """A log-sum-exp takes any floating dtype for `out`; a softmax takes only that of its result."""
     x, out = numbers((3, 7), torch.float32, 0), torch.empty(0, dtype=dtype)
     if name == "logsumexp" and dtype.is_floating_point:
@@ -416,7 +416,7 @@ def test_gradients_of_cross_entropy_agree_with_finite_differences(reduction: str
 
 @pytest.mark.parametrize("smoothing", [NAN, -1.0, -INFINITY, True, np.float32(0.5), np.int64(0)])
 @pytest.mark.parametrize("probabilities", [False, True])
-def test_any_label_smoothing_that_torch_takes_is_taken(smoothing: Any, probabilities: bool) -> None:
+def test_any_label_smoothing_that_torch_takes_gives_torchs_loss(smoothing: Any, probabilities: bool) -> None:
     x = numbers((3, 5), torch.float64, 2)
     target = x.softmax(1) if probabilities else torch.tensor([0, 4, 2])
     got, want = (

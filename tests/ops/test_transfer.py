@@ -139,7 +139,7 @@ def test_copies_of_conjugated_and_negated_views_are_resolved() -> None:
             assert_copy_as_torch("permute_copy", view, (1, 0))
 
 
-def test_copies_take_argument_names_and_integers_of_any_type() -> None:
+def test_copies_take_argument_names_and_integers_of_numpy_and_torch() -> None:
     x = numbers((2, 3), torch.float32)
     assert torch.equal(ops.transpose_copy(input=x, dim0=1, dim1=0), x.t())
     assert torch.equal(ops.permute_copy(input=x, dims=[1, 0]), x.t())
@@ -181,7 +181,7 @@ def test_wrong_dimensions_of_copies_are_refused_as_in_torch(
 
 
 @pytest.mark.parametrize("x", [3, None, [1.0], np.zeros(3)], ids=str)
-def test_copies_of_objects_that_are_no_tensors_are_refused(x: Any) -> None:
+def test_copies_of_objects_that_are_not_tensors_are_refused(x: Any) -> None:
     for name, arguments in (("clone", ()), ("transpose_copy", (0, 0)), ("permute_copy", ((0,),))):
         assert_copy_as_torch(name, x, *arguments)
         with pytest.raises(ArgumentTypeError, match=r"input: got a .*\. Give a torch\.Tensor"):

@@ -156,7 +156,7 @@ def test_sequences_one_after_another_are_refused() -> None:
         explore.attention.tiles(launch)
 
 
-def test_a_launch_that_is_no_attention_is_refused() -> None:
+def test_a_launch_that_is_not_attention_is_refused() -> None:
     other = elementwise.launch(torch.zeros(4), torch.zeros(4))
     with pytest.raises(InvalidArgumentError, match=r"launch: .*Give attention\.launch"):
         attention_tiles.launch(other)

@@ -105,7 +105,7 @@ def test_programs_that_write_part_of_a_tile_or_several_tiles_are_refused(
         reads_of(trace(launch)[0], resident=4, cache_bytes=4096)
 
 
-def test_a_launch_that_is_no_matrix_product_is_refused() -> None:
+def test_a_launch_that_is_not_a_matrix_product_is_refused() -> None:
     batch = torch.ones(2, 16, 16, dtype=torch.float16)
     step = trace(gemm.launch(batch, batch, tile=TILE))[0]
     with pytest.raises(InvalidArgumentError, match=r"a tensor \(2, 16, 16\) of \(2, 16, 16\) and"):

@@ -160,6 +160,7 @@ def test_warming_up_leaves_memory_as_it_is(monkeypatch: pytest.MonkeyPatch) -> N
     assert [result.shape for result in results] == [output.shape] * 2
     call()
     assert torch.equal(output, torch.full_like(output, 2))
+    assert torch.equal(results[2], output)
     with pytest.raises(TensorMismatchError, match="input, other"):
         warmup(ops.add, torch.ones(2), torch.ones(3))
     with pytest.raises(ArgumentTypeError, match="operator: got a int"):

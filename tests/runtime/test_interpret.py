@@ -194,7 +194,7 @@ def test_complex_outputs_travel_by_their_parts(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("dtype", [*DTYPES, torch.complex64, torch.complex128], ids=str)
-def test_poison_is_no_usual_number(dtype: torch.dtype) -> None:
+def test_poison_is_not_a_usual_number(dtype: torch.dtype) -> None:
     """Floats are NaN in every part; other dtypes have values that no small number has."""
     tensor = torch.zeros(3, dtype=dtype)
     fill_undefined(tensor)
@@ -216,7 +216,7 @@ def test_views_of_one_memory_stay_views() -> None:
     assert not memory.any()
 
 
-def test_changed_tensors_that_are_no_outputs_are_listed() -> None:
+def test_changed_tensors_that_are_not_outputs_are_listed() -> None:
     """The list has tensors of the launch, not the copies; outputs and accumulators may change."""
     x, y, output = values(8), values(8), torch.zeros(8)
     quiet = interpret(Launch.of(write_kernel, 1, output, 3, 1.0, outputs=output))
@@ -282,7 +282,7 @@ def test_a_jit_function_may_be_an_argument() -> None:
     assert interpret(launch).outputs[0].item() == 2.0
 
 
-def test_prints_of_the_kernel_are_shown(capfd: pytest.CaptureFixture[str]) -> None:
+def test_prints_of_the_kernel_are_in_the_result(capfd: pytest.CaptureFixture[str]) -> None:
     x = torch.zeros(1)
     result = interpret(Launch.of(print_kernel, 2, x, outputs=x))
     first, second = result.printed.splitlines()

@@ -107,7 +107,7 @@ def test_triton_modules_and_functions_under_other_names_travel() -> None:
     assert arrived.fn.__globals__["largest"] is tl.max
 
 
-def test_a_helper_named_like_the_kernel_is_no_recursion() -> None:
+def test_a_helper_named_like_the_kernel_is_not_a_recursion() -> None:
     @triton.jit
     def add(value):
         return value + 1

@@ -98,7 +98,7 @@ def test_every_dependency_is_imported(text: str) -> None:
     assert any(imports.search(path.read_text()) for path in (ROOT / "workbench").rglob("*.py"))
 
 
-def test_triton_is_no_base_dependency() -> None:
+def test_triton_is_not_a_base_dependency() -> None:
     """On ROCm it would overwrite ROCm's own Triton."""
     names = {canonicalize_name(Requirement(text).name) for text in PROJECT["dependencies"]}
     assert "triton" not in names

@@ -25,7 +25,7 @@ BROKEN = {
     "a list": b"[]",
     "another version": b'{"version": 2, "exercises": {}}',
     "no version": b'{"exercises": {}}',
-    "exercises that are no mapping": b'{"version": 1, "exercises": ["00-1"]}',
+    "exercises that are not a mapping": b'{"version": 1, "exercises": ["00-1"]}',
     "an unknown state": b'{"version": 1, "exercises": {"00-1": "perfect"}}',
     "a state of another type": b'{"version": 1, "exercises": {"00-1": []}}',
     "nested too deeply": b"[" * 100_000,
@@ -47,7 +47,7 @@ def write(content: bytes) -> Path:
 
 def test_a_check_moves_the_state_forward_and_never_back(capsys: pytest.CaptureFixture[str]) -> None:
     assert state() == "open"
-    COUNT.check(lambda n, block_size: None)  # the stub is no attempt
+    COUNT.check(lambda n, block_size: None)  # the stub is not an attempt
     assert state() == "open"
     COUNT.check(lambda n, block_size: (0, 0))
     assert state() == "tried"

@@ -179,7 +179,7 @@ def test_refusals_of_the_invoker_are_reported(x: torch.Tensor) -> None:
     assert trials[1].reason == "refused: got True. Give False."
 
 
-def test_the_same_launch_is_compiled_once(x: torch.Tensor) -> None:
+def test_a_launch_equal_to_an_earlier_one_is_pruned(x: torch.Tensor) -> None:
     trials = prune(partial(make, x), [{}, {"BLOCK": N}, {"shift": 1.0}], "sm_90", progress=False).trials
     assert [trial.fate for trial in trials] == ["left", "left", "pruned"]
     assert trials[2].reason == "the same launch as no keywords"
@@ -222,7 +222,7 @@ def test_without_a_target_candidates_are_compiled_for_the_device(
 
 
 @pytest.mark.parametrize("candidates", [[], None, {"num_warps": 4}, [4], [{4: "num_warps"}]], ids=str)
-def test_candidates_that_are_no_list_of_dicts_are_refused(x: torch.Tensor, candidates: Any) -> None:
+def test_candidates_that_are_not_a_list_of_dicts_are_refused(x: torch.Tensor, candidates: Any) -> None:
     with pytest.raises((InvalidArgumentError, ArgumentTypeError), match="candidates"):
         prune(partial(make, x), candidates, "sm_90")
 
@@ -409,7 +409,7 @@ def test_the_first_candidate_is_the_default_reference(
         tune_here(partial(make, x), [other, first, same])
 
 
-def test_a_result_of_nan_is_no_reference(monkeypatch: pytest.MonkeyPatch, x: torch.Tensor) -> None:
+def test_a_result_of_nan_is_not_a_reference(monkeypatch: pytest.MonkeyPatch, x: torch.Tensor) -> None:
     pretend(monkeypatch, by_warps)
     nothing, good = {"num_warps": 1, "shift": float("nan")}, {"num_warps": 2}
     assert tune_here(partial(make, x), [nothing, good]).winner.candidate == good
@@ -534,7 +534,7 @@ def test_tuples_of_a_kept_candidate_stay_tuples(monkeypatch: pytest.MonkeyPatch,
         assert tuning.winner.candidate is candidates[1]
 
 
-def test_a_candidate_that_is_no_json_cannot_be_kept(x: torch.Tensor) -> None:
+def test_a_candidate_that_is_not_json_cannot_be_kept(x: torch.Tensor) -> None:
     candidates: list[dict[str, Any]] = [{"dtype": torch.float32}]
     with pytest.raises(ArgumentTypeError, match=r"candidates\[0\]: it cannot be kept"):
         tune_here(lambda dtype: make(x.to(dtype)), candidates, problem="dtypes")

@@ -291,9 +291,9 @@ def test_empty_problems_have_empty_or_zero_gradients() -> None:
 def test_gradients_have_the_strides_of_their_inputs() -> None:
     query, key, value = tensors(2, 3, 3, 20, 20, 16)
     query = query.transpose(1, 2).contiguous().transpose(1, 2)
-    _, (of_query, of_key, _) = backward((query, key, value), PLAIN, one_pass=True)
-    assert of_query.stride() == query.stride()
-    assert of_key.stride() == key.stride()
+    _, gradients = backward((query, key, value), PLAIN, one_pass=True)
+    for gradient, tensor in zip(gradients, (query, key, value), strict=True):
+        assert gradient.stride() == tensor.stride()
 
 
 def test_the_two_kernel_design_is_deterministic() -> None:

@@ -69,7 +69,7 @@ def test_products_of_strided_views_are_exact(options: dict[str, Any], dtype: tor
 
 
 @pytest.mark.parametrize("options", [{}, {"splits": 2}, {"template": "persistent", "programs": 2}])
-def test_products_of_views_that_are_no_matrices_are_exact(options: dict[str, Any]) -> None:
+def test_products_of_views_that_are_not_matrices_are_exact(options: dict[str, Any]) -> None:
     """The windows of a padded row times a matrix are stored in blocks of 4 x 4."""
     row, b = random(30), random(5, 8, seed=1)
     places = 32

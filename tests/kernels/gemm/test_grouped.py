@@ -245,8 +245,8 @@ def test_each_tile_is_stored_once(axis: int) -> None:
     assert (step.counts("output_pointer", "store") == 1).all()
 
 
-def test_another_number_of_rows_compiles_nothing() -> None:
-    """The number of rows changes with each batch of a mixture of experts."""
+def test_meta_parameters_do_not_depend_on_the_number_of_rows() -> None:
+    """The number of rows changes with each batch of a mixture of experts, and should compile nothing."""
     b = torch.empty(4, 72, 136, dtype=torch.bfloat16)
     metas = [
         grouped_gemm.launch(torch.empty(rows, 72, dtype=b.dtype), b, ends_of((1, 2, 3, 4))).steps[0].meta

@@ -111,7 +111,7 @@ def test_the_kernel_compiles_for_hopper(shifted: bool) -> None:
     ],
     ids=["matrix", "number", "empty", "int32", "sparse", "negated"],
 )
-def test_tensors_that_are_no_row_are_refused(scores: torch.Tensor, reason: str, fix: str) -> None:
+def test_tensors_that_are_not_a_row_are_refused(scores: torch.Tensor, reason: str, fix: str) -> None:
     assert reason in is_supported(scores)
     with pytest.raises(TensorMismatchError) as caught:
         launch(scores, 4)

@@ -87,4 +87,5 @@ def test_divisors_of_epilogue_strides_are_checked() -> None:
     with pytest.raises(PromiseError, match="multiples of 8, but the value is 12"):
         Launch.of(strides_kernel, 1, output, (24, 12), 8, outputs=output).run()
     a, b = torch.ones(16, 16), torch.ones(16, 16)
-    gemm.launch(a, b, epilogue=bias(torch.ones(16))).run()
+    (product,) = gemm.launch(a, b, epilogue=bias(torch.ones(16))).run()
+    assert torch.equal(product, torch.full((16, 16), 17.0))
