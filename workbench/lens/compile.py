@@ -340,7 +340,7 @@ def _ways(
             )
         return [(str(choice), str(choice), {}) for choice in choices]
     if not all(isinstance(choice, Mapping) for choice in choices):
-        raise ArgumentTypeError("choices", f"got {choices!r}", "Give names of targets, or dicts, not both.")
+        raise ArgumentTypeError("choices", f"got {choices!r}", "Give only names of targets, or only dicts.")
     if target is None:
         raise InvalidArgumentError(
             "target", "it is missing, and choices are dicts", 'Name the target: target="sm_90".'

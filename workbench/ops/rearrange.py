@@ -89,7 +89,8 @@ def roll(
     far, along = _numbers(shifts), _numbers(() if dims is None else dims)
     if len(far) != (len(along) or 1):  # torch's meta function does not check it for a tensor without elements
         given = f"got {far} and {along}"
-        raise TensorMismatchError("shifts, dims", given, "Give one shift for each dimension.")
+        fix = "Give one shift for each dimension." if along else "Give a single shift, or dims as well."
+        raise TensorMismatchError("shifts, dims", given, fix)
     return _moved(_Roll(far, _places(along, input.dim()) or None), input)
 
 

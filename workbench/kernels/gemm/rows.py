@@ -801,7 +801,7 @@ def _checked_result(
         return torch.empty(tuple(shape), dtype=torch.int64 if is_index else a.dtype, device=a.device)
     check_type("output", output, torch.Tensor, "Give a torch.Tensor, or None.")
     supported = (torch.int64,) if is_index else SUPPORTED
-    fix = f"Give a contiguous tensor of shape {tuple(shape)} on {a.device}."
+    fix = f"Give a contiguous tensor of shape {tuple(shape)} on {a.device}, not a negated view."
     if tuple(output.shape) != tuple(shape) or output.device != a.device:
         raise TensorMismatchError("output", f"shape {tuple(output.shape)} on {output.device}", fix)
     if output.layout != torch.strided:

@@ -288,7 +288,7 @@ class Picture:
         alt: text that describes the picture to readers who cannot see it.
 
     Raises:
-        ArgumentTypeError, InvalidArgumentError: `png` is no PNG, or `alt` is no text or blank.
+        ArgumentTypeError, InvalidArgumentError: `png` is not a PNG, or `alt` is not a text or is blank.
     """
 
     png: bytes
