@@ -579,7 +579,7 @@ def _check_what_is_left(shape: torch.Size, pairs: Sequence[tuple[int, int]]) -> 
     """Raise an error if no elements are left to repeat; torch returns uninitialized memory then."""
     for dim, (length, pair) in enumerate(zip(shape, pairs, strict=True)):
         if max(pair) > 0 and length + sum(min(n, 0) for n in pair) <= 0:
-            given = f"got {pair} for dimension {dim}, which drops all of its length of {length}"
+            given = f"got {pair} for dimension {dim}: of its length of {length}, nothing is left"
             raise TensorMismatchError("pad", given, "Leave one element or more to repeat.")
 
 
