@@ -1,7 +1,7 @@
 """Compile a launch for any GPU, present or not, and inspect the compiled kernels.
 
 The compiler runs in its own process, since this one may interpret kernels or drive a GPU. Tensors stay here;
-the compiler gets only their dtype and alignment, which is all that it needs.
+the compiler gets only their dtype and alignment; it needs no more.
 """
 
 from __future__ import annotations

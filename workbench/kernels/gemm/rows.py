@@ -787,9 +787,10 @@ def _check(
     if reason := _why_no_columns(operator, a, b, weight, bias, "a"):
         fix = "Leave out weight and bias."
         if taken := _columns_of(operator):
-            alone = "weight and bias, a weight alone" if len(taken) > 1 else "a weight"
+            choice = "weight and bias, a weight alone, or neither" if len(taken) > 1 else "a weight or none"
+            names = ", ".join(str(dtype)[6:] for dtype in SUPPORTED)
             vectors = f"contiguous vectors of {b.shape[-1]} elements on {a.device}"
-            fix = f"Give {operator} {alone} or neither, as {vectors}."
+            fix = f"Give {operator} {choice}, as {vectors} in one of {names}, not negated views."
         raise TensorMismatchError("weight, bias", reason, fix)
 
 

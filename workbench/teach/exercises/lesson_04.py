@@ -8,7 +8,7 @@ from workbench.teach.definition import Budget, Case, Mutant, normals
 from workbench.teach.exercise import Exercise
 from workbench.teach.exercises.lesson_03 import LONG, fixed_tiles
 
-# fp32 rounds means near 10^4 to 10^-3, which shows in the squares around them.
+# fp32 rounds means near 10^4 to 10^-3; the error shows in the squares around them.
 ROUNDING_OF_MEANS = 1e-3
 
 # Covers fp32 sums in another order, and a root. A result that was rounded to fp16 is far off.

@@ -244,7 +244,7 @@ def _characters(fonts: tuple[str, ...]) -> frozenset[int]:
 def figure_png(figure: Figure) -> bytes:
     """Return `figure` as a PNG of its exact size, without date or version, so equal figures give equal bytes.
 
-    It has at most 256 colors, chosen by median cut, which makes it a third as large in a notebook. Lines and
+    It has at most 256 colors, chosen by median cut: so it is a third as large in a notebook. Lines and
     areas of a figure with few colors keep them exactly.
 
     Raises:
