@@ -237,7 +237,7 @@ def is_supported(
             return f"{name} has {tensor.dim()} dimensions, not 2 or 3"
     if a.dim() == b.dim() == 3:
         both = f"{first} and {second} have 3 dimensions"
-        return f"{both}: such batches are multiplied by gemm.launch, without offsets"
+        return f"{both}: gemm.launch multiplies such batches, without offsets"
     if a.dtype != b.dtype:
         return f"{first} is {a.dtype}, {second} is {b.dtype}"
     if a.shape[-1] != b.shape[-2]:

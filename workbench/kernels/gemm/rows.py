@@ -787,7 +787,7 @@ def _check(
     if reason := _why_no_columns(operator, a, b, weight, bias, "a"):
         fix = "Leave out weight and bias."
         if taken := _columns_of(operator):
-            choice = "weight and bias, a weight alone, or neither" if len(taken) > 1 else "a weight or none"
+            choice = "weight and bias, a weight alone or neither" if len(taken) > 1 else "a weight or none"
             names = ", ".join(str(dtype)[6:] for dtype in SUPPORTED)
             vectors = f"contiguous vectors of {b.shape[-1]} elements on {a.device}"
             fix = f"Give {operator} {choice}, as {vectors} in one of {names}, not negated views."
