@@ -956,8 +956,8 @@ def test_problems_of_images_that_cannot_be_measured_are_refused(
 @pytest.mark.parametrize(
     ("op", "problem", "words"),
     [
-        ("flip", {"shape": [6, 8], "dims": [2]}, "Give dimensions of the shape, each once"),
-        ("flip", {"shape": [6, 8], "dims": [0, 0]}, "Give dimensions of the shape, each once"),
+        ("flip", {"shape": [6, 8], "dims": [2]}, "Give different dimensions of the shape, from 0 to 1"),
+        ("flip", {"shape": [6, 8], "dims": [0, 0]}, "Give different dimensions of the shape, from 0 to 1"),
         ("roll", {"shape": [6, 8], "dims": [0]}, "The keys of roll are dims, shape, shift"),
         ("unfold", {"shape": [6, 8], "window": 3, "pad": 0}, "torch says"),
         ("pixel_shuffle", {"shape": [1, 3, 8, 8], "factor": 2}, "torch says"),

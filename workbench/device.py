@@ -120,7 +120,7 @@ def unclear_wish() -> str:
     wish = os.environ.get("TRITON_INTERPRET", "0")
     if wish.lower() in (*_YES, *_NO):
         return ""
-    return f"TRITON_INTERPRET is {wish!r}, neither yes (1) nor no (0), which Triton takes for no: it compiles"
+    return f"TRITON_INTERPRET is {wish!r}, neither yes (1) nor no (0). Triton takes it for no: it compiles"
 
 
 def _triton_interprets() -> bool:

@@ -563,11 +563,14 @@ def _check_problem(case: Case) -> None:
     if problem.get("dim", -1) not in operator.dims:
         dims = " or ".join(map(str, operator.dims))
         raise InvalidArgumentError("dim", f"got {problem['dim']}", f"Give {dims}, as suites of {case.op} do.")
-    if not _are_dims(problem, operator):
-        which = "each dimension of the shape" if operator.is_permutation else "dimensions of the shape, each"
-        raise InvalidArgumentError("dims", f"got {problem['dims']}", f"Give {which} once.")
     if not math.prod(problem.get("shape", [1])) or problem.get("shape") == []:
-        raise InvalidArgumentError("shape", f"got {problem['shape']}", "Give lengths of 1 or more.")
+        raise InvalidArgumentError(
+            "shape", f"got {problem['shape']}", "Give one or more lengths, none of them 0."
+        )
+    if not _are_dims(problem, operator):
+        which = "every dimension" if operator.is_permutation else "different dimensions"
+        fix = f"Give {which} of the shape, from 0 to {len(problem['shape']) - 1}, none of them twice."
+        raise InvalidArgumentError("dims", f"got {problem['dims']}", fix)
 
 
 def _are_dims(problem: Mapping[str, Any], operator: Operator) -> bool:

@@ -956,7 +956,7 @@ def test_compare_has_a_row_with_the_reason_for_a_failed_compilation() -> None:
     [
         ("sm_90", None, ArgumentTypeError, "^choices: got 'sm_90'"),
         ([], None, ArgumentTypeError, "^choices: got "),
-        (["sm_90", {"num_warps": 4}], "sm_90", ArgumentTypeError, "not both"),
+        (["sm_90", {"num_warps": 4}], "sm_90", ArgumentTypeError, "or only dicts"),
         ([{"num_warps": 4}], None, InvalidArgumentError, "^target: it is missing"),
         (["sm_90"], "sm_80", InvalidArgumentError, "^target: got 'sm_80' together with targets"),
         (["sm_90", "sm91"], None, UnknownNameError, "'sm91' is not known"),

@@ -200,7 +200,7 @@ MADE: dict[str, list[Answer]] = {
     "a Python range as offsets": [
         written("i = range(BLOCK_SIZE)", "value = tl.load(x + i)", "tl.store(output + i, value)")
     ],
-    "a block size that is no tl.constexpr": [
+    "a block size that is not a tl.constexpr": [
         written("tl.store(output + i, tl.load(x + i, mask=i < length), mask=i < length)", block="BLOCK_SIZE")
     ],
     "tl.arange between numbers of the run time": [
@@ -217,7 +217,7 @@ MADE: dict[str, list[Answer]] = {
             "tl.store(output + i, alpha * tl.load(x + i, mask=mask) + tl.load(y + i, mask=mask), mask=mask)",
         )
     ],
-    "a block size that is no power of two": [launching(axpy_kernel, block=100)],
+    "a block size that is not a power of two": [launching(axpy_kernel, block=100)],
     "what lens.compile or lens.trace returns, taken for one step": [all_steps_for_one],
     "a shape where a number belongs": [launching(axpy_kernel, length=lambda x: x.shape)],
     "the shape of a pointer": [
@@ -315,7 +315,7 @@ INTERPRETED_ALONE = {
         "    if 0 < length < 1:\n        return\n",
     ),
     "global": (
-        "a global that is no tl.constexpr",
+        "a global that is not a tl.constexpr",
         "    alpha = alpha * ONE\n",
     ),
     "python": (

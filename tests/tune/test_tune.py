@@ -898,7 +898,7 @@ def test_a_product_without_a_gpu_needs_a_target() -> None:
 def test_a_product_is_not_tuned_without_a_gpu(target: str | None) -> None:
     """The error does not ask for a target, since naming one would not help."""
     a = torch.ones(16, 16)
-    with pytest.raises(NotMeasurableError, match="Its time on a CPU is no measurement"):
+    with pytest.raises(NotMeasurableError, match="Its time on a CPU is not a measurement"):
         tune_gemm(a, a, target=target)
 
 

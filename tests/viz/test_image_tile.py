@@ -172,7 +172,7 @@ def test_a_tile_that_cannot_be_drawn_raises(function: Any) -> None:
         ({"make": lambda row, step: None}, r"make\(0, 0\): got None, a NoneType\. Return from `make`"),
         ({"row_tiles": 0}, "row_tiles: got 0"),
         ({"k_steps": 1.5}, "k_steps: got 1.5"),
-        ({"at": (2, 0)}, r"at: got \(2, 0\)\. Give a row of tiles less than 2"),
+        ({"at": (2, 0)}, r"at: got \(2, 0\)\. Give two numbers: a row of tiles, 0 to 1,"),
         ({"at": (0,)}, r"at: got \(0,\)"),
         ({"theme": "blue"}, "theme: 'blue'"),
     ],

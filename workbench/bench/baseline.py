@@ -370,7 +370,7 @@ _LAYER_NORM_EPSILON, _RMS_NORM_EPSILON = 1e-5, torch.finfo(torch.float32).eps
 def _liger_rms_norm(liger: Any) -> Callable[..., torch.Tensor]:
     """Return Liger's variant that rounds once, at the end, as torch does.
 
-    It must not work in place, which is Liger's default: that overwrites the given gradient, which is passed
+    It must not work in place, as Liger does by default: that overwrites the given gradient, which is passed
     again to every call of a backward.
     """
     apply = liger.LigerRMSNormFunction.apply

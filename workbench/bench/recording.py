@@ -465,7 +465,8 @@ def _cut_off(path: object, line: int) -> RecordingError:
 def as_path(path: object) -> Path:
     """Return `path` as a Path. Raises ArgumentTypeError unless it is one or text, without NUL characters."""
     if not isinstance(path, str | os.PathLike) or "\0" in str(path):
-        raise ArgumentTypeError("path", f"got {path!r}", "Give the path of a file, as a text or a Path.")
+        fix = "Give the path of a file, without NUL characters, as a text or a Path."
+        raise ArgumentTypeError("path", f"got {path!r}", fix)
     return Path(path)
 
 

@@ -328,8 +328,8 @@ def interpreter_time_error(fix: str) -> NotMeasurableError:
     """
     reason = device.gpu_absence() or "TRITON_INTERPRET is set, although there is a GPU"
     return NotMeasurableError(
-        f"Kernels run in Triton's interpreter here ({reason}). Its time on a CPU is no measurement: it says "
-        f"nothing about how fast a kernel is on a GPU. {fix}"
+        f"Kernels run in Triton's interpreter here ({reason}). Its time on a CPU is not a measurement: it "
+        f"says nothing about how fast a kernel is on a GPU. {fix}"
     )
 
 

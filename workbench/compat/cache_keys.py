@@ -25,7 +25,7 @@ from workbench.compat.versions import TRITON_FOLDER
 def tell_compilers_apart_quickly() -> None:
     """Let Triton's cache on disk identify this Triton by the sizes and times of its files.
 
-    Triton itself reads all files, 460 MB, which takes most of a second in every new process.
+    Triton itself reads all files, 460 MB; this takes most of a second in every new process.
     """
     files = [
         (str(path.relative_to(TRITON_FOLDER)), path.stat().st_size, path.stat().st_mtime_ns)

@@ -1,7 +1,7 @@
 """The start of a compiled kernel by the C function in which Triton's launcher ends.
 
 `compiled[grid](...)` of Triton 3.6 to 3.9 asks for device and stream, prepares hooks, and on 3.6 and 3.7
-makes the maps of tensor descriptors again, which takes longer on the CPU than the start. The arguments of the
+makes the maps of tensor descriptors again. That takes longer on the CPU than the start. The arguments of the
 C function depend on the version: those of 3.6 and 3.7 are here, and other versions start kernels through
 Triton. `tests/runtime/test_kept_on_a_gpu.py::test_a_kept_launch_passes_tritons_arguments` compares both ways.
 The file is no longer needed when Triton's own start costs as little: the suite `launch` measures it

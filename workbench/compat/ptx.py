@@ -69,7 +69,7 @@ def with_whole_products(ptx: str) -> str:
 
     A kernel multiplies a block of B in two parts, the left 128 columns and then the right 64, because a
     tensor of Triton has a power of two of columns; `wgmma` also has 192. The mark asserts that the right part
-    directly follows the left one in shared memory, which is not checked. LLVM assigns each register of a
+    directly follows the left one in shared memory; this is not checked. LLVM assigns each register of a
     descriptor only once, so equal names mean equal descriptors.
     """
     lines = ptx.split("\n")

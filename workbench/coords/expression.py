@@ -360,7 +360,7 @@ class Expression:
 
 def check_identifier(argument: str, name: object) -> None:
     """Raise if `name` cannot be a name in generated code."""
-    fix = f"Give a Python identifier, such as 'n', that is no keyword and none of {', '.join(RESERVED)}."
+    fix = f"Give a Python identifier, such as 'n', that is not a keyword and none of {', '.join(RESERVED)}."
     if not isinstance(name, str):
         raise ArgumentTypeError(argument, f"got {name!r}", fix)
     if not name.isidentifier() or keyword.iskeyword(name) or name in RESERVED:

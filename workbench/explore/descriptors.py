@@ -243,7 +243,7 @@ class _EvaluatedDescriptor:
         numbers = check_each("at", at, int, "Give two whole numbers, such as (0, 0).")
         if len(numbers) != 2 or not all(0 <= i < n for i, n in zip(numbers, self.counts, strict=True)):
             rows, steps = self.counts
-            fix = f"Give a tile of rows less than {rows} and a step along K less than {steps}."
+            fix = f"Give two numbers: a tile of rows, 0 to {rows - 1}, and a step along K, 0 to {steps - 1}."
             raise InvalidArgumentError("at", f"got {tuple(numbers)}", fix)
         return numbers[0], numbers[1]
 

@@ -581,8 +581,8 @@ def _report(watch: _Watch, kind: ComputationKind, shape: tuple[int, ...], flops:
 class _LanguagePatch:
     """The interpreter's patch of Triton's language, applied once for each launch.
 
-    Triton applies it again at each call of a jit function by another, which takes longer than the call, and
-    restores only the first.
+    Triton applies it again at each call of a jit function by another, and restores only the first. Applying
+    it takes longer than the call.
 
     Args:
         patch: Triton's own patch of the language modules in a function's globals.

@@ -148,7 +148,7 @@ _PTX_START = re.compile(r"(@!?%\w+\s+)?[a-z]\w*[.\w:]*(\s|;|$)")
 
 
 def _amd_statements(amdgcn: str) -> Iterator[tuple[int, str]]:
-    """Yield the number, from 0, and the text of each indented line that is no directive, up to `.rodata`."""
+    """Yield number, from 0, and text of each indented line that is not a directive, up to `.rodata`."""
     for number, line in enumerate(amdgcn.splitlines()):
         text, _, comment = (part.rstrip() for part in line.partition(";"))
         if text.strip().startswith(".section") and ".rodata" in text:

@@ -1,7 +1,7 @@
 """Compile a launch for any GPU, present or not, and inspect the compiled kernels.
 
 The compiler runs in its own process, since this one may interpret kernels or drive a GPU. Tensors stay here;
-the compiler gets only their dtype and alignment, which is all that it needs.
+the compiler gets only their dtype and alignment; it needs no more.
 """
 
 from __future__ import annotations
@@ -340,7 +340,7 @@ def _ways(
             )
         return [(str(choice), str(choice), {}) for choice in choices]
     if not all(isinstance(choice, Mapping) for choice in choices):
-        raise ArgumentTypeError("choices", f"got {choices!r}", "Give names of targets, or dicts, not both.")
+        raise ArgumentTypeError("choices", f"got {choices!r}", "Give only names of targets, or only dicts.")
     if target is None:
         raise InvalidArgumentError(
             "target", "it is missing, and choices are dicts", 'Name the target: target="sm_90".'

@@ -426,7 +426,7 @@ def errors_of_variance(
     return VarianceErrors(tuple(means), rows, count, lanes, tuple(curves))
 
 
-_RATIO_FIX = "Give positive finite numbers, such as [1, 100, 1e4]."
+_RATIO_FIX = "Give one or more positive finite numbers, such as [1, 100, 1e4]."
 
 ROW_NAMES = ("ones", "uniform 0 to 1", "normal", "growing", "alternating")
 
@@ -501,7 +501,7 @@ def _format(dtype: str) -> Format:
 
 def _names(argument: str, what: str, given: object, known: Sequence[str]) -> list[str]:
     """Return the distinct names; raise unless there is at least one and all are known."""
-    fix = f"Give a list of names, such as [{known[0]!r}]."
+    fix = f"Give a list of one or more names, such as [{known[0]!r}]."
     names = list(dict.fromkeys(_each(argument, given, str, fix)))
     if not names:
         raise InvalidArgumentError(argument, "got no name", fix)

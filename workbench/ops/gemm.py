@@ -419,7 +419,7 @@ def _run(
     if addend is not None:
         addend = addend.resolve_neg()
         # BLAS does not read the operands if alpha is 0, so that their NaN and inf stay out of the result. On
-        # the CPU torch calls no BLAS for small batches: it multiplies by 0, which keeps NaN.
+        # the CPU torch calls no BLAS for small batches: it multiplies by 0, and NaN stays.
         if alpha == 0 and (a.dim() == b.dim() == 2 or on_gpu(a)):
             a, b = a[..., :0], b[..., :0, :]
         if not a.shape[-1]:

@@ -89,7 +89,8 @@ def roll(
     far, along = _numbers(shifts), _numbers(() if dims is None else dims)
     if len(far) != (len(along) or 1):  # torch's meta function does not check it for a tensor without elements
         given = f"got {far} and {along}"
-        raise TensorMismatchError("shifts, dims", given, "Give one shift for each dimension.")
+        fix = "Give one shift for each dimension." if along else "Give a single shift, or dims as well."
+        raise TensorMismatchError("shifts, dims", given, fix)
     return _moved(_Roll(far, _places(along, input.dim()) or None), input)
 
 
@@ -578,7 +579,7 @@ def _check_what_is_left(shape: torch.Size, pairs: Sequence[tuple[int, int]]) -> 
     """Raise an error if no elements are left to repeat; torch returns uninitialized memory then."""
     for dim, (length, pair) in enumerate(zip(shape, pairs, strict=True)):
         if max(pair) > 0 and length + sum(min(n, 0) for n in pair) <= 0:
-            given = f"got {pair} for dimension {dim}, which drops all of its length of {length}"
+            given = f"got {pair} for dimension {dim}: of its length of {length}, nothing is left"
             raise TensorMismatchError("pad", given, "Leave one element or more to repeat.")
 
 

@@ -472,7 +472,8 @@ def _extreme(
         dim, other = None, dim
     if other is not None:
         if dim is not None or keepdim:
-            raise ArgumentTypeError("dim, other", "got both", f"Give one of them to {name}.")
+            fix = f"Give {name} two tensors and no more, or one tensor with dim and keepdim."
+            raise ArgumentTypeError("other", "got it together with dim or keepdim", fix)
         return _binary(f"{name}imum", input, other, out)
     if dim is None and not keepdim:
         return _value(name, f"a{name}", input, None, False, out)  # type: ignore[arg-type]  # _Reduction sees to it

@@ -311,7 +311,7 @@ def cross_entropy(
         raise TensorMismatchError("input", "it has no dimensions", "Give (classes,) or (N, classes, ...).")
     dim = min(input.dim() - 1, 1)
     _check_weight(weight, input, input.shape[dim])
-    smoothing = label_smoothing if label_smoothing > 0 else 0.0  # NaN is no smoothing, as in torch
+    smoothing = label_smoothing if label_smoothing > 0 else 0.0  # NaN means no smoothing, as in torch
     if input.shape == target.shape:
         return _cross_entropy_of_probabilities(input, target, weight, dim, ignore_index, reduction, smoothing)
     _check_targets(input, target, dim, ignore_index)

@@ -27,7 +27,7 @@ def judge_of(operation: Operation, arguments: Arguments) -> Callable[[tuple[torc
 
     Results are compared with those of the reference in order. Further results of a launch, such as statistics
     for a gradient, are ignored. A result may have merged dimensions. If all operands are integers and are
-    only multiplied and added, which is exact, each element may be off by its own rounding only.
+    only multiplied and added, both exactly, each element may be off by its own rounding only.
 
     Raises:
         InvalidArgumentError: the reference needs more memory than there is.

@@ -1,7 +1,7 @@
 """Replay of launches: start compiled kernels again with the least work on the CPU.
 
 On each call Triton's `kernel[grid](...)` specializes the arguments, looks up the compiled kernel and runs
-hooks, which takes longer on the CPU than the start itself. Here this is done once per specialization; later
+hooks. All this takes longer on the CPU than the start itself. Here it is done once per specialization; later
 calls start the compiled kernel directly.
 
 A kernel is not compiled for a size, so there are two levels. A :class:`Replay` belongs to one combination of

@@ -72,7 +72,7 @@ MISTAKES = (
         "a compiled kernel has no comparisons in a chain. Write (0 <= i) & (i < n).",
     ),
     Mistake(
-        "a global that is no tl.constexpr",
+        "a global that is not a tl.constexpr",
         r"Cannot access global variable",
         "a compiled kernel reads no variables from around it but constants: SIZE = tl.constexpr(64). Or pass "
         "it as an argument.",
@@ -158,7 +158,7 @@ MISTAKES = (
         "range is for loops. A block of offsets is tl.arange(0, BLOCK_SIZE).",
     ),
     Mistake(
-        "a block size that is no tl.constexpr",
+        "a block size that is not a tl.constexpr",
         r"must be of type tl\.constexpr\n.*arange\(\s*0\s*,\s*[A-Z_]+\s*\)",
         "tl.arange needs a size that is known when the kernel is compiled. Mark it among the kernel's "
         "parameters, as in BLOCK_SIZE: tl.constexpr.",
@@ -176,7 +176,7 @@ MISTAKES = (
         "tl.cast(number, dtype), which takes both.",
     ),
     Mistake(
-        "a block size that is no power of two",
+        "a block size that is not a power of two",
         r"power of (2|two)\n",
         "blocks have 1, 2, 4, 8, ... elements. Take the next larger power of two, and mask the lanes that "
         "have no element.",

@@ -8,8 +8,8 @@ The compiler chooses which lane holds which element of a tile. Here equal positi
 count as the same lane, and all others as different lanes. For a store after a load, axes of length 1 are
 ignored (`x[:, None]` has the values of `x`). If a tile has fewer elements than the program has threads,
 several threads hold the same element; races between these are not found. A load and a later store by another
-lane are no race if lanes exchanged values in between, as in a sum, because the stored value may then depend
-on the loaded one.
+lane are not a race if lanes exchanged values in between, as in a sum, because the stored value may then
+depend on the loaded one.
 """
 
 from __future__ import annotations

@@ -379,7 +379,7 @@ def test_invalid_arguments_are_refused() -> None:
     for of_queries, of_keys, words in (
         (ends, ends.long(), "starts.keys is torch.int64 on cpu, not torch.int32"),
         (ends, torch.tensor([0, 2, 5], dtype=torch.int32), "1 sequences of queries, 2 of keys"),
-        (ends[None], ends, "contiguous in one dimension"),
+        (ends[None], ends, "is not a contiguous vector"),
     ):
         with pytest.raises(TensorMismatchError, match=words):
             attention.launch(query, key, value, Scoring(starts=Starts(of_queries, of_keys, 4, 5)))

@@ -333,7 +333,7 @@ NO_TENSOR: Any = [3, 8]
         ((A, B, NO_TENSOR), {}, ArgumentTypeError, "offs: got"),
         ((A, B[:, :3], OFFS), {}, TensorMismatchError, "4 and 3 along K"),
         ((A, A, OFFS), {}, TensorMismatchError, "4 and 8 along K"),
-        ((B.mT, B, OFFS), {}, TensorMismatchError, "gemm.launch multiplies it"),
+        ((B.mT, B, OFFS), {}, TensorMismatchError, "gemm.launch multiplies such batches"),
         ((A[0], B, OFFS), {}, TensorMismatchError, "a has 1 dimensions"),
         ((A, B.half(), OFFS), {}, TensorMismatchError, "float32, b is torch.float16"),
         ((A.int(), B.int(), OFFS), {}, TensorMismatchError, "int32; supported"),

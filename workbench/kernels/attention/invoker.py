@@ -113,7 +113,7 @@ def launch(
         None if there is a mask or there are starts.
 
     Raises:
-        TensorMismatchError: an operand, `output` or `log_sums` is no tensor that fits the others.
+        TensorMismatchError: an operand, `output` or `log_sums` is not a tensor that fits the others.
         UnknownNameError: `precision` is unknown. InvalidArgumentError, ArgumentTypeError: another argument is
         invalid.
     """

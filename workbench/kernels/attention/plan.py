@@ -235,7 +235,7 @@ def _refusal_of_starts(starts: Starts, device: torch.device) -> Refusal:
             return Refusal(given, wanted)
         if tensor.dim() != 1 or not tensor.numel() or not tensor.is_contiguous():
             given = f"of shape {tuple(tensor.shape)} and strides {tensor.stride()}"
-            return Refusal(f"starts.{name}, {given}, is not contiguous in one dimension", wanted)
+            return Refusal(f"starts.{name}, {given}, is not a contiguous vector with elements", wanted)
     for name, most in (("queries", starts.most_queries), ("keys", starts.most_keys)):
         if not isinstance(most, int) or most < 0:
             fix = f"Give the length of the longest sequence of {name}, an int of 0 or more."

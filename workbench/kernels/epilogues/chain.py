@@ -60,7 +60,7 @@ class Functor:
         operands = [
             repr(each.value) if isinstance(each.value, _NUMBERS) else each.along for each in self.operands
         ]
-        # Triton hashes a jit function by its source, which takes long.
+        # Triton hashes a jit function by its source, and hashing takes long.
         function = self.function.fn
         return self.name, function, self.makes_floats, self.uses_place, self.dtype, tuple(operands)
 

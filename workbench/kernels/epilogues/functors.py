@@ -113,7 +113,7 @@ def clamp(min: float | None = None, max: float | None = None) -> Epilogue:
     """min(max(x, `min`), `max`), like `torch.clamp`. None means no bound on that side.
 
     Raises:
-        InvalidArgumentError: both bounds are None, or one is NaN. ArgumentTypeError: a bound is no number.
+        InvalidArgumentError: both bounds are None, or one is NaN. ArgumentTypeError: a bound is not a number.
     """
     bounds = [_number(name, bound) for name, bound in (("min", min), ("max", max)) if bound is not None]
     if not bounds:
@@ -143,8 +143,8 @@ def dropout(probability: float, seed: int | torch.Tensor) -> Epilogue:
             CUDA graph read the tensor's value at each run.
 
     Raises:
-        InvalidArgumentError: `probability` or `seed` is out of its range. ArgumentTypeError: it is no number.
-        TensorMismatchError: `seed` is another tensor.
+        InvalidArgumentError: `probability` or `seed` is out of its range. ArgumentTypeError: it has
+            the wrong type. TensorMismatchError: `seed` is a tensor of another dtype, or of several elements.
     """
     share = _number("probability", probability).value
     if not 0 <= share < 1:
@@ -203,8 +203,8 @@ def permuted(shape: Sequence[int], dims: Sequence[int]) -> Epilogue:
         dims: a permutation of 0, 1, ... len(shape) - 1.
 
     Raises:
-        ArgumentTypeError: an argument is no sequence of integers of 0 or more.
-        InvalidArgumentError: `dims` is no permutation.
+        ArgumentTypeError: an argument is not a sequence of integers of 0 or more.
+        InvalidArgumentError: `dims` is not a permutation.
     """
     for name, values in (("shape", shape), ("dims", dims)):
         if not isinstance(values, Sequence) or any(type(n) is not int or n < 0 for n in values):

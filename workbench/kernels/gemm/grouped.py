@@ -236,8 +236,8 @@ def is_supported(
         if tensor.dim() not in (2, 3):
             return f"{name} has {tensor.dim()} dimensions, not 2 or 3"
     if a.dim() == b.dim() == 3:
-        both = f"{first} and {second} have 3 dimensions, which is a batch"
-        return f"{both}: gemm.launch multiplies it, without offsets"
+        both = f"{first} and {second} have 3 dimensions"
+        return f"{both}: gemm.launch multiplies such batches, without offsets"
     if a.dtype != b.dtype:
         return f"{first} is {a.dtype}, {second} is {b.dtype}"
     if a.shape[-1] != b.shape[-2]:

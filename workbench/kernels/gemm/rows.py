@@ -787,9 +787,10 @@ def _check(
     if reason := _why_no_columns(operator, a, b, weight, bias, "a"):
         fix = "Leave out weight and bias."
         if taken := _columns_of(operator):
-            alone = "weight and bias, a weight alone" if len(taken) > 1 else "a weight"
+            choice = "weight and bias, a weight alone or neither" if len(taken) > 1 else "a weight or none"
+            names = ", ".join(str(dtype)[6:] for dtype in SUPPORTED)
             vectors = f"contiguous vectors of {b.shape[-1]} elements on {a.device}"
-            fix = f"Give {operator} {alone} or neither, as {vectors}."
+            fix = f"Give {operator} {choice}, as {vectors} in one of {names}, not negated views."
         raise TensorMismatchError("weight, bias", reason, fix)
 
 
@@ -801,7 +802,7 @@ def _checked_result(
         return torch.empty(tuple(shape), dtype=torch.int64 if is_index else a.dtype, device=a.device)
     check_type("output", output, torch.Tensor, "Give a torch.Tensor, or None.")
     supported = (torch.int64,) if is_index else SUPPORTED
-    fix = f"Give a contiguous tensor of shape {tuple(shape)} on {a.device}."
+    fix = f"Give a contiguous tensor of shape {tuple(shape)} on {a.device}, not a negated view."
     if tuple(output.shape) != tuple(shape) or output.device != a.device:
         raise TensorMismatchError("output", f"shape {tuple(output.shape)} on {output.device}", fix)
     if output.layout != torch.strided:

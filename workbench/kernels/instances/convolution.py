@@ -89,8 +89,8 @@ OF_WEIGHT = (
 # Products with at most MOST_NARROW features in a group, or channels of an image, have instances of their own:
 # NARROW for K up to MOST_SHORT, NARROW_DEEP for longer K. H200, fp16, 32 groups of 8 channels, 3 x 3, 32 x 28
 # x 28 pixels: forward 36.1 us; with 32 along K in a tile 39.3; with more stages 40 and more. Backward for
-# weight 54.9 us, and 71.0 if the kernel is told that groups begin at multiples of 16 bytes, which makes
-# forward 5 % faster. 64 features to 3 channels, 7 x 7, stride 2: backward for data 361 us; with a tile of 128
+# weight 54.9 us, and 71.0 if the kernel is told that groups begin at multiples of 16 bytes; forward is
+# then 5 % faster. 64 features to 3 channels, 7 x 7, stride 2: backward for data 361 us; with a tile of 128
 # x 16 x 64, 381 us.
 MOST_NARROW, MOST_SHORT = 16, 256
 NARROW = Configuration(tile=(256, 16, 16), num_warps=2, num_stages=1)

@@ -149,7 +149,7 @@ DEEP_PAIRS: Mapping[str, Sequence[Instance]] = {
 
 
 # Back-to-back products are computed in one kernel if the first one's K or its columns are at most SHORT: A is
-# read for each tile of those columns, which costs more than it saves if both are long.
+# read for each tile of those columns. If both are long, this costs more than the fusion saves.
 SHORT = 256
 
 

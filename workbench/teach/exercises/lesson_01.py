@@ -189,7 +189,7 @@ COPY_ANY = Exercise(
         ),
         Mutant(
             "a diagonal",
-            "Row numbers and column numbers are added one to one, which makes the diagonal of a tile. "
+            "Row numbers and column numbers are added one to one: this gives the diagonal of a tile. "
             "`[:, None]` and `[None, :]` make a tile of all pairs.",
         ),
         *_GRID_MUTANTS,

@@ -8,7 +8,7 @@ from workbench.teach.definition import Budget, Case, Mutant, normals
 from workbench.teach.exercise import Exercise
 from workbench.teach.exercises.lesson_03 import LONG, fixed_tiles
 
-# fp32 rounds means near 10^4 to 10^-3, which shows in the squares around them.
+# fp32 rounds means near 10^4 to 10^-3; the error shows in the squares around them.
 ROUNDING_OF_MEANS = 1e-3
 
 # Covers fp32 sums in another order, and a root. A result that was rounded to fp16 is far off.
@@ -260,7 +260,7 @@ RMS_NORM_BACKWARD = Exercise(
         Mutant("no eps", "eps does not enter."),
         *fixed_tiles(1024, 4096),
     ),
-    unproven="that it is fast, or that the gradient of the weight is right, which nobody asked for.",
+    unproven="that it is fast, or that the gradient of the weight is right: that gradient is not asked for.",
     returns_launch=True,
     budget=_backward,
     tolerance=ROUNDING,

@@ -176,7 +176,7 @@ ORDERED = Exercise(
         ),
         Mutant(
             "row and column swapped",
-            "Row and column of the tile are swapped, which only a square output can take.",
+            "Row and column of the tile are swapped: the result is right only for a square output.",
         ),
     ),
     unproven="that it gains anything on a GPU: programs do not run in step there, and the cache of the "
@@ -280,8 +280,8 @@ PLAN = Exercise(
         ),
         Mutant(
             "a program for each unit",
-            "So many programs are not needed: in the last wave some of them have nothing to do, which the "
-            "others could have spared them.",
+            "So many programs are not needed: in the last wave some of them have nothing to do. With fewer "
+            "programs, there are as many waves.",
         ),
         Mutant(
             "programs rounded down",

@@ -333,7 +333,7 @@ UPSAMPLED = Exercise(
             "Rows are in the order (n, x, y), and those of A in the order of the image.",
         ),
     ),
-    unproven="that the store is fast: neighbors in a row of the tile are no neighbors in memory.",
+    unproven="that the store is fast: neighbors in a row of the tile are not neighbors in memory.",
     returns_launch=True,
     is_contiguous=True,
     budget=_no_second_pass,

@@ -395,11 +395,12 @@ MERGED = Exercise(
     mutants=(
         Mutant(
             "NaN where nothing is seen: 0 / 0",
-            "A row that no split saw is NaN: its total is 0, and 0 / 0 is no number. Its output is 0.",
+            "A row that no split saw is NaN: its total is 0, and 0 / 0 is not a number. Its output is 0.",
         ),
         Mutant(
             "NaN where nothing is seen: -inf - -inf",
-            "A row that no split saw is NaN: its maximum is $-\\infty$, and that less itself is no number.",
+            "A row that no split saw is NaN: its maximum is $-\\infty$, and that less itself is not a "
+            "number.",
         ),
         Mutant(
             "all splits count alike",

@@ -399,7 +399,7 @@ HOOK = Exercise(
             "The gradient itself is squashed. The chain rule multiplies it with a slope.",
         ),
     ),
-    unproven="that the hook is smooth: its second derivative jumps at 0, which a gradient does not mind.",
+    unproven="that the hook is smooth: its second derivative jumps at 0. A gradient needs only the first.",
     returns_launch=True,
     tolerance=ROUNDING,
 )

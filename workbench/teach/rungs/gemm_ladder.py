@@ -656,7 +656,7 @@ def _descriptor(name: str, matrix: torch.Tensor, block: tuple[int, int]) -> Tens
         raise TensorMismatchError(
             name,
             f"shape {tuple(matrix.shape)}, strides {matrix.stride()}",
-            "Give rows whose elements lie side by side, and which begin at multiples of 16 bytes.",
+            "Give rows of neighboring elements that begin at multiples of 16 bytes and do not overlap.",
         )
     return described.descriptor
 

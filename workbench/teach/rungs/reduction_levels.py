@@ -172,7 +172,9 @@ def _check_output(output: torch.Tensor, x: torch.Tensor) -> None:
     fits = (output.shape, output.dtype, output.device) == (x.shape[:1], x.dtype, x.device)
     if not fits or output.is_neg() or (len(x) > 1 and output.stride(0) == 0):
         given = f"shape {tuple(output.shape)}, strides {output.stride()}, {output.dtype} on {output.device}"
-        fix = f"Give {len(x)} elements of {x.dtype} on {x.device}, each in a place of its own."
+        given += ", a negated view" if output.is_neg() else ""
+        vector = f"a vector of {len(x)} elements of {x.dtype} on {x.device}"
+        fix = f"Give {vector}, not a negated view, in which no two elements share memory."
         raise TensorMismatchError("output", given, fix)
 
 

@@ -7,7 +7,7 @@ Three things make it right for every length:
   destroys somebody else's data;
 - the *grid*, rounded up, so that the last few elements get a program too.
 
-`alpha` is an ordinary argument: the kernel gets one number that all lanes share. It is no `tl.constexpr`,
+`alpha` is an ordinary argument: the kernel gets one number that all lanes share. It is not a `tl.constexpr`,
 or the compiler would build a new kernel for every value of it.
 
 An element costs one multiplication, one addition, and 12 bytes moved. The arithmetic hides behind the

@@ -11,9 +11,9 @@ y · r + i, x · r + j. That is depth-to-space, and `unmerge` says it: the outpu
 digits, y and i. Then the digits of rows and of columns are merged, each in the order that A and B have.
 
 A second kernel for the shuffling would read and write the whole output once more. Here the store does it on
-the way. The price is that neighbors in a row of the tile, (k, i, j) and the next, are no neighbors in memory.
-Another order of B's columns, (i, j, k), would make them so, and then B needs a descriptor. Which one is
-faster was not measured.
+the way. The price is that neighbors in a row of the tile, (k, i, j) and the next, are not neighbors in
+memory. Another order of B's columns, (i, j, k), would make them so, and then B needs a descriptor. Which one
+is faster was not measured.
 """
 
 import torch

@@ -80,7 +80,7 @@ class AttentionStepperWidget(Stepper[AttentionSteps]):
 
     Raises:
         ArgumentTypeError, InvalidArgumentError: an argument has the wrong type or value, or `tiles` is given
-            for `steps` that are no function.
+            although `steps` is not a function.
         UnknownNameError: the theme is unknown.
         MissingPackageError: ipywidgets is not installed.
     """

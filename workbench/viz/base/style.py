@@ -244,7 +244,7 @@ def _characters(fonts: tuple[str, ...]) -> frozenset[int]:
 def figure_png(figure: Figure) -> bytes:
     """Return `figure` as a PNG of its exact size, without date or version, so equal figures give equal bytes.
 
-    It has at most 256 colors, chosen by median cut, which makes it a third as large in a notebook. Lines and
+    It has at most 256 colors, chosen by median cut: so it is a third as large in a notebook. Lines and
     areas of a figure with few colors keep them exactly.
 
     Raises:
@@ -288,7 +288,7 @@ class Picture:
         alt: text that describes the picture to readers who cannot see it.
 
     Raises:
-        ArgumentTypeError, InvalidArgumentError: `png` is no PNG, or `alt` is no text or blank.
+        ArgumentTypeError, InvalidArgumentError: `png` is not a PNG, or `alt` is not a text or is blank.
     """
 
     png: bytes

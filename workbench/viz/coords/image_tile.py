@@ -148,7 +148,7 @@ class ImageTileWidget(FigureWidget):
         counts = (check_positive("row_tiles", row_tiles), check_positive("k_steps", k_steps))
         first = check_each("at", at, int, "Give two whole numbers, such as (0, 0).")
         if len(first) != 2 or not all(0 <= one < count for one, count in zip(first, counts, strict=True)):
-            fix = f"Give a row of tiles less than {row_tiles} and a step less than {k_steps}."
+            fix = f"Give two numbers: a row of tiles, 0 to {row_tiles - 1}, and a step, 0 to {k_steps - 1}."
             raise InvalidArgumentError("at", f"got {tuple(first)}", fix)
         widgets = require_ipywidgets()
         self._make = make

@@ -58,7 +58,7 @@ def reduction_tree(tree: ReductionTree, row: int = 0, *, theme: str | None = Non
         theme: "light" or "dark"; by default the environment's `WORKBENCH_THEME`, else "light".
 
     Raises:
-        ArgumentTypeError, InvalidArgumentError: `tree` is no ReductionTree, or there is no such row.
+        ArgumentTypeError, InvalidArgumentError: `tree` is not a ReductionTree, or there is no such row.
         UnknownNameError: the theme is unknown.
     """
     return _figure(_checked_tree(tree), row, None, theme)
@@ -79,7 +79,7 @@ class ReductionTreeWidget(FigureWidget):
         theme: as in :func:`reduction_tree`.
 
     Raises:
-        ArgumentTypeError: `tree` is no ReductionTree.
+        ArgumentTypeError: `tree` is not a ReductionTree.
         UnknownNameError: the theme is unknown.
         MissingPackageError: ipywidgets is not installed.
     """

@@ -93,7 +93,7 @@ class RooflineWidget(FigureWidget):
         """Draw a kernel of your own as a labeled star: a Point, or a function that measures and returns one.
 
         Raises:
-            ArgumentTypeError, InvalidArgumentError: `point` is no Point, or cannot be drawn.
+            ArgumentTypeError, InvalidArgumentError: `point` is not a Point, or cannot be drawn.
         """
         own = _own_point("point", point)
         self._own.append(own)

@@ -181,7 +181,7 @@ def accesses_of(trace: StepTrace) -> Accesses:
     """Return the positions of a step's accesses on the grids of its tensors.
 
     Raises:
-        ArgumentTypeError: `trace` is no StepTrace.
+        ArgumentTypeError: `trace` is not a StepTrace.
         InvalidArgumentError: nothing touches memory, or there are more accesses than a browser can handle.
     """
     check_trace(trace)

@@ -17,7 +17,7 @@ def state_of_row(tiles, of_columns, of_rows, valid, cols):
     return reduce.online_softmax_update(reduce.online_softmax_init(x.shape[0], x.dtype), x)[0]
 
 
-# For rows of several tiles, the running state has one value a row, which costs one exchange between lanes for
+# For rows of several tiles, the running state has one value a row. This costs one exchange between lanes for
 # each tile. Where rows are neighbors in memory, a tile has few columns, and the exchange would cost more than
 # the tile: there the state is kept by lane, that is, in tiles [rows, cols].
 

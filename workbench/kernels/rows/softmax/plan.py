@@ -68,7 +68,8 @@ def default_tile(view: Rows, compute_units: int, tuning: TunedConstants = FORWAR
     Rows of at most :data:`MOST_WHOLE` columns are whole in a tile. Short rows share a tile, up to
     `tuning.fewest_elements`, as long as there are :data:`rowwise.FEWEST_PER_UNIT` tiles for each compute
     unit. Tiles of longer rows have :data:`MOST_WHOLE` columns, or :data:`SPLIT_COLS` where rows are so few
-    that they are split. Where rows, not columns, are neighbors in memory, the tile is :data:`ACROSS_TILE`.
+    that they are split. Where rows, not columns, are neighbors in memory, the tile is :data:`ACROSS_TILE`,
+    cut to the view: with fewer rows it has more columns.
     """
     rows, cols = triton.next_power_of_2(view.rows), triton.next_power_of_2(view.cols)
     if not view.are_cols_neighbors:
