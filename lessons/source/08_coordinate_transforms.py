@@ -483,7 +483,7 @@ def load_by_access(
     operand, row, col, ROWS: tl.constexpr, COLS: tl.constexpr,
     CHECK_ROWS: tl.constexpr, CHECK_COLS: tl.constexpr, ACCESS: tl.constexpr,
 ):  # fmt: skip
-    """Load a tile by an access function; the loaders of views that are no strided matrices call it.
+    """Load a tile by an access function; the loaders of views that are not strided matrices call it.
 
     Args:
         operand: (pointer, (rows, cols), params), with params for the access function.
