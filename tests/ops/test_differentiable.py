@@ -91,7 +91,7 @@ def test_every_autograd_function_is_tested() -> None:
                 seen.add(type(node).__name__.removesuffix("Backward"))
                 nodes += [before for before, _ in node.next_functions]
     # These have no node in a graph of first derivatives. `_ConvolutionProduct` computes the gradients of a
-    # convolution, so that they have gradients too (`test_second_derivatives_and_forward_mode_pass_gradcheck` in test_convolution.py).
+    # convolution, so that they have gradients too; the gradgradcheck in test_convolution.py tests it.
     assert classes - seen == {"Function", "_Once", "_ConvolutionProduct"}
 
 
