@@ -469,7 +469,7 @@ def test_rows_outside_all_sequences_get_0_and_change_nothing(ends: list[int]) ->
 
 
 def test_dropout_does_not_depend_on_tiles_and_has_finite_gradients() -> None:
-    """Of the weights above 1e-4, 70 % are kept."""
+    """Dropout keeps 70 % of the weights above 1e-4."""
     query, key, _ = tensors(1, 4, 2, 500, 512, 64, torch.float16)
     value = torch.eye(512, device="cuda", dtype=torch.float16)[:, :256].expand(1, 2, 512, 256)
     scoring = Scoring(dropout=Dropout(0.3, 2**40 + 3))

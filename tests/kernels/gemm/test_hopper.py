@@ -407,7 +407,7 @@ def test_only_large_aligned_products_on_hopper_get_ping_pong(
 def test_tiles_of_192_columns_need_two_fp16_matrices_and_a_fitting_grid(
     shape: tuple[int, int, int], added: tuple[torch.dtype, ...], cols: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where two matrices are added first, programs get two tiles of 192 columns instead of three of 128."""
+    """Programs get two tiles of 192 columns instead of three of 128 if two matrices are added first."""
     monkeypatch.setattr(device, "current", lambda: H200)
     m, n, k = shape
     a, b, output = half(m, k), half(k, n), half(m, n)

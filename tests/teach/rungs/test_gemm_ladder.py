@@ -101,7 +101,7 @@ def test_persistent_rungs_start_at_most_a_program_for_each_tile() -> None:
 
 
 def test_rungs_load_as_many_bytes_as_the_lesson_says() -> None:
-    """As lesson 05 predicts, a program loads every operand element that it needs once."""
+    """A program loads every operand element that it needs once, as lesson 05 predicts."""
     m, n, k = 32, 64, 48
     a, b, output = numbers(m, k), numbers(k, n, seed=1), torch.empty(m, n).half()
 
