@@ -12,6 +12,7 @@ import torch
 from tests.profiler.test_profiler import FAMILIES
 from workbench import device, ops, profiler
 from workbench.__main__ import main
+from workbench.bench import measure_together
 from workbench.operators.operation import given, operations
 
 pytestmark = pytest.mark.gpu
@@ -27,16 +28,14 @@ def matrices(n: int = 1024) -> list[torch.Tensor]:
 
 
 def test_the_best_product_is_timed_kept_and_found_again() -> None:
-    arguments = given(*matrices())
+    # A product of 4096^3 takes longer than its launch, even on a busy CPU; the times are then the kernels'.
+    arguments = given(*matrices(4096))
     found = profiler.profile("matmul", arguments, progress=False)
     timed = [trial for trial in found.trials if trial.measurement is not None]
     assert len(timed) >= 4
     assert {trial.fate for trial in timed} == {"won", "slower"}
     assert not [trial for trial in found.trials if trial.fate in ("wrong", "failed")]
-    shipped = next(trial for trial in timed if trial.candidate["instance"] == "shipped")
-    assert found.trials[0].measurement is not None
-    assert shipped.measurement is not None
-    assert shipped.measurement.median_ms >= found.trials[0].measurement.median_ms * 0.9
+    assert "shipped" in {trial.candidate["instance"] for trial in timed}
     assert any("Kept in" in note for note in found.notes)
     assert "GB/s" in str(found)
 
@@ -49,6 +48,10 @@ def test_the_best_product_is_timed_kept_and_found_again() -> None:
     assert best.name == found.best.name
     a, b = arguments.args
     torch.testing.assert_close(best.launch().run()[0], a @ b, rtol=1e-2, atol=1e-1)
+    # Not the times of the trials: those of different rounds were measured at different clocks.
+    shipped = next(each for each in found.instances if each.name == "shipped")
+    together = measure_together({"best": best.launch(), "shipped": shipped.launch()}, mode="burst")
+    assert together["best"].median_ms <= 1.05 * together["shipped"].median_ms
     assert not profiler.profile("matmul", given(*matrices(1040)), again=False, progress=False).is_kept
 
 
