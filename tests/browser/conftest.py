@@ -71,12 +71,14 @@ class Lab:
         url: its address, with a slash at the end.
         token: the token that requests need.
         folder: its root, where notebooks can be put.
+        settings: the folder that JupyterLab keeps settings in, a folder for each extension.
         network_log: the file that lists the addresses that the server or its kernels tried to reach.
     """
 
     url: str
     token: str
     folder: Path
+    settings: Path
     network_log: Path
 
     def ask(self, method: str, path: str) -> Any:
@@ -99,10 +101,11 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     scratch = tmp_path_factory.mktemp("lab")
     folder = scratch / "lessons"
     shutil.copytree(LESSONS, folder)
-    settings = scratch / "settings" / "@jupyterlab" / "notebook-extension" / "tracker.jupyterlab-settings"
-    settings.parent.mkdir(parents=True)
+    settings = scratch / "settings" / "@jupyterlab"
+    cells = settings / "notebook-extension" / "tracker.jupyterlab-settings"
+    cells.parent.mkdir(parents=True)
     # Cells off screen would otherwise not be rendered, and their pictures could not be checked.
-    settings.write_text(json.dumps({"windowingMode": "none"}))
+    cells.write_text(json.dumps({"windowingMode": "none"}))
     token, runtime, log = secrets.token_hex(16), scratch / "runtime", scratch / "network.log"
     environment = without_network(kernel_environment(scratch / "home"), log) | {
         "JUPYTER_CONFIG_PATH": str(ROOT / "jupyter"),
@@ -120,7 +123,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     with (scratch / "server.log").open("w") as output:
         server = subprocess.Popen(command, env=environment, stdout=output, stderr=subprocess.STDOUT)
     try:
-        yield Lab(wait_for_url(server, runtime, scratch / "server.log"), token, folder, log)
+        yield Lab(wait_for_url(server, runtime, scratch / "server.log"), token, folder, settings, log)
     finally:
         server.terminate()
         server.wait(timeout=20)
@@ -257,7 +260,11 @@ def assert_in_time(times: Sequence[float]) -> None:
 
 @contextlib.contextmanager
 def opened(browser: Browser, lab: Lab, notebook: str) -> Iterator[OpenNotebook]:
-    """Open a notebook of the lab in a page of its own, and at the end close the page and end all kernels."""
+    """Open a notebook of the lab in a page of its own, and at the end close the page and end all kernels.
+
+    The page is light: a theme that an earlier test chose is forgotten.
+    """
+    (lab.settings / "apputils-extension" / "themes.jupyterlab-settings").unlink(missing_ok=True)
     context = browser.new_context(viewport={"width": 1400, "height": 1000})
     page = context.new_page()
     page.set_default_timeout(60_000)
