@@ -320,14 +320,30 @@ def _group_norm(draw: Draw) -> Call:
 
 
 def group_norm(input: torch.Tensor, num_groups: int, **others: Any) -> torch.Tensor:
-    """Return torch's group norm.
+    """Return torch's group norm, whose gradient of the input is computed whenever another one is.
 
-    The input gets requires_grad if weight or bias has it: else torch (2.13, CPU) crashes for channels_last.
+    Otherwise torch (2.13, CPU) crashes for channels_last.
     """
     vectors = [others[name] for name in ("weight", "bias") if name in others]
-    if torch.is_grad_enabled() and any(t.requires_grad for t in vectors) and not input.requires_grad:
-        input = input.detach().requires_grad_()
+    if torch.is_grad_enabled() and any(t.requires_grad for t in vectors):
+        input = _WithGradient.apply(input, *vectors)
     return F.group_norm(input, num_groups, **others)
+
+
+class _WithGradient(torch.autograd.Function):
+    """The input, whose gradient autograd computes for each of the vectors, and passes to the input alone."""
+
+    @staticmethod
+    def forward(input: torch.Tensor, *vectors: torch.Tensor) -> torch.Tensor:
+        return input.view_as(input)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
+        ctx.vectors = len(inputs) - 1
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> Any:
+        return grads[0], *[None] * ctx.vectors
 
 
 def _batch_norm(draw: Draw) -> Call:
