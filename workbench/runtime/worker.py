@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import threading
 import time
-from concurrent.futures import Future
+from concurrent.futures import BrokenExecutor, Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from typing import Any
-
-from loky.process_executor import BrokenProcessPool, ProcessPoolExecutor
+from typing import TYPE_CHECKING, Any
 
 from workbench.errors import InvalidArgumentError, WorkerError, check_type
+
+if TYPE_CHECKING:
+    from loky.process_executor import ProcessPoolExecutor
 
 START_SECONDS = 120.0
 
@@ -46,6 +47,9 @@ class Worker:
         """Queue a call, and start the process if it is not running."""
         with self._lock:
             if self._executor is None:
+                # Not at the top, because it takes 12 ms of `import workbench.ops`.
+                from loky.process_executor import ProcessPoolExecutor
+
                 self._executor = ProcessPoolExecutor(
                     max_workers=1,
                     env={"LOKY_MAX_MEMORY_LEAK_SIZE": str(MOST_GROWTH_BYTES), **self._environment},
@@ -85,7 +89,7 @@ class Worker:
                     else f"The worker process did not start within {START_SECONDS:g} s. Call again when the "
                     "machine has less load."
                 ) from None
-            except BrokenProcessPool as error:
+            except BrokenExecutor as error:
                 self.stop()
                 raise WorkerError(
                     f"The worker process died during the call ({error}). Call again: that starts another. "

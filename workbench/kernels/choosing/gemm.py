@@ -21,7 +21,6 @@ from workbench.kernels import epilogues, gemm
 from workbench.kernels.choosing import tiles
 from workbench.kernels.epilogues import Epilogue
 from workbench.kernels.gemm import Configuration, Rest
-from workbench.kernels.gemm import hopper_wide as gemm_hopper_wide
 from workbench.kernels.instances.gemm import (
     ALONE,
     CHAIN_NS,
@@ -279,6 +278,8 @@ def chosen_for_followed(
     is_long = is_long and (loads or asked.output_itemsize == asked.itemsize)
     if is_long and asked.runs_gluon and not gemm.why_not_ping_pong(a, b):
         if loads:
+            from workbench.kernels.gemm import hopper_wide as gemm_hopper_wide
+
             rounds = [-(-_tiles(each, asked) // asked.compute_units) for each in (first, wide)]
             is_wide = may_be_wide and output.dtype == torch.float16 and _steps(wide, asked) in WIDE_STEPS
             is_wide = is_wide and rounds == [3, gemm_hopper_wide.MOST_TILES]
@@ -320,6 +321,8 @@ def choose(asked: Asked, *, takes_turns: bool = True, is_followed: bool = False)
 
 def _ping_pong_instances(asked: Asked) -> list[Instance]:
     """Return the instances of PING_PONG that were measured and can take the product."""
+    from workbench.kernels.gemm import hopper_wide as gemm_hopper_wide
+
     return [
         each
         for each in PING_PONG

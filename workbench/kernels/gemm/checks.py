@@ -11,7 +11,6 @@ import triton.language as tl
 from workbench.errors import InvalidArgumentError, TensorMismatchError, check_positive, check_power_of_two
 from workbench.kernels.epilogues import Epilogue
 from workbench.kernels.gemm import hopper as gemm_hopper
-from workbench.kernels.gemm import hopper_wide as gemm_hopper_wide
 from workbench.kernels.gemm.descriptors import descriptor_of
 from workbench.kernels.gemm.problem import batch_shape, powers_of_two
 from workbench.kernels.layout import ACCESS_BYTES, may_share
@@ -114,6 +113,8 @@ def why_not_ping_pong(a: torch.Tensor, b: torch.Tensor, tile: tuple[int, int, in
                 f"multiple of {ACCESS_BYTES}"
             )
     if tile is not None:
+        from workbench.kernels.gemm import hopper_wide as gemm_hopper_wide
+
         rows, cols, _ = tile
         if tile == gemm_hopper_wide.TILE:
             return ""

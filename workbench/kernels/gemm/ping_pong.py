@@ -1,4 +1,8 @@
-"""The template "ping-pong": the choice of one of its kernels for a product on Hopper, and its step."""
+"""The template "ping-pong": the choice of one of its kernels for a product on Hopper, and its step.
+
+`hopper_pairs` and `hopper_wide` are imported in the functions that need them, here and in `checks` and
+`choosing.gemm`: Gluon reads the source of each kernel at its import, which takes 20 ms of each program.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +13,6 @@ import triton
 
 from workbench.errors import InvalidArgumentError, check_type
 from workbench.kernels.gemm import hopper as gemm_hopper
-from workbench.kernels.gemm import hopper_pairs as gemm_hopper_pairs
-from workbench.kernels.gemm import hopper_wide as gemm_hopper_wide
 from workbench.kernels.gemm.descriptors import Described, descriptor_of
 from workbench.kernels.gemm.placement import Placement
 from workbench.kernels.gemm.plan import Plan
@@ -80,6 +82,8 @@ class Sums(NamedTuple):
     @property
     def is_in_pairs(self) -> bool:
         """True if the kernel of `hopper_pairs` is used, where neighboring tiles share blocks of A."""
+        from workbench.kernels.gemm import hopper_pairs as gemm_hopper_pairs
+
         rounds = 2 * triton.cdiv(self.number // 2, self.programs)
         return (
             (self.may_add or not self.brought)
@@ -163,6 +167,9 @@ def _sums_of(request: GemmRequest, plan: Plan, brought: int, *, is_first: bool) 
 
 def _turns_of(sums: Sums, k: int) -> Turns:
     """Return the kernel for a product with `k` elements along K."""
+    from workbench.kernels.gemm import hopper_pairs as gemm_hopper_pairs
+    from workbench.kernels.gemm import hopper_wide as gemm_hopper_wide
+
     if sums.tile == gemm_hopper_wide.TILE:
         return _wide(sums, k)
     if sums.is_in_pairs:
@@ -187,6 +194,8 @@ def _wide(sums: Sums, k: int) -> Turns:
     Raises:
         InvalidArgumentError: there are too many tiles, or too few elements along K, or too few stages.
     """
+    from workbench.kernels.gemm import hopper_wide as gemm_hopper_wide
+
     tile, programs = sums.tile, sums.programs
     if sums.brought and sums.rounds > gemm_hopper_wide.MOST_TILES:
         most_tiles = programs * gemm_hopper_wide.MOST_TILES
