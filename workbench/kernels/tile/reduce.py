@@ -3,7 +3,7 @@
 A reduction has four jit functions. `lift` makes a state, a tuple of one or more tiles, of elements. `combine`
 merges two states lane by lane; it is associative and commutative. `across` merges the states of all lanes of
 a row. `finish` makes the result from a row's state. A kernel combines its tiles and goes across
-lanes once, at the end: lanes exchange values through shared memory: that costs far more than an addition.
+lanes once, at the end: lanes exchange values through shared memory, at far more cost than an addition.
 
 Two states are tile operators of their own: the online softmax (Milakov and Gimelshein, "Online normalizer
 calculation for softmax", 2018) and Welford's mean and variance (Chan, Golub and LeVeque, "Updating formulae
@@ -402,8 +402,8 @@ def zero_settle(kept, tallies, count):
 
 
 # The online softmax: the state of a row's elements so far is (maximum, total), where
-# total = sum of exp(x - maximum). It never overflows. Elements may come in any order: it changes the total by
-# rounding errors only.
+# total = sum of exp(x - maximum). It never overflows. Elements may come in any order: the order changes the
+# total by rounding errors only.
 
 
 @triton.jit
