@@ -252,13 +252,6 @@ REFUSALS = [
         args=lambda x, output: ((x, (x.to("meta"),)), output, 8),
     ),
     Refusal(
-        "no data",
-        TensorMismatchError,
-        "args of scale_kernel: tensors on the meta device. .* hold data",
-        args=lambda x, output: (x.to("meta"), output.to("meta"), 8),
-        outputs=(),
-    ),
-    Refusal(
         "complex numbers",
         TensorMismatchError,
         r"args of scale_kernel: x is complex64\. .* Give torch.view_as_real\(...\) of it",

@@ -129,6 +129,10 @@ class Step:
 
     def arguments(self) -> MappingProxyType[str, Any]:
         """Return the kernel's arguments by name, with defaults and without launch options (read-only)."""
+        return self._arguments
+
+    @cached_property
+    def _arguments(self) -> MappingProxyType[str, Any]:
         signature = compat.signature(self.kernel)
         own = {name: value for name, value in self.meta.items() if name in signature.parameters}
         bound = signature.bind(*self.args, **own)
@@ -137,6 +141,10 @@ class Step:
 
     def tensors(self) -> list[torch.Tensor]:
         """Return all tensors among the arguments, including those in tuples and tensor descriptors."""
+        return list(self._tensors)
+
+    @cached_property
+    def _tensors(self) -> Sequence[torch.Tensor]:
         found: list[torch.Tensor] = []
         for value in (*self.args, *self.meta.values()):
             if isinstance(value, torch.Tensor):
@@ -184,6 +192,8 @@ class Step:
             TracingError: torch traces the call into a graph, which would not contain the kernel.
         """
         compat.refuse_tracing()
+        if (recorder := compat.recorder_here()) is not None:
+            recorder.refuse(f"{self.name} was started by itself, not by `runtime.replay.start`")
         if order is not None:
             self._check_order(order)
         if device.is_interpreter() and compat.is_gluon(self.kernel):
@@ -297,12 +307,6 @@ class Step:
                 f"args of {self.name}",
                 f"tensors on {' and '.join(sorted(map(str, places)))}",
                 "Move them all to one device.",
-            )
-        if any(place.type == "meta" for place in places):
-            raise TensorMismatchError(
-                f"args of {self.name}",
-                "tensors on the meta device",
-                "Give tensors that hold data, on the CPU or a GPU.",
             )
 
     def _name_of(self, tensor: torch.Tensor) -> str:

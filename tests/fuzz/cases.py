@@ -54,7 +54,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Case:
-    """A sequence of calls whose kept launches may interact.
+    """A sequence of calls whose warm calls may interact.
 
     Attributes:
         operator: the name of the operator.

@@ -31,6 +31,7 @@ from workbench.kernels.attention.hopper import Way
 from workbench.kernels.choosing import attention as choosing
 from workbench.kernels.options import options_of
 from workbench.kernels.tile import scores
+from workbench.runtime import launches
 
 pytestmark = pytest.mark.gpu
 
@@ -271,6 +272,7 @@ def test_a_kept_launch_uses_descriptors_only_at_aligned_addresses(monkeypatch: p
     gradient = torch.randn_like(output)
     wanted = backward(gradient, *given, output, log_sums, **options_of(by_descriptors())).run()
     monkeypatch.setattr(choosing, "backward", by_descriptors)
+    launches.clear()
     for offset in (0, 0, 1, 1, 0, 1):
         moved = []
         for tensor in (gradient, *given):

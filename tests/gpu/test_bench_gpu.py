@@ -13,10 +13,11 @@ import pytest
 import torch
 
 from tests.gpu.test_ops_gpu import numbers
-from workbench import device, ops, suites
+from workbench import comparing, device, ops, suites
 from workbench.bench import baseline, ceilings, data, recording, timing
 from workbench.bench.timing import launch_overhead, measure, measure_together
 from workbench.kernels.pointwise import elementwise
+from workbench.operators.arguments import given
 from workbench.ops.transfer import run_transfer
 from workbench.suites import Case, Suite
 
@@ -86,7 +87,7 @@ def test_a_forward_pass_is_not_timed_with_its_backward_in_a_graph(mode: timing.M
         captured.append(torch.cuda.is_current_stream_capturing())
         return given * 2
 
-    gradients = baseline.backward_of(doubled, x, torch.ones_like(x))
+    gradients = baseline.backward_of(doubled, (0,), torch.ones_like(x), x)
     measure_together({"one": gradients, "other": lambda: x.detach().clone()}, mode=mode, rounds=3)
     assert captured
     assert not any(captured)
@@ -121,10 +122,11 @@ def test_each_library_multiplies_and_torchs_choice_is_restored(dtype: str) -> No
     before = torch.backends.cuda.preferred_blas_library()
     a, b = data.matrices(512, 256, 1024, dtype, baseline.product_layout(dtype))
     case = Case("matmul", dtype, {"m": 512, "n": 256, "k": 1024, "layout": "nn"}, ())
+    spec = suites.spec_of("matmul")
     for name in (*baseline.product_libraries(dtype), "torch"):
-        product = baseline.get(name).build("matmul", a, b)
+        product = comparing.call_of(name, spec, given(a, b))
         with baseline.precision(dtype):
-            suites.check(case, (a, b), product(), name)
+            suites.check(case, given(a, b), product(), name)
             kernels = baseline.kernels_of(product)
         assert kernels
         assert all(kernel.strip() for kernel in kernels)
@@ -133,7 +135,7 @@ def test_each_library_multiplies_and_torchs_choice_is_restored(dtype: str) -> No
 
 def test_fp32_and_tf32_are_different_arithmetic_where_there_is_tf32() -> None:
     a, b = data.matrices(512, 512, 512, "fp32")
-    product = baseline.get("torch").build("matmul", a, b)
+    product = comparing.call_of("torch", suites.spec_of("matmul"), given(a, b))
     reference = a.double() @ b.double()
     errors = {}
     for dtype in ("fp32", "tf32"):
@@ -145,7 +147,7 @@ def test_fp32_and_tf32_are_different_arithmetic_where_there_is_tf32() -> None:
 @pytest.mark.filterwarnings("ignore")  # torch.compile's own warnings change with its versions
 def test_the_torch_compile_baseline_agrees_with_torch() -> None:
     x, y = data.normal((1000, 33), "fp32"), data.normal((1000, 33), "fp32", seed=1)
-    compiled = baseline.get("torch.compile").build("add", x, y, alpha=2)
+    compiled = comparing.call_of("torch.compile", suites.spec_of("add"), given(x, y, alpha=2))
     torch.testing.assert_close(compiled(), torch.add(x, y, alpha=2))
     assert any("triton" in kernel for kernel in baseline.kernels_of(compiled))
 
@@ -242,7 +244,7 @@ def test_add_is_as_fast_as_torch() -> None:
     ids=str,
 )
 def test_copies_are_as_fast_as_in_torch(shape: tuple[int, ...], dims: tuple[int, ...]) -> None:
-    """1.1 leaves room for the noise of one measurement. `run_transfer` uses kept launches, like operators."""
+    """1.1 leaves room for the noise of one measurement. `run_transfer` uses warm calls, like operators."""
     for dtype in (torch.float16, torch.float32):
         view = numbers(shape, dtype).permute(dims)
         output = torch.empty(view.shape, dtype=dtype, device="cuda")

@@ -36,7 +36,7 @@ def test_batched_gradients_equal_single_ones(name: str) -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_negated_views_give_the_results_of_their_values(name: str) -> None:
-    """Plain tensors come first, so that the negated views find kept launches."""
+    """Plain tensors come first, so that the negated views find warm calls."""
     case = CASES[name]
     chosen = (True,) * case.followed + (False,) * case.fixed
     tensors = followed(case, chosen)

@@ -340,7 +340,7 @@ def test_copies_of_few_elements_far_apart_are_exact(many: int) -> None:
 
 
 def test_repeated_calls_use_their_own_tensors_and_alpha() -> None:
-    """The tensors have one layout, so their calls may share a kept launch."""
+    """The tensors have one layout, so their calls may share a warm call."""
     for seed in range(3):
         generator = torch.Generator("cuda").manual_seed(seed)
         x, y = (torch.randn(1000, 30, generator=generator, device="cuda") for _ in range(2))
@@ -376,7 +376,7 @@ ROW_OPERATORS: dict[str, tuple[Callable[..., torch.Tensor], Callable[..., torch.
 
 @pytest.mark.parametrize("name", ROW_OPERATORS)
 def test_kept_row_operators_take_any_address_and_run_in_a_graph(name: str) -> None:
-    """A kept launch starts the kernel compiled for the alignment of its addresses, on the current stream."""
+    """A warm call starts the kernel compiled for the alignment of its addresses, on the current stream."""
     ours, torchs = ROW_OPERATORS[name]
     torch.manual_seed(0)
     memory = torch.randn(6 * 4096 + 16, device="cuda")

@@ -24,22 +24,15 @@ from workbench.kernels.options import options_of
 from workbench.kernels.rows import normalization, softmax
 from workbench.kernels.views import View
 from workbench.launch import Launch, Step
-from workbench.operators.operation import (
-    Accuracy,
-    Operation,
-    given,
-    instances_of,
-    list_instances,
-    operations,
-    register,
-)
-from workbench.runtime.cache import LaunchCache
+from workbench.operators import Accuracy, OperatorSpec, given, instances_of, register, specs
+from workbench.operators.spec import list_instances
+from workbench.runtime.replay import start
 from workbench.teach import mutants
 from workbench.teach.definition import Definition
 from workbench.teach.rungs import gemm_ladder
 from workbench.viz.gemm.tile_explorer import TileConfiguration
 
-OPERATIONS = operations()
+SPECS = specs()
 
 MACHINES = {"H100": H100, "A100": A100, "RTX 5090": RTX_5090, "MI300X": MI300X}
 TARGETS = ("sm_90", "sm_80", "gfx942")
@@ -177,7 +170,7 @@ def test_without_a_target_launches_depend_on_the_machine(name: str, monkeypatch:
     assert any(one != made[0] for one in made[1:])
 
 
-@pytest.mark.parametrize("name", OPERATIONS)
+@pytest.mark.parametrize("name", SPECS)
 def test_instances_for_a_target_are_the_same_on_any_machine(
     name: str, on_machine: Callable[[], None]
 ) -> None:
@@ -186,12 +179,12 @@ def test_instances_for_a_target_are_the_same_on_any_machine(
     instances = {}
     for target in ("sm_90", "sm_80"):
         with device.planning_for(target):
-            found = list_instances(name, OPERATIONS[name], arguments)
+            found = list_instances(SPECS[name], arguments)
             instances[target] = [each.name for each in found], steps_of(found[0].launch())
     on_machine()
     for target, expected in instances.items():
         with device.planning_for(target):
-            found = list_instances(name, OPERATIONS[name], arguments)
+            found = list_instances(SPECS[name], arguments)
             assert ([each.name for each in found], steps_of(found[0].launch())) == expected
 
 
@@ -202,7 +195,7 @@ def test_instances_for_a_target_are_the_same_with_and_without_the_interpreter(
     arguments = given(halves(512, 512), halves(512, 512))
 
     def names() -> list[str]:
-        return [each.name for each in list_instances("matmul", OPERATIONS["matmul"], arguments)]
+        return [each.name for each in list_instances(SPECS["matmul"], arguments)]
 
     with device.planning_for("gfx942"):
         expected = names()
@@ -261,7 +254,7 @@ def test_another_thread_plans_for_its_own_device() -> None:
 
 
 def test_calls_are_planned_for_the_device_that_runs_them() -> None:
-    """Otherwise a call would keep kernels of an absent GPU, and later calls would start them."""
+    """Otherwise a call would start kernels that were chosen for an absent GPU."""
     a, b = (torch.randn(64, 64) for _ in range(2))
     seen = []
 
@@ -271,7 +264,7 @@ def test_calls_are_planned_for_the_device_that_runs_them() -> None:
 
     with device.planning_for("gfx942"):
         torch.testing.assert_close(ops.matmul(a, b), a @ b)
-        LaunchCache().run("key", make, a, b)
+        start(make, a, b)
     assert seen == [device.current()]
 
 
@@ -302,12 +295,12 @@ def test_a_profile_is_planned_for_its_target() -> None:
         return instances_of(partial(softmax.launch, "softmax", input, dim=-1), {}, ({"num_warps": 1},))
 
     register(
-        "softmax_of_a_test",
-        Operation(
-            sizes={},
+        OperatorSpec(
+            "softmax_of_a_test",
+            lambda input: input.softmax(-1),
+            case={},
             arguments=lambda draw: given(x),
             instances=instances,
-            reference=lambda input: input.softmax(-1),
             accuracy=lambda input: (Accuracy(input.shape[1]),),
             dtypes=("fp32",),
         ),

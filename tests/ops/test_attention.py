@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 import weakref
-from importlib import import_module
 from typing import Any
 
 import pytest
@@ -335,18 +334,3 @@ def test_a_bias_has_a_gradient_of_zeros_if_values_have_no_columns() -> None:
     assert result.shape == (1, 1, 4, 0)
     (grad,) = torch.autograd.grad(result.sum(), bias)
     assert torch.equal(grad, torch.zeros(4, 3))
-
-
-def test_kept_launches_of_aligned_and_of_other_tensors_have_different_keys(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    keys: list[Any] = []
-    kept: Any = import_module("workbench.ops.attention")
-    monkeypatch.setattr(kept._launches, "run", lambda key, make, *tensors: keys.append(key))
-    memory = torch.zeros(1, 2, 20, 24, dtype=torch.float16)
-    aligned, other = memory[..., :16], memory[..., 1:17]
-    assert (aligned.shape, aligned.stride()) == (other.shape, other.stride())
-    for query in (aligned, memory[..., 8:], other):
-        attention(query, aligned, aligned)
-    assert keys[0] == keys[1]
-    assert keys[0] != keys[2]

@@ -24,7 +24,6 @@ from workbench.errors import (
     UnsupportedDtypeError,
     WorkbenchError,
 )
-from workbench.ops.arguments import is_dense
 
 FLOATS = [torch.float32, torch.float16, torch.bfloat16, torch.float64]
 INTEGERS = [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8]
@@ -465,7 +464,7 @@ def test_invalid_operands_are_refused_with_the_reason(
         (torch.float32, torch.tensor([2, 3]), ArgumentTypeError, "alpha: got .*, a Tensor"),
         (torch.int64, 0.5, TensorMismatchError, r"alpha=0\.5\. torch\.add says: For integral input tensors"),
         (torch.int8, 300, TensorMismatchError, "alpha=300. torch.add says: value cannot be converted"),
-        (torch.int32, 2**31, TensorMismatchError, "alpha: got 2147483648 for torch.int32. Give a whole num"),
+        (torch.int32, 2**31, TensorMismatchError, "alpha=2147483648. torch.add says: value cannot"),
     ],
 )  # fmt: skip
 def test_invalid_alphas_are_refused_with_the_reason(
@@ -650,7 +649,5 @@ def test_errors_are_the_same_with_gradients() -> None:
 def test_zeros_without_memory_are_refused() -> None:
     """torch's forward mode makes such tensors; kernels would get address 0."""
     zeros = torch._efficientzerotensor((48,))
-    assert not is_dense(zeros)
-    assert is_dense(torch.zeros(48))
     with pytest.raises(RuntimeError, match="storage"):
         ops.add(torch.ones(48), zeros)

@@ -2,7 +2,7 @@
 
 Triton's own launcher for NVIDIA GPUs is used, except for the C function that it calls in the end. Run as a
 script, where kernels are compiled, it prints for each operator the arguments of that function, call by
-call, for tensors at addresses of two kinds: once as Triton starts kernels, and once as kept launches do.
+call, for tensors at addresses of two kinds: once as Triton starts kernels, and once as warm calls do.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from triton.runtime import driver
 from workbench import compat, device, ops
 from workbench.kernels.epilogues import add, bias, fast_gelu
 from workbench.launch import Launch, Step
-from workbench.runtime.cache import BucketCache, LaunchCache
+from workbench.runtime import replay, warm
 
 OFFSETS = (0, 0, 0, 1, 1, 1, 0)  # in elements of two bytes: aligned to 16 bytes, or not
 FUNCTION = 3  # place of the compiled function in the recorded arguments
@@ -68,7 +68,8 @@ class Launcher(nvidia.CudaLauncher):  # type: ignore[misc]  # Triton does not ty
         if enter is not None:
             enter(told)
         if name in computed:
-            computed[name](list(source.signature.values()), arguments)
+            with compat.without_modes():  # a kernel's work is no work of torch
+                computed[name](list(source.signature.values()), arguments)
         started.append(
             [name, [x, y, z], on, function, flags, packed, first, second, *map(in_short, arguments)]
         )
@@ -208,14 +209,17 @@ def calls_of(operator: Callable[[torch.Tensor], object]) -> list[list[list[Any]]
     return calls
 
 
-def run_whole(self: LaunchCache, key: object, make: Callable[..., Launch], *tensors: torch.Tensor) -> None:
-    """Stand in for a cache that keeps nothing: Triton starts each step."""
-    make(*[tensor.detach() for tensor in tensors]).run()
+def by_triton(launch: Launch, *tensors: torch.Tensor) -> Callable[..., None]:
+    """Stand in for a replay: Triton starts each step."""
+    return lambda *tensors: launch.run()  # type: ignore[return-value]  # nothing needs the outputs
 
 
 if __name__ == "__main__":
     pretend()
-    with patch.object(LaunchCache, "run", run_whole), patch.object(BucketCache, "make", lambda *_: None):
-        by_triton = {name: calls_of(operator) for name, operator in OPERATORS.items()}
+    with (
+        patch.object(replay, "Replay", by_triton),
+        patch.object(warm, "_is_recordable", lambda values: False),
+    ):
+        wanted = {name: calls_of(operator) for name, operator in OPERATORS.items()}
     for name, operator in OPERATORS.items():
-        print(json.dumps({"operator": name, "by_triton": by_triton[name], "kept": calls_of(operator)}))
+        print(json.dumps({"operator": name, "by_triton": wanted[name], "kept": calls_of(operator)}))

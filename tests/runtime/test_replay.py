@@ -17,7 +17,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from workbench import Launch, Step, compat
 from workbench.errors import InvalidArgumentError, KernelError
 from workbench.runtime import replay
-from workbench.runtime.replay import Bucket, Replay, only_prepared, starter_of
+from workbench.runtime.replay import Replay, only_prepared, starter_of
 
 
 @triton.jit
@@ -229,18 +229,12 @@ def test_the_number_of_kept_kernels_is_limited(compiler: Compiler, monkeypatch: 
 
 def test_only_prepared_compiles_and_starts_no_kernel(compiler: Compiler) -> None:
     launch, x, output = sized(20, BLOCK_SIZE=8)
-    again, bucket = Replay(launch, x, output), Bucket(launch.steps[0], 3)
-    with only_prepared():
-        with only_prepared():
-            again(x, output)
-        bucket(3, 16, 32, 20)
+    again = Replay(launch, x, output)
+    with only_prepared(), only_prepared():
+        again(x, output)
     assert (len(compiler.compiled), compiler.started) == (1, [])
     again(x, output)
-    bucket(3, 16, 32, 20)
-    assert compiler.started == [
-        (1, (3, 1, 1), 5, x.data_ptr(), output.data_ptr(), 20, 2.0, 8),
-        (1, (3, 1, 1), 5, 16, 32, 20, 2.0, 8),
-    ]
+    assert compiler.started == [(1, (3, 1, 1), 5, x.data_ptr(), output.data_ptr(), 20, 2.0, 8)]
 
 
 def test_an_error_of_the_compiler_names_the_kernel(

@@ -42,7 +42,14 @@ from workbench.compat.ptx import (
     with_hints,
     with_whole_products,
 )
-from workbench.compat.tracing import refuse_fakes, refuse_tracing, watching_modes, without_modes
+from workbench.compat.tracing import (
+    function_modes,
+    recorder_here,
+    refuse_fakes,
+    refuse_tracing,
+    watching_modes,
+    without_modes,
+)
 from workbench.compat.undefined import fill_undefined
 from workbench.compat.versions import (
     VERSION,
@@ -75,6 +82,7 @@ __all__ = [
     "decorations",
     "definition_line",
     "fill_undefined",
+    "function_modes",
     "function_of",
     "guard_interpreted_kernels",
     "is_constexpr_function",
@@ -88,6 +96,7 @@ __all__ = [
     "let_marks_change_ptx",
     "lines_read",
     "python_function",
+    "recorder_here",
     "refuse_fakes",
     "refuse_tracing",
     "repair_compilers",

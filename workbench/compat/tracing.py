@@ -19,8 +19,21 @@ from workbench.errors import TracingError
 
 # Returns the number of dispatch modes on this thread, mostly 0; a call takes 30 ns.
 watching_modes = torch._C._len_torch_dispatch_stack
+# Returns the number of function modes on this thread, of which torch's default device is one.
+function_modes = torch._C._len_torch_function_stack
 # A context without dispatch modes.
 without_modes: Callable[[], AbstractContextManager[Any]] = _disable_current_modes
+
+
+def recorder_here() -> Any:
+    """Return the innermost recorder among torch's dispatch modes, or None.
+
+    A thread that autograd starts has the modes of the thread that called the backward pass.
+    """
+    for place in reversed(range(watching_modes())):
+        if hasattr(mode := torch._C._get_dispatch_stack_at(place), "started"):
+            return mode
+    return None
 
 
 def refuse_tracing() -> None:

@@ -19,7 +19,7 @@ ACCESS_BYTES = 16
 
 # Order of dimensions in channels_last memory, innermost first, by the number of dimensions.
 _CHANNELS_LAST_ORDERS = {4: (1, 3, 2, 0), 5: (1, 4, 3, 2, 0)}
-_CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
+CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
 
 
 def suggested_format(tensor: torch.Tensor) -> torch.memory_format:
@@ -41,7 +41,7 @@ def suggested_format(tensor: torch.Tensor) -> torch.memory_format:
         if not size or stride < least or (dim == 0 and least == strides[1]):
             return torch.contiguous_format
         least = stride * size
-    return _CHANNELS_LAST[len(strides)]
+    return CHANNELS_LAST[len(strides)]
 
 
 def format_of_batch_norm(input: torch.Tensor, *, is_gradient: bool = False) -> torch.memory_format:
@@ -55,7 +55,7 @@ def format_of_batch_norm(input: torch.Tensor, *, is_gradient: bool = False) -> t
     if not input.is_cuda:
         if input.is_contiguous():
             return suggested_format(input) if is_gradient else torch.contiguous_format
-        format = _CHANNELS_LAST.get(input.dim(), torch.contiguous_format)
+        format = CHANNELS_LAST.get(input.dim(), torch.contiguous_format)
         if input.is_contiguous(memory_format=format):
             return format
     return suggested_format(input)
@@ -225,3 +225,8 @@ def distinct_elements(tensor: torch.Tensor) -> int:
     """Return the number of distinct elements in memory: a dimension with stride 0 counts as one element."""
     sizes = zip(tensor.shape, tensor.stride(), strict=True)
     return math.prod(n for n, step in sizes if step or not n)
+
+
+def least_bytes(*tensors: torch.Tensor) -> int:
+    """Return the bytes of all tensors, each read or written once: their distinct elements."""
+    return sum(distinct_elements(each) * each.element_size() for each in tensors)

@@ -183,7 +183,10 @@ def batch_norm(
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> torch.Tensor:
-    """(x - mean) / sqrt(variance + eps) * weight + bias, by channel; running statistics are not updated"""
+    """(x - mean) / sqrt(variance + eps) * weight + bias, by channel
+
+    Running statistics are not updated here.
+    """
     dims, shape = (0, *range(2, input.dim())), (-1, *(1,) * (input.dim() - 2))
     if training or running_mean is None or running_var is None:
         variance, mean = torch.var_mean(input, dims, correction=0, keepdim=True)
@@ -301,21 +304,21 @@ def fused_conv2d(
 def conv1d(
     input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None, **options: Any
 ) -> torch.Tensor:
-    """:func:`convolve` with one spatial dimension."""
+    """Sums of the products of the weight and windows of the input, in one spatial dimension, plus bias."""
     return convolve(input, weight, bias, **options)
 
 
 def conv2d(
     input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None, **options: Any
 ) -> torch.Tensor:
-    """:func:`convolve` with two spatial dimensions."""
+    """Sums of the products of the weight and windows of the input, in two spatial dimensions, plus bias."""
     return convolve(input, weight, bias, **options)
 
 
 def conv3d(
     input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None, **options: Any
 ) -> torch.Tensor:
-    """:func:`convolve` with three spatial dimensions."""
+    """Sums of the products of the weight and windows of the input, in three spatial dimensions, plus bias."""
     return convolve(input, weight, bias, **options)
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
+from functools import partial
 from types import UnionType
-from typing import Any, TypeGuard
+from typing import Any
 
 import numpy as np
 import torch
 from torch.autograd import forward_ad
 
-from workbench.device import on_gpu
 from workbench.errors import (
     ArgumentTypeError,
     DimensionError,
@@ -21,6 +21,9 @@ from workbench.errors import (
     UnsupportedDtypeError,
     in_brief,
 )
+from workbench.operators import accuracy
+from workbench.operators.accuracy import matmul_precision
+from workbench.runtime.warm import read_switch
 
 Number = bool | int | float | complex
 
@@ -227,22 +230,6 @@ def in_shape(result: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
     return seen
 
 
-def is_dense(tensor: object) -> TypeGuard[torch.Tensor]:
-    """Return whether this is a strided torch.Tensor whose memory holds its values.
-
-    Subclasses, nested and meta tensors, and tensors with a pending negation are not; a complex tensor with a
-    pending conjugation is.
-    """
-    return (
-        type(tensor) is torch.Tensor
-        and tensor.layout is torch.strided
-        and not tensor.is_nested
-        and not tensor.is_neg()
-        and not tensor.is_meta
-        and not torch._is_zerotensor(tensor)
-    )
-
-
 def is_autocast(input: torch.Tensor, *, on_cpu: bool = False) -> bool:
     """Return whether `torch.autocast` is on for the input's device and for an operator computed in float32.
 
@@ -254,10 +241,13 @@ def is_autocast(input: torch.Tensor, *, on_cpu: bool = False) -> bool:
     return on_cpu and input.is_cpu and torch.is_autocast_enabled("cpu")
 
 
-def precision_of(operand: torch.Tensor) -> str:
-    """Return "tf32" where torch's switch for products of fp32 allows it and a GPU computes, else "ieee"."""
-    is_tf32 = operand.dtype == torch.float32 and torch.backends.cuda.matmul.fp32_precision == "tf32"
-    return "tf32" if is_tf32 and on_gpu(operand) else "ieee"
+def precision_of(operand: torch.Tensor, switch: Callable[[], str] = matmul_precision) -> str:
+    """Return "tf32" where torch's switch for products of fp32 allows it and a GPU computes, else "ieee".
+
+    Args:
+        switch: `matmul_precision`, or `convolution_precision` for convolutions.
+    """
+    return accuracy.precision_of(operand, partial(read_switch, switch))
 
 
 def in_float32(tensor: torch.Tensor) -> torch.Tensor:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache, partial
-from typing import Any
 
 import torch
 
 from workbench import compat
-from workbench.device import on_gpu
 from workbench.errors import (
     TensorMismatchError,
     UnsupportedDtypeError,
@@ -20,19 +17,15 @@ from workbench.kernels import attention as forward
 from workbench.kernels.attention import CAUSAL, EVERYTHING, PLAIN, Dropout, Hook, Scoring, backward
 from workbench.kernels.choosing import attention as choosing
 from workbench.kernels.gemm import FP8
-from workbench.kernels.layout import ACCESS_BYTES
 from workbench.kernels.options import options_of
 from workbench.kernels.tile import scores
 from workbench.launch import Launch
-from workbench.ops.arguments import as_real, check_operand, in_shape, is_followed
-from workbench.ops.gradients import Function, follow_the_first, once_differentiable
+from workbench.ops.arguments import as_real, check_operand, in_shape, is_followed, precision_of
+from workbench.ops.differentiable import Applied, Gradient, differentiable
 from workbench.ops.profiled import profiled
-from workbench.runtime.cache import LaunchCache
-from workbench.runtime.replay import run_once
+from workbench.runtime.replay import start
 
 MOST_SEEDS = 2**62
-
-_launches = LaunchCache()
 
 # Stands for each of a scoring's tensors while autograd keeps the tensors themselves.
 _NOTHING = torch.empty(0, device="meta")
@@ -234,7 +227,7 @@ def _attended(
     if is_followed(*followed):
         held = [t.detach() for t in scoring.tensors]  # they get no gradients
         emptied = scoring.with_tensors([_NOTHING] * len(held)) if held else scoring
-        return _Attention.apply(query, key, value, bias, emptied, *held)[0]  # type: ignore[no-any-return, no-untyped-call]
+        return _followed(query, key, value, bias, *held, scoring=emptied)[0]  # type: ignore[no-any-return]
     return _run(query, key, value, bias, scoring)[0]
 
 
@@ -247,20 +240,9 @@ def _run(
     kept_as = torch.float64 if query.dtype == torch.float64 else torch.float32
     log_sums = torch.empty(query.shape[:3], dtype=kept_as, device=query.device)
     if not output.is_meta:
-        _start(_forward_launch, _with(scoring, bias), query, key, value, output, log_sums)
+        rules, precision = _with(scoring, bias), precision_of(query)
+        start(_forward_launch, rules, precision, query, key, value, output, log_sums)
     return output, log_sums
-
-
-def _start(make: Callable[..., Launch], scoring: Scoring, *tensors: torch.Tensor) -> None:
-    """Run `make(scoring, precision, *tensors)`; cache the launch if the scoring has no tensors or seed."""
-    precision = _precision(tensors[0])
-    if scoring.hooks or scoring.mask or scoring.dropout or scoring.starts:
-        run_once(make(scoring, precision, *tensors))
-        return
-    # Descriptors need addresses that are multiples of 16 bytes.
-    layouts = tuple([(t.shape, t.stride(), t.dtype, t.data_ptr() % ACCESS_BYTES == 0) for t in tensors])
-    key = (make, scoring, repr(scoring.scale), precision, tensors[0].device, layouts)
-    _launches.run(key, partial(make, scoring, precision), *tensors)
 
 
 def _forward_launch(
@@ -320,45 +302,30 @@ def _with(scoring: Scoring, bias: torch.Tensor | None, written: torch.Tensor | N
     return replace(scoring, hooks=(*scoring.hooks, hook))
 
 
-def _precision(tensor: torch.Tensor) -> str:
-    """Return the precision of fp32 products that torch's own switch allows."""
-    is_tf32 = tensor.dtype == torch.float32 and torch.backends.cuda.matmul.fp32_precision == "tf32"
-    return "tf32" if is_tf32 and on_gpu(tensor) else "ieee"
+def _run_with(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    bias: torch.Tensor | None,
+    *held: torch.Tensor,
+    scoring: Scoring,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Run attention with the tensors of the scoring as arguments of their own."""
+    return _run(query, key, value, bias, scoring.with_tensors(held) if held else scoring)
 
 
-class _Attention(Function):
-    """Autograd function of output and log-sum-exps; the scoring's tensors are arguments that follow it."""
+def _backward(call: Applied, scoring: Scoring) -> Gradient:
+    query, key, value, bias, *held = call.tensors
+    output, log_sums = call.results
+    of_query, of_key, _, of_bias, *_ = call.needed
+    # The gradient of value needs only weights and the output's gradient. The others, and what a hook
+    # writes, need value and output too.
+    are_read = of_query or of_key or of_bias or any(hook.once is not None for hook in scoring.hooks)
+    read_besides = (value, output) if are_read else (None, None)
+    return (query, key, bias, log_sums, *read_besides, *held), partial(_gradients, scoring, of_bias)
 
-    @staticmethod
-    def forward(
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        bias: torch.Tensor | None,
-        scoring: Scoring,
-        *held: torch.Tensor,
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        return _run(query, key, value, bias, scoring.with_tensors(held) if held else scoring)
 
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, ...]) -> None:
-        query, key, value, bias, scoring, *held = inputs
-        result, log_sums = output
-        follow_the_first(ctx, output)
-        of_query, of_key, _, of_bias, *_ = ctx.needs_input_grad
-        # The gradient of value needs only weights and the output's gradient. The others, and what a hook
-        # writes, need value and output too.
-        are_read = of_query or of_key or of_bias or any(hook.once is not None for hook in scoring.hooks)
-        read_besides = (value, result) if are_read else (None, None)
-        ctx.save_for_backward(query, key, bias, log_sums, *read_besides, *held)
-        ctx.compute = partial(_gradients, scoring, of_bias)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
-        if grads[0] is None:
-            return (None,) * len(ctx.needs_input_grad)
-        gradients = once_differentiable(ctx.compute, grads[0], *ctx.saved_tensors)
-        return (*gradients, *(None,) * (len(ctx.needs_input_grad) - len(gradients)))
+_followed = differentiable(_run_with, _backward)
 
 
 def _gradients(
@@ -388,6 +355,7 @@ def _gradients(
         return (*backward.new_gradients(query, key, value), written)
     scoring = scoring.with_tensors(held) if held else scoring
     gradients = backward.new_gradients(query, key, value)
+    rules, precision = _with(scoring, bias, written), precision_of(gradient)
     tensors = (gradient, query, key, value, output, log_sums, *gradients)
-    _start(_backward_launch, _with(scoring, bias, written), *tensors)
+    start(_backward_launch, rules, precision, *tensors)
     return (*gradients, written)

@@ -10,7 +10,6 @@ from typing import Any
 import torch
 
 from workbench import device
-from workbench.device import on_gpu
 from workbench.errors import (
     TensorMismatchError,
     UnsupportedDtypeError,
@@ -20,21 +19,19 @@ from workbench.kernels import convolution, epilogues
 from workbench.kernels.choosing.convolution import FEW_IMAGES, MANY_IMAGES, chosen
 from workbench.kernels.convolution import Configuration, Geometry, sides_of
 from workbench.kernels.epilogues import Epilogue
-from workbench.kernels.layout import ACCESS_BYTES
 from workbench.kernels.options import options_of
 from workbench.launch import Launch
+from workbench.operators.accuracy import convolution_precision
 from workbench.ops import memory_format
-from workbench.ops.arguments import as_whole, as_wholes, check_operand, in_shape, is_followed
-from workbench.ops.gradients import Function, batches, map_batches
-from workbench.ops.kept import Started
+from workbench.ops.arguments import as_whole, as_wholes, check_operand, in_shape, is_followed, precision_of
+from workbench.ops.differentiable import Applied, Gradient, differentiable
+from workbench.ops.gradients import batches, map_batches
 from workbench.ops.profiled import profiled
 from workbench.ops.reduction import sum_of_gradient
-from workbench.runtime.cache import LaunchCache
-from workbench.runtime.replay import Replay
+from workbench.runtime.replay import start
 
 SUPPORTED = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
-_launches = LaunchCache()
 
 # The most elements of a result: more elements of 8 bytes exceed the address space.
 _MOST_ELEMENTS = 2**60 - 1
@@ -175,8 +172,15 @@ def _with_bias(
 ) -> torch.Tensor:
     """Return the convolution, or the transposed one, plus bias; autograd records it if it has to."""
     if is_followed(batch, weight, *(() if bias is None else (bias,))):
-        return _Convolution.apply(kind, geometry, batch, weight, bias)  # type: ignore[no-any-return, no-untyped-call]  # torch's
-    return _run(kind, geometry, batch, weight, None if bias is None else epilogues.bias(bias))
+        return _followed(batch, weight, bias, kind=kind, geometry=geometry)  # type: ignore[no-any-return]
+    return _convolve(batch, weight, bias, kind, geometry)
+
+
+def _convolve(
+    input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, kind: str, geometry: Geometry
+) -> torch.Tensor:
+    """Return the convolution of input and weight, or the transposed one, plus bias."""
+    return _run(kind, geometry, input, weight, None if bias is None else epilogues.bias(bias))
 
 
 def geometry_of(
@@ -391,19 +395,6 @@ def _run(
         dtype: the dtype of the result; None for that of the first operand.
         format: the memory format of the result; None to choose it by the operands, an input and a weight.
     """
-    return _started(kind, geometry, first, second, epilogue, dtype, format)[0]
-
-
-def _started(
-    kind: str,
-    geometry: Geometry,
-    first: torch.Tensor,
-    second: torch.Tensor,
-    epilogue: Epilogue | None = None,
-    dtype: torch.dtype | None = None,
-    format: torch.memory_format | None = None,
-) -> tuple[torch.Tensor, Started]:
-    """Return the result of :func:`_run`, and the work that it started."""
     format = format_of(geometry, first, second) if format is None else format
     images = first.shape[0]
     shape = {
@@ -414,34 +405,17 @@ def _started(
     dtype = first.dtype if dtype is None else dtype
     output = _empty(shape, dtype, first.device, format)
     if output.is_meta or not output.numel():
-        return output, Started()
+        return output
     if not first.numel() or not second.numel():
         output.zero_()
         if epilogue is None:
-            return output, Started()
+            return output
         product = output.to(torch.float64 if first.dtype == torch.float64 else torch.float32)
-        return output.copy_(epilogue.meaning_of_images(product, geometry.groups)), Started()
+        return output.copy_(epilogue.meaning_of_images(product, geometry.groups))
     operands = [t.resolve_neg() for t in (first, second)]
-    again = _start(kind, geometry, epilogue, *operands, output)
-    others = () if epilogue is None else epilogue.tensors
-    return output, Started(again, (*operands, *others), len(operands))
-
-
-def _start(kind: str, geometry: Geometry, epilogue: Epilogue | None, *tensors: torch.Tensor) -> Replay | None:
-    """Run the launch of one of `convolution.KINDS`; it is kept for tensors of the same layout.
-
-    Args:
-        tensors: both operands and the output.
-
-    Returns:
-        A replay for the tensors and those of the epilogue; None if kernels are interpreted.
-    """
     chain = Epilogue() if epilogue is None else epilogue
-    precision = _precision(tensors[0])
-    tensors += chain.tensors
-    places = tuple([(t.shape, t.stride(), t.dtype, t.data_ptr() % ACCESS_BYTES == 0) for t in tensors])
-    key = (kind, geometry, places, tensors[0].device, precision, chain.key)
-    return _launches.run(key, partial(_launch, kind, geometry, chain, precision), *tensors)
+    start(_launch, kind, geometry, chain, precision_of(first, convolution_precision), *operands, output)
+    return output
 
 
 def _launch(
@@ -452,7 +426,6 @@ def _launch(
     first: torch.Tensor,
     second: torch.Tensor,
     output: torch.Tensor,
-    *of_chain: torch.Tensor,
 ) -> Launch:
     """Make the launch; also compile the kernels for few and many images, so other batches compile nothing."""
     images, rank = first.shape[0], output.dim()
@@ -464,7 +437,7 @@ def _launch(
             t[:number] if some and number < images else t
             for t, some in zip((first, second, output), has_images, strict=True)
         ]
-        beside = [t[:number] if number < images and t.dim() == rank else t for t in of_chain]
+        beside = [t[:number] if number < images and t.dim() == rank else t for t in chain.tensors]
         epilogue = chain.with_tensors(beside) if chain.functors else None
         return convolution.launch(
             kind, *tensors, geometry=geometry, epilogue=epilogue, precision=precision, **options_of(config)
@@ -491,12 +464,6 @@ def _empty(
     return torch.empty(shape, dtype=dtype, device=device, memory_format=format)
 
 
-def _precision(tensor: torch.Tensor) -> str:
-    """Return "tf32" where torch's switch for convolutions allows it and a GPU computes, else "ieee"."""
-    is_allowed = torch.backends.cudnn.conv.fp32_precision == "tf32"  # type: ignore[attr-defined]  # torch does not type it
-    return "tf32" if tensor.dtype == torch.float32 and is_allowed and on_gpu(tensor) else "ieee"
-
-
 def _product(
     kind: str,
     geometry: Geometry,
@@ -508,7 +475,17 @@ def _product(
     if (found := batches(first, second)) is not None:
         return map_batches(partial(_product, kind, geometry, format=format), found)  # type: ignore[no-any-return]  # a tensor
     if is_followed(first, second):
-        return _ConvolutionProduct.apply(kind, geometry, first, second, format)  # type: ignore[no-any-return, no-untyped-call]  # torch does not type it
+        return _followed_product(first, second, kind=kind, geometry=geometry, format=format)  # type: ignore[no-any-return]
+    return _run(kind, geometry, first, second, format=format)
+
+
+def _run_product(
+    first: torch.Tensor,
+    second: torch.Tensor,
+    kind: str,
+    geometry: Geometry,
+    format: torch.memory_format | None,
+) -> torch.Tensor:
     return _run(kind, geometry, first, second, format=format)
 
 
@@ -542,86 +519,64 @@ def _gradients(
     )
 
 
-class _ConvolutionProduct(Function):
-    """One of `convolution.KINDS` of products of two tensors; its derivatives are of these kinds too."""
+def _product_backward(
+    call: Applied,
+    kind: str,
+    geometry: Geometry,
+    format: torch.memory_format | None,
+) -> Gradient:
+    """The derivatives of the products of two tensors are such products too."""
+    first, second, *_ = call.tensors
+    of_first, of_second, *_ = call.needed
+    like = format_of(geometry, first, second) if format is None else format
 
-    @staticmethod
-    def forward(
-        kind: str,
-        geometry: Geometry,
-        first: torch.Tensor,
-        second: torch.Tensor,
-        format: torch.memory_format | None,
-    ) -> torch.Tensor:
-        return _run(kind, geometry, first, second, format=format)
+    def compute(grad: torch.Tensor, first: torch.Tensor, second: torch.Tensor) -> Any:
+        find_first, find_second = _gradients(kind, geometry, first, second, grad, like)
+        return find_first() if of_first else None, find_second() if of_second else None
 
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
-        ctx.kind, ctx.geometry, first, second, format = inputs
-        _, _, of_first, of_second, _ = ctx.needs_input_grad
-        ctx.format = format_of(ctx.geometry, first, second) if format is None else format
-        ctx.save_for_backward(first if of_second else None, second if of_first else None)
-        ctx.save_for_forward(first, second)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: torch.Tensor) -> Any:
-        first, second = ctx.saved_tensors
-        of_first, of_second = _gradients(ctx.kind, ctx.geometry, first, second, grads[0], ctx.format)
-        return (
-            None,
-            None,
-            of_first() if ctx.needs_input_grad[2] else None,
-            of_second() if ctx.needs_input_grad[3] else None,
-            None,
-        )
-
-    @staticmethod
-    def jvp(ctx: Any, *tangents: Any) -> torch.Tensor:
-        first, second = ctx.saved_tensors
-        return _tangent(ctx.kind, ctx.geometry, first, second, tangents[2], tangents[3], ctx.format)
+    return (first if of_second else None, second if of_first else None), compute
 
 
-class _Convolution(Function):
-    """The convolution of input and weight, or the transposed one, plus bias."""
+def _product_tangent(
+    tensors: Sequence[torch.Tensor],
+    tangents: Sequence[torch.Tensor | None],
+    kind: str,
+    geometry: Geometry,
+    format: torch.memory_format | None,
+) -> torch.Tensor:
+    first, second = tensors
+    of_first, of_second = tangents
+    format = format_of(geometry, first, second) if format is None else format
+    return _tangent(kind, geometry, first, second, of_first, of_second, format)
 
-    @staticmethod
-    def forward(
-        kind: str,
-        geometry: Geometry,
-        input: torch.Tensor,
-        weight: torch.Tensor,
-        bias: torch.Tensor | None,
-    ) -> torch.Tensor:
-        return _run(kind, geometry, input, weight, None if bias is None else epilogues.bias(bias))
 
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
-        ctx.kind, ctx.geometry, input, weight, _ = inputs
-        _, _, of_input, of_weight, _ = ctx.needs_input_grad
-        ctx.format = format_of(ctx.geometry, input, weight)
-        ctx.save_for_backward(input if of_weight else None, weight if of_input else None)
-        ctx.save_for_forward(input, weight)
+_followed_product = differentiable(_run_product, _product_backward, jvp=_product_tangent, is_once=False)
 
-    @staticmethod
-    def backward(ctx: Any, *grads: torch.Tensor) -> Any:
-        (grad,) = grads
-        input, weight = ctx.saved_tensors
-        of_input, of_weight = _gradients(ctx.kind, ctx.geometry, input, weight, grad, ctx.format)
-        _, _, needs_input, needs_weight, needs_bias = ctx.needs_input_grad
-        return (
-            None,
-            None,
-            of_input() if needs_input else None,
-            of_weight() if needs_weight else None,
-            sum_of_gradient(grad, (0, *range(2, grad.dim()))) if needs_bias else None,
-        )
 
-    @staticmethod
-    def jvp(ctx: Any, *tangents: Any) -> torch.Tensor:
-        _, _, of_input, of_weight, of_bias = tangents
-        input, weight = ctx.saved_tensors
-        total = _tangent(ctx.kind, ctx.geometry, input, weight, of_input, of_weight, ctx.format)
-        return total if of_bias is None else total + of_bias.view(-1, *(1,) * ctx.geometry.rank)
+def _backward(call: Applied, kind: str, geometry: Geometry) -> Gradient:
+    saved, of_operands = _product_backward(call, kind, geometry, None)
+    is_bias_needed = call.needed[2]
+
+    def compute(grad: torch.Tensor, input: torch.Tensor, weight: torch.Tensor) -> Any:
+        of_bias = sum_of_gradient(grad, (0, *range(2, grad.dim()))) if is_bias_needed else None
+        return *of_operands(grad, input, weight), of_bias
+
+    return saved, compute
+
+
+def _tangent_with_bias(
+    tensors: Sequence[torch.Tensor],
+    tangents: Sequence[torch.Tensor | None],
+    kind: str,
+    geometry: Geometry,
+) -> torch.Tensor:
+    input, weight, _ = tensors
+    of_input, of_weight, of_bias = tangents
+    total = _product_tangent((input, weight), (of_input, of_weight), kind, geometry, None)
+    return total if of_bias is None else total + of_bias.view(-1, *(1,) * geometry.rank)
+
+
+_followed = differentiable(_convolve, _backward, jvp=_tangent_with_bias, is_once=False)
 
 
 def _tangent(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -20,13 +20,9 @@ from workbench.ops import convolution
 from workbench.ops import gemm as products
 from workbench.ops import grouped_gemm as grouped_products
 from workbench.ops.arguments import in_shape, is_followed, precision_of
-from workbench.ops.gradients import Function, once_differentiable, save, saved_tensors
-from workbench.ops.kept import KeptCalls, Started
+from workbench.ops.differentiable import Applied, Gradient, differentiable, reading
 from workbench.ops.profiled import profiled
-from workbench.runtime.cache import LaunchCache
-
-_products, _groups, _images = KeptCalls(), KeptCalls(), KeptCalls(convolution._precision)
-_launches = LaunchCache()
+from workbench.runtime.replay import start
 
 
 @profiled
@@ -60,11 +56,6 @@ def fused_matmul(
             result that has none. InvalidArgumentError: a functor without a meaning needs a gradient, or the
             dtype that it makes of int8 products is unknown. KernelError: a user's functor fails.
     """
-    given: tuple[torch.Tensor, ...] = (input, other)
-    if (key := _key_of(epilogue, out_dtype)) is not None:
-        given += epilogue.tensors
-        if (kept := _products.again(key, *given)) is not None:
-            return kept
     input, other = products._operands("fused_matmul", {"input": input, "other": other})
     for name, tensor in (("input", input), ("other", other)):
         if tensor.dim() < 2:
@@ -78,8 +69,8 @@ def fused_matmul(
     gemm.stored_shape(chain, shape)
     if is_followed(input, other, *chain.tensors):
         _check_gradient(chain, dtype)
-        return _FusedProduct.apply(chain, dtype, input, other, *chain.tensors)  # type: ignore[no-any-return, no-untyped-call]  # torch does not type it
-    return _products.keep(key, given, *_started(chain, dtype, input, other))
+        return _followed_product(input, other, *chain.tensors, chain=chain.emptied, dtype=dtype)  # type: ignore[no-any-return]
+    return _matmul(chain, dtype, input, other)
 
 
 @profiled
@@ -102,11 +93,6 @@ def fused_grouped_mm(
     Raises:
         The errors of :func:`grouped_mm`.
     """
-    given: tuple[torch.Tensor, ...] = (mat_a, mat_b, offs)
-    if (key := _key_of(epilogue, out_dtype)) is not None:
-        given += epilogue.tensors
-        if (kept := _groups.again(key, *given)) is not None:
-            return kept
     for name, tensor in (("mat_a", mat_a), ("mat_b", mat_b), ("offs", offs)):
         check_type(name, tensor, torch.Tensor, "Give a torch.Tensor.")
     if mat_a.dtype not in grouped_gemm.SUPPORTED:
@@ -123,8 +109,8 @@ def fused_grouped_mm(
     dtype = _result_dtype(chain, mat_a.dtype, out_dtype)
     if is_followed(mat_a, mat_b, *chain.tensors):
         _check_gradient(chain, dtype)
-        return _FusedGroupedProduct.apply(chain, dtype, offs, mat_a, mat_b, *chain.tensors)  # type: ignore[no-any-return, no-untyped-call]  # torch does not type it
-    return _groups.keep(key, given, *_started_groups(chain, dtype, offs, mat_a, mat_b))
+        return _followed_grouped(offs, mat_a, mat_b, *chain.tensors, chain=chain.emptied, dtype=dtype)  # type: ignore[no-any-return]
+    return _grouped(chain, dtype, offs, mat_a, mat_b)
 
 
 @profiled
@@ -152,15 +138,6 @@ def fused_conv2d(
     Raises:
         The errors of :func:`conv2d`.
     """
-    given: tuple[torch.Tensor, ...] = (input, weight) if bias is None else (input, weight, bias)
-    key = None
-    if all(map(_is_plain, (stride, padding, dilation, groups))) and (
-        (of_chain := _key_of(epilogue, out_dtype)) is not None
-    ):
-        key = (of_chain, bias is None, stride, padding, dilation, groups)
-        given += epilogue.tensors
-        if (kept := _images.again(key, *given)) is not None:
-            return kept
     input, weight, bias = convolution._operands("fused_conv2d", 2, input, weight, bias)
     batch = input.unsqueeze(0) if input.dim() == 3 else input
     geometry = convolution.geometry_of(
@@ -177,27 +154,14 @@ def fused_conv2d(
     whole = chain if bias is None else epilogues.bias(bias) | chain
     if is_followed(batch, weight, *whole.tensors):
         _check_gradient(chain, dtype)
-        result = _FusedConvolution.apply(whole, dtype, geometry, batch, weight, *whole.tensors)  # type: ignore[no-untyped-call]  # torch does not type it
-        started = Started()
+        result = _followed_convolution(
+            batch, weight, *whole.tensors, chain=whole.emptied, dtype=dtype, geometry=geometry
+        )
     else:
         if not geometry.channels and 0 not in shape:
             _check_meaning(chain, "Give own(..., meaning=...): with 0 channels no kernel runs the functor.")
-        result, started = convolution._started("forward", geometry, batch, weight, whole, dtype)
-    return _images.keep(key, given, in_shape(result, result.shape[-input.dim() :]), started)
-
-
-def _key_of(epilogue: object, out_dtype: object) -> Hashable:
-    """Return the cache key of a call's epilogue and dtype; None if their types are wrong."""
-    if type(epilogue) is Epilogue and (out_dtype is None or type(out_dtype) is torch.dtype):
-        return epilogue.key, out_dtype
-    return None
-
-
-def _is_plain(option: object) -> bool:
-    """Return whether an option is a string or made of ints, so that equal options mean the same."""
-    if type(option) is tuple:
-        return all(type(each) is int for each in option)
-    return type(option) is int or type(option) is str
+        result = convolution._run("forward", geometry, batch, weight, whole, dtype)
+    return in_shape(result, result.shape[-input.dim() :])
 
 
 def _checked(epilogue: object, operand: torch.Tensor, frame: Frame) -> Epilogue:
@@ -272,38 +236,23 @@ def _check_divided(chain: Epilogue, problem: grouped_gemm.GroupedProblem) -> Non
 
 
 def _matmul(chain: Epilogue, dtype: torch.dtype, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    return _started(chain, dtype, a, b)[0]
-
-
-def _started(
-    chain: Epilogue, dtype: torch.dtype, a: torch.Tensor, b: torch.Tensor
-) -> tuple[torch.Tensor, Started]:
-    """Return the result, and the work that was started for it."""
     shape = (*gemm.batch_shape(a, b), a.shape[-2], b.shape[-1])
     output = torch.empty(gemm.stored_shape(chain, shape), dtype=dtype, device=a.device)
     if output.is_meta or not output.numel():
-        return output, Started()
+        return output
     a, b = a.resolve_neg(), b.resolve_neg()
     rows = output
     if b.dim() > 2 and math.prod(shape[:-2]) == 1 and chain.permuted is None:
         b = b.view(b.shape[-2:])  # a batch of one is a matrix, about which more is known
     if b.dim() == 2 and len(shape) > 2 and (flat := chain.as_rows(shape)) is not None:
         chain, a, rows = flat, products._as_rows(a), products._as_rows(output)
-    precision, tensors = precision_of(a), (a, b, rows, *chain.tensors)
-    key = (products.layouts_of(*tensors), output.device, precision, chain.key)
-    again = _launches.run(key, partial(_launch, chain, precision), *tensors)
-    return output, Started(again, (a, b, *chain.tensors), 2)
+    start(_launch, chain, a, b, rows, precision_of(a))
+    return output
 
 
 def _launch(
-    chain: Epilogue,
-    precision: str,
-    a: torch.Tensor,
-    b: torch.Tensor,
-    output: torch.Tensor,
-    *of_chain: torch.Tensor,
+    chain: Epilogue, a: torch.Tensor, b: torch.Tensor, output: torch.Tensor, precision: str
 ) -> Launch:
-    chain = chain.with_tensors(of_chain)
     way = choosing.configuration_for_chain(chain, a, b, output, precision)
     return gemm.launch(a, b, output=output, epilogue=chain, precision=precision, **way.keywords)
 
@@ -311,18 +260,11 @@ def _launch(
 def _grouped(
     chain: Epilogue, dtype: torch.dtype, offs: torch.Tensor, a: torch.Tensor, b: torch.Tensor
 ) -> torch.Tensor:
-    return _started_groups(chain, dtype, offs, a, b)[0]
-
-
-def _started_groups(
-    chain: Epilogue, dtype: torch.dtype, offs: torch.Tensor, a: torch.Tensor, b: torch.Tensor
-) -> tuple[torch.Tensor, Started]:
-    """Return :func:`_started` for groups."""
     output = grouped_gemm.new_output(grouped_gemm.problem_of(a, b, offs), dtype, a.device)
     if output.is_meta or not output.numel():
-        return output, Started()
-    again = grouped_products.start(a, b, offs, output, precision_of(a), chain)
-    return output, Started(again, (a, b, offs, *chain.tensors), 3)
+        return output
+    start(grouped_gemm.launch, a, b, offs, output=output, epilogue=chain, precision=precision_of(a))
+    return output
 
 
 def _convolve(
@@ -333,7 +275,7 @@ def _convolve(
 
 def accumulated(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """Return a @ b in the accumulator's dtype, recorded by autograd; the operands are checked already."""
-    product: torch.Tensor = _FusedProduct.apply(Epilogue(), _accumulated(a.dtype), a, b)  # type: ignore[no-untyped-call]  # torch does not type it
+    product: torch.Tensor = _followed_product(a, b, chain=Epilogue(), dtype=_accumulated(a.dtype))
     return product
 
 
@@ -372,22 +314,16 @@ def _through(
     return of_product, of_tensors
 
 
-def _save(ctx: Any, operands: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor]) -> None:
-    """Save the operands of a product and the tensors of its chain that the requested gradients read.
+def _read(chain: Epilogue, needed: Sequence[bool], offsets: int = 0) -> tuple[bool, tuple[bool, ...]]:
+    """Return whether the requested gradients read the product, and which tensors they read.
 
     Args:
-        operands: the two operands, after the offsets if there are any.
-        tensors: the tensors of `ctx.chain`.
+        needed: whether each tensor needs a gradient: offsets, the two operands, and the tensors of the chain.
+        offsets: the number of offsets.
     """
-    needed = ctx.needs_input_grad[-len(operands) - len(tensors) :]
-    *offsets, of_first, of_second = needed[: len(operands)]
-    is_read, read = ctx.chain.read_by_gradients(of_first or of_second, needed[len(operands) :])
-    ctx.is_product_read = is_read
-    save(
-        ctx,
-        (*operands, *tensors),
-        (*[True for _ in offsets], is_read or of_second, is_read or of_first, *read),
-    )
+    of_first, of_second, *of_tensors = needed[offsets:]
+    is_read, read = chain.read_by_gradients(of_first or of_second, of_tensors)
+    return is_read, (*(True,) * offsets, is_read or of_second, is_read or of_first, *read)
 
 
 def _unread(shape: Sequence[int], like: torch.Tensor) -> torch.Tensor:
@@ -395,144 +331,138 @@ def _unread(shape: Sequence[int], like: torch.Tensor) -> torch.Tensor:
     return torch.zeros((), dtype=_accumulated(like.dtype), device=like.device).expand(tuple(shape))
 
 
-class _FusedProduct(Function):
-    """A product with an epilogue.
-
-    Autograd saves the chain without its tensors; they are arguments of their own, after the operands.
-    """
-
-    @staticmethod
-    def forward(
-        chain: Epilogue, dtype: torch.dtype, a: torch.Tensor, b: torch.Tensor, *tensors: torch.Tensor
-    ) -> torch.Tensor:
-        return _matmul(chain.with_tensors(tensors), dtype, a, b)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
-        chain, _, a, b, *tensors = inputs
-        ctx.chain = chain.emptied
-        _save(ctx, (a, b), tensors)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: torch.Tensor) -> Any:
-        chain, is_product_read = ctx.chain, ctx.is_product_read
-        _, _, needs_a, needs_b, *_ = ctx.needs_input_grad
-
-        def compute(grad: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *tensors: torch.Tensor) -> Any:
-            of_product: torch.Tensor | None = grad
-            of_tensors: list[torch.Tensor | None] = []
-            if chain.functors:
-                shape = (*gemm.batch_shape(a, b), a.shape[-2], b.shape[-1])
-                product = (
-                    _matmul(Epilogue(), _accumulated(a.dtype), a, b) if is_product_read else _unread(shape, a)
-                )
-                of_product, of_tensors = _through(chain.with_tensors(tensors), Frame(shape), product, grad)
-            of_a = of_b = None
-            if of_product is None:
-                return (of_a, of_b, *of_tensors)
-            of_product = of_product.to(a.dtype)
-            if needs_a:
-                of_a = products._product(of_product, b.mT).sum_to_size(a.shape)
-            if needs_b:
-                if b.dim() == 2:  # one product, which also sums over the batch
-                    a = products._as_rows(a.expand(*of_product.shape[:-1], a.shape[-1]))
-                    of_product = products._as_rows(of_product)
-                of_b = products._product(a.mT, of_product).sum_to_size(b.shape)
-            return (of_a, of_b, *of_tensors)
-
-        return None, None, *once_differentiable(compute, *grads, *saved_tensors(ctx))
+def _run_product(
+    a: torch.Tensor, b: torch.Tensor, *tensors: torch.Tensor, chain: Epilogue, dtype: torch.dtype
+) -> torch.Tensor:
+    """Run a product; the tensors of its chain are arguments of their own, after the operands."""
+    return _matmul(chain.with_tensors(tensors), dtype, a, b)
 
 
-class _FusedConvolution(Function):
-    """A convolution with an epilogue; see :class:`_FusedProduct`."""
-
-    @staticmethod
-    def forward(
-        chain: Epilogue,
-        dtype: torch.dtype,
-        geometry: Geometry,
-        input: torch.Tensor,
-        weight: torch.Tensor,
-        *tensors: torch.Tensor,
-    ) -> torch.Tensor:
-        return _convolve(chain.with_tensors(tensors), dtype, geometry, input, weight)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
-        chain, _, ctx.geometry, input, weight, *tensors = inputs
-        ctx.format = convolution.format_of(ctx.geometry, input, weight)
-        ctx.chain = chain.emptied
-        _save(ctx, (input, weight), tensors)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: torch.Tensor) -> Any:
-        chain, geometry, is_product_read = ctx.chain, ctx.geometry, ctx.is_product_read
-        format = ctx.format
-        _, _, _, needs_input, needs_weight, *_ = ctx.needs_input_grad
-
-        def compute(grad: torch.Tensor, x: torch.Tensor, w: torch.Tensor, *tensors: torch.Tensor) -> Any:
-            shape = (x.shape[0], geometry.features, *geometry.outputs)
-            product = (
-                _convolve(Epilogue(), _accumulated(x.dtype), geometry, x, w)
-                if is_product_read
-                else _unread(shape, x)
-            )
-            frame = ImageFrame(shape, geometry.groups)
-            of_product, of_tensors = _through(chain.with_tensors(tensors), frame, product, grad)
-            assert of_product is not None  # images are floats, and groups below
-            of_product = of_product.to(x.dtype)
-            of_input, of_weight = convolution._gradients("forward", geometry, x, w, of_product, format)
-            return (
-                of_input() if needs_input else None,
-                of_weight() if needs_weight else None,
-                *of_tensors,
-            )
-
-        return None, None, None, *once_differentiable(compute, *grads, *saved_tensors(ctx))
+def _product_backward(call: Applied, chain: Epilogue, dtype: torch.dtype) -> Gradient:
+    is_product_read, read = _read(chain, call.needed)
+    return reading(call.tensors, read, partial(_product_gradients, chain, call.needed, is_product_read))
 
 
-class _FusedGroupedProduct(Function):
-    """Grouped products with an epilogue; see :class:`_FusedProduct`."""
+def _product_gradients(
+    chain: Epilogue,
+    needed: Sequence[bool],
+    is_product_read: bool,
+    grad: torch.Tensor,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    *tensors: torch.Tensor,
+) -> Any:
+    needs_a, needs_b, *_ = needed
+    of_product: torch.Tensor | None = grad
+    of_tensors: list[torch.Tensor | None] = []
+    if chain.functors:
+        shape = (*gemm.batch_shape(a, b), a.shape[-2], b.shape[-1])
+        product = _matmul(Epilogue(), _accumulated(a.dtype), a, b) if is_product_read else _unread(shape, a)
+        of_product, of_tensors = _through(chain.with_tensors(tensors), Frame(shape), product, grad)
+    of_a = of_b = None
+    if of_product is None:
+        return (of_a, of_b, *of_tensors)
+    of_product = of_product.to(a.dtype)
+    if needs_a:
+        of_a = products._product(of_product, b.mT).sum_to_size(a.shape)
+    if needs_b:
+        if b.dim() == 2:  # one product, which also sums over the batch
+            a = products._as_rows(a.expand(*of_product.shape[:-1], a.shape[-1]))
+            of_product = products._as_rows(of_product)
+        of_b = products._product(a.mT, of_product).sum_to_size(b.shape)
+    return (of_a, of_b, *of_tensors)
 
-    @staticmethod
-    def forward(
-        chain: Epilogue,
-        dtype: torch.dtype,
-        offs: torch.Tensor,
-        a: torch.Tensor,
-        b: torch.Tensor,
-        *tensors: torch.Tensor,
-    ) -> torch.Tensor:
-        return _grouped(chain.with_tensors(tensors), dtype, offs, a, b)
 
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
-        chain, _, offs, a, b, *tensors = inputs
-        ctx.chain = chain.emptied
-        _save(ctx, (offs, a, b), tensors)
+_followed_product = differentiable(_run_product, _product_backward)
 
-    @staticmethod
-    def backward(ctx: Any, *grads: torch.Tensor) -> Any:
-        chain, is_product_read = ctx.chain, ctx.is_product_read
-        _, _, _, needs_a, needs_b, *_ = ctx.needs_input_grad
 
-        def compute(
-            grad: torch.Tensor, offs: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *tensors: torch.Tensor
-        ) -> Any:
-            problem = grouped_gemm.problem_of(a, b, offs)
-            product = (
-                _grouped(Epilogue(), _accumulated(a.dtype), offs, a, b)
-                if is_product_read
-                else _unread(grad.shape, a)
-            )
-            frame = GroupedFrame(tuple(product.shape), problem.axis, offs)
-            of_product, of_tensors = _through(
-                chain.with_tensors(tensors), frame, product, grad, frame.within_groups
-            )
-            assert of_product is not None
-            of_product = of_product.to(a.dtype)
-            of_a = grouped_products._product(of_product, b.mT, offs) if needs_a else None
-            of_b = grouped_products._product(a.mT, of_product, offs) if needs_b else None
-            return (None, of_a, of_b, *of_tensors)
+def _run_convolution(
+    input: torch.Tensor,
+    weight: torch.Tensor,
+    *tensors: torch.Tensor,
+    chain: Epilogue,
+    dtype: torch.dtype,
+    geometry: Geometry,
+) -> torch.Tensor:
+    return _convolve(chain.with_tensors(tensors), dtype, geometry, input, weight)
 
-        return None, None, *once_differentiable(compute, *grads, *saved_tensors(ctx))
+
+def _convolution_backward(call: Applied, chain: Epilogue, dtype: torch.dtype, geometry: Geometry) -> Gradient:
+    is_product_read, read = _read(chain, call.needed)
+    format = convolution.format_of(geometry, call.tensors[0], call.tensors[1])
+    compute = partial(_convolution_gradients, chain, call.needed, is_product_read, geometry, format)
+    return reading(call.tensors, read, compute)
+
+
+def _convolution_gradients(
+    chain: Epilogue,
+    needed: Sequence[bool],
+    is_product_read: bool,
+    geometry: Geometry,
+    format: torch.memory_format,
+    grad: torch.Tensor,
+    x: torch.Tensor,
+    w: torch.Tensor,
+    *tensors: torch.Tensor,
+) -> Any:
+    needs_input, needs_weight, *_ = needed
+    shape = (x.shape[0], geometry.features, *geometry.outputs)
+    product = (
+        _convolve(Epilogue(), _accumulated(x.dtype), geometry, x, w) if is_product_read else _unread(shape, x)
+    )
+    frame = ImageFrame(shape, geometry.groups)
+    of_product, of_tensors = _through(chain.with_tensors(tensors), frame, product, grad)
+    assert of_product is not None  # images are floats, and groups below
+    of_product = of_product.to(x.dtype)
+    of_input, of_weight = convolution._gradients("forward", geometry, x, w, of_product, format)
+    return (
+        of_input() if needs_input else None,
+        of_weight() if needs_weight else None,
+        *of_tensors,
+    )
+
+
+_followed_convolution = differentiable(_run_convolution, _convolution_backward)
+
+
+def _run_grouped(
+    offs: torch.Tensor,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    *tensors: torch.Tensor,
+    chain: Epilogue,
+    dtype: torch.dtype,
+) -> torch.Tensor:
+    return _grouped(chain.with_tensors(tensors), dtype, offs, a, b)
+
+
+def _grouped_backward(call: Applied, chain: Epilogue, dtype: torch.dtype) -> Gradient:
+    is_product_read, read = _read(chain, call.needed, offsets=1)
+    return reading(call.tensors, read, partial(_grouped_gradients, chain, call.needed, is_product_read))
+
+
+def _grouped_gradients(
+    chain: Epilogue,
+    needed: Sequence[bool],
+    is_product_read: bool,
+    grad: torch.Tensor,
+    offs: torch.Tensor,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    *tensors: torch.Tensor,
+) -> Any:
+    _, needs_a, needs_b, *_ = needed
+    problem = grouped_gemm.problem_of(a, b, offs)
+    product = (
+        _grouped(Epilogue(), _accumulated(a.dtype), offs, a, b) if is_product_read else _unread(grad.shape, a)
+    )
+    frame = GroupedFrame(tuple(product.shape), problem.axis, offs)
+    of_product, of_tensors = _through(chain.with_tensors(tensors), frame, product, grad, frame.within_groups)
+    assert of_product is not None
+    of_product = of_product.to(a.dtype)
+    of_a = grouped_products._product(of_product, b.mT, offs) if needs_a else None
+    of_b = grouped_products._product(a.mT, of_product, offs) if needs_b else None
+    return (None, of_a, of_b, *of_tensors)
+
+
+_followed_grouped = differentiable(_run_grouped, _grouped_backward)

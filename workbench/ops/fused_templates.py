@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
 
 import torch
 
@@ -30,15 +29,11 @@ from workbench.launch import Launch
 from workbench.ops import normalization, softmax
 from workbench.ops import reduction as reductions
 from workbench.ops.arguments import as_real, check_operand, in_shape, is_followed, precision_of
+from workbench.ops.differentiable import Applied, Gradient, differentiable, reading
 from workbench.ops.fused import accumulated
-from workbench.ops.gemm import layouts_of, matmul
-from workbench.ops.gradients import Function, once_differentiable, save, saved_tensors
-from workbench.ops.kept import KeptCalls, Started
+from workbench.ops.gemm import matmul
 from workbench.ops.profiled import profiled
-from workbench.runtime.cache import LaunchCache
-
-_kept = KeptCalls()
-_launches = LaunchCache()
+from workbench.runtime.replay import start
 
 
 @profiled
@@ -198,17 +193,13 @@ def matmul_matmul(
     Raises:
         UnknownNameError: `activation` is unknown. Others as for :func:`matmul_layer_norm`.
     """
-    given = (input, mat1, mat2)
-    key = ("matmul_matmul", activation) if type(activation) is str else None
-    if (kept := _kept.again(key, *given)) is not None:
-        return kept
     tensors = _operands("matmul_matmul", input=input, mat1=mat1, mat2=mat2)
     names = ("input", "mat1", "mat2")
     _refuse(names, gemm_pair.is_supported(*tensors, names=names), "(..., m, k), (..., k, l) and (..., l, n)")
     check_name("activation", activation, ACTIVATIONS)
     run, plain = partial(_run_pair, activation), partial(_pair_plainly, ACTIVATIONS[activation])
     reads = _read_by_products if activation == "identity" else partial(_read_but_the_last, 1)
-    return _kept.keep(key, given, *_followed(run, plain, reads, *tensors))
+    return _followed(run, plain, reads, *tensors)
 
 
 @profiled
@@ -245,20 +236,15 @@ def geglu(
 
 def _gated(function: str, activation: str, *given: torch.Tensor) -> torch.Tensor:
     """Return activation(input @ gate) * (input @ up)."""
-    key = (function, activation)
-    if (kept := _kept.again(key, *given)) is not None:
-        return kept
     tensors = _operands(function, **dict(zip(("input", "gate", "up"), given, strict=True)))
     reason = gemm_gated.is_supported(*tensors, name="input")
     _refuse(("input", "gate", "up"), reason, "(..., m, k), (..., k, n) and (..., k, n)")
     plain = partial(_gated_plainly, ACTIVATIONS[activation])
     run, reads = partial(_run_gated, activation), partial(_read_but_the_last, 1)
-    return _kept.keep(key, given, *_followed(run, plain, reads, *tensors))
+    return _followed(run, plain, reads, *tensors)
 
 
-def _run_gated(
-    activation: str, input: torch.Tensor, gate: torch.Tensor, up: torch.Tensor
-) -> tuple[torch.Tensor, Started]:
+def _run_gated(activation: str, input: torch.Tensor, gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
     a, output = _rows_and_output(input, gate, up)
     return _run_three(_launch_gated, activation, input, a, gate, up, output)
 
@@ -271,15 +257,13 @@ def _run_three(
     b: torch.Tensor,
     c: torch.Tensor,
     output: torch.Tensor,
-) -> tuple[torch.Tensor, Started]:
+) -> torch.Tensor:
     """Run a launch of three matrices and return `output`; `a` is `input` in the shape for the kernel."""
     if output.is_meta or not output.numel():
-        return output, Started()
+        return output
     into = output.view(-1, output.shape[-1]) if a.dim() < input.dim() else output
-    tensors, precision = (a, b, c, into), precision_of(a)
-    key = (make, layouts_of(*tensors), output.device, activation, precision)
-    again = _launches.run(key, partial(make, activation, precision), *tensors)
-    return output, Started(again, (a, b, c), 3)
+    start(make, activation, precision_of(a), a, b, c, into)
+    return output
 
 
 def _launch_gated(
@@ -305,12 +289,9 @@ def _gated_plainly(
     return activation(accumulated(input, gate)) * accumulated(input, up)
 
 
-def _run_pair(
-    activation: str, input: torch.Tensor, mat1: torch.Tensor, mat2: torch.Tensor
-) -> tuple[torch.Tensor, Started]:
+def _run_pair(activation: str, input: torch.Tensor, mat1: torch.Tensor, mat2: torch.Tensor) -> torch.Tensor:
     if not choosing.is_pair_fused(input, mat1, mat2):
-        unfused = partial(_unfused_pair, ACTIVATIONS[activation])
-        return unfused(input, mat1, mat2), Started(unfused, (input, mat1, mat2))
+        return matmul(ACTIVATIONS[activation](matmul(input, mat1)), mat2)
     a, output = _rows_and_output(input, mat1, mat2, cols=mat2.shape[-1])
     return _run_three(_launch_pair, activation, input, a, mat1, mat2, output)
 
@@ -327,15 +308,6 @@ def _launch_pair(
     return gemm_pair.launch(
         a, mat1, mat2, output=output, activation=activation, precision=precision, **way.keywords
     )
-
-
-def _unfused_pair(
-    activation: Callable[[torch.Tensor], torch.Tensor],
-    input: torch.Tensor,
-    mat1: torch.Tensor,
-    mat2: torch.Tensor,
-) -> torch.Tensor:
-    return matmul(activation(matmul(input, mat1)), mat2)
 
 
 def _pair_plainly(
@@ -356,13 +328,6 @@ def _rows(
     epilogue: Epilogue | None = None,
 ) -> torch.Tensor:
     """Return a norm or softmax of the product's rows."""
-    given = [input, other, *[each for each in vectors if each is not None]]
-    key = None
-    if type(eps) in (float, int) and (epilogue is None or type(epilogue) is Epilogue):
-        key = (operator, eps, len(given), None if epilogue is None else epilogue.key)
-        given += () if epilogue is None else epilogue.tensors
-        if (kept := _kept.again(key, *given)) is not None:
-            return kept
     a, b = _operands(f"matmul_{operator}", input=input, other=other)
     epsilon = as_real("eps", eps)
     names = ("weight", "bias")[: len(vectors)]
@@ -377,7 +342,7 @@ def _rows(
     run = partial(_run_rows, operator, epsilon, chain, count)
     plain = partial(_rows_plainly, operator, epsilon, chain.emptied, count)
     reads = partial(_read_by_rows, count)
-    return _kept.keep(key, given, *_followed(run, plain, reads, a, b, *columns, *chain.tensors))
+    return _followed(run, plain, reads, a, b, *columns, *chain.tensors)
 
 
 def _run_rows(
@@ -388,36 +353,32 @@ def _run_rows(
     input: torch.Tensor,
     other: torch.Tensor,
     *others: torch.Tensor | None,
-) -> tuple[torch.Tensor, Started]:
+) -> torch.Tensor:
     flat, output = _rows_and_output(input, other)
     if output.is_meta or not output.numel():
-        return output, Started()
+        return output
     a = input if _tells_batches_apart(chain) else flat
     into = output.view(-1, output.shape[-1]) if a.dim() < input.dim() else output
     columns, of_chain = ([t for t in some if t is not None] for some in (others[:count], others[count:]))
-    tensors, precision = (a, other, *columns, into, *of_chain), precision_of(a)
-    key = (operator, layouts_of(*tensors), output.device, epsilon, precision, chain.key)
-    make = partial(_launch_rows, operator, epsilon, precision, len(columns), chain)
-    again = _launches.run(key, make, *tensors)
-    return output, Started(again, (a, other, *columns, *of_chain), 2 + len(columns))
+    chain = chain.with_tensors(of_chain)
+    start(_launch_rows, operator, epsilon, precision_of(a), chain, a, other, columns, into)
+    return output
 
 
 def _launch_rows(
     operator: str,
     epsilon: float,
     precision: str,
-    count: int,
     chain: Epilogue,
     a: torch.Tensor,
     b: torch.Tensor,
-    *others: torch.Tensor,
+    columns: Sequence[torch.Tensor],
+    output: torch.Tensor,
 ) -> Launch:
-    """Return the launch for `count` vectors, the output and the chain's tensors, in this order."""
-    *columns, output = others[: count + 1]
     way = choosing.rows(a, b, output, precision)
     return gemm_rows.launch(
-        operator, a, b, *columns, epsilon=epsilon, epilogue=chain.with_tensors(others[count + 1 :]),
-        output=output, precision=precision, **way.keywords,
+        operator, a, b, *columns, epsilon=epsilon, epilogue=chain, output=output, precision=precision,
+        **way.keywords,
     )  # fmt: skip
 
 
@@ -443,13 +404,6 @@ def _reduced(
     operator: str, input: torch.Tensor, other: torch.Tensor, keepdim: bool, epilogue: Epilogue | None
 ) -> torch.Tensor:
     """Return a reduction of the product's rows."""
-    given: tuple[torch.Tensor, ...] = (input, other)
-    key = None
-    if type(keepdim) is bool and (epilogue is None or type(epilogue) is Epilogue):
-        key = (operator, keepdim, None if epilogue is None else epilogue.key)
-        given += () if epilogue is None else epilogue.tensors
-        if (kept := _kept.again(key, *given)) is not None:
-            return kept
     a, b = _operands(f"matmul_{operator}", input=input, other=other)
     check_operand("keepdim", keepdim, bool, "True or False")
     reason = gemm_rows.is_supported(operator, a, b, names=("input", "other"))
@@ -461,24 +415,22 @@ def _reduced(
     tensors = (a, b, *chain.tensors)
     if operator == "argmax":
         tensors = tuple([t.detach() for t in tensors])
-    result, started = _followed(run, plain, reads, *tensors)
-    return _kept.keep(key, given, in_shape(result, (*result.shape, 1)) if keepdim else result, started)
+    result = _followed(run, plain, reads, *tensors)
+    return in_shape(result, (*result.shape, 1)) if keepdim else result
 
 
 def _run_reduced(
     operator: str, chain: Epilogue, input: torch.Tensor, other: torch.Tensor, *others: torch.Tensor
-) -> tuple[torch.Tensor, Started]:
+) -> torch.Tensor:
     a = input if _tells_batches_apart(chain) else products.as_rows(input, other)
     dtype = torch.int64 if operator == "argmax" else a.dtype
     shape = (*torch.broadcast_shapes(input.shape[:-2], other.shape[:-2]), input.shape[-2])
     output = torch.empty(shape, dtype=dtype, device=a.device)
     if output.is_meta or not output.numel():
-        return output, Started()
+        return output
     into = output.view(-1) if a.dim() < input.dim() else output
-    tensors, precision = (a, other, into, *others), precision_of(a)
-    key = (operator, layouts_of(*tensors), output.device, precision, chain.key)
-    again = _launches.run(key, partial(_launch_reduced, operator, precision, chain), *tensors)
-    return output, Started(again, (a, other, *others), 2)
+    start(_launch_reduced, operator, precision_of(a), chain.with_tensors(others), a, other, into)
+    return output
 
 
 def _launch_reduced(
@@ -488,13 +440,11 @@ def _launch_reduced(
     a: torch.Tensor,
     b: torch.Tensor,
     output: torch.Tensor,
-    *of_chain: torch.Tensor,
 ) -> Launch:
     way = choosing.reduced(a, b, output, precision)
     return gemm_rows.launch_reduction(
-        operator, a, b, epilogue=chain.with_tensors(of_chain), output=output, precision=precision,
-        **way.keywords,
-    )  # fmt: skip
+        operator, a, b, epilogue=chain, output=output, precision=precision, **way.keywords
+    )
 
 
 def _reduced_plainly(
@@ -568,7 +518,7 @@ def _refuse(arguments: Sequence[str], reason: str, shapes: str) -> None:
         raise TensorMismatchError(", ".join(arguments), reason, fix)
 
 
-_Run = Callable[..., tuple[torch.Tensor, Started]]
+_Run = Callable[..., torch.Tensor]
 
 # A function from whether each tensor's gradient is requested to whether each tensor's elements are read.
 _Reads = Callable[[Sequence[bool]], Sequence[bool]]
@@ -606,47 +556,36 @@ def _read_by_sums(chain: Epilogue, needed: Sequence[bool]) -> Sequence[bool]:
 
 def _followed(
     run: _Run, plain: Callable[..., torch.Tensor], reads: _Reads, *tensors: torch.Tensor | None
-) -> tuple[torch.Tensor, Started]:
-    """Return `run(*tensors)`, a result and the started work; autograd records it if it has to."""
+) -> torch.Tensor:
+    """Return `run(*tensors)`; autograd records it if it has to."""
     if is_followed(*(t for t in tensors if t is not None)):
-        return _Recomputed.apply(run, plain, reads, *tensors), Started()  # type: ignore[no-untyped-call]  # torch does not type it
+        return _recomputed(*tensors, run=run, plain=plain, reads=reads)  # type: ignore[no-any-return]
     return run(*tensors)
 
 
-class _Recomputed(Function):
-    """An operator whose gradients are those of a composition, which the backward pass recomputes.
+def _run(*tensors: torch.Tensor | None, run: _Run, plain: _Run, reads: _Reads) -> torch.Tensor:
+    """Return `run(*tensors)`; its gradients are those of `plain`, which the backward pass recomputes.
 
     The product is recomputed in the accumulator's dtype, like in the kernel, so that it is finite even where
     it is too large for fp16.
     """
+    return run(*tensors)
 
-    @staticmethod
-    def forward(
-        run: _Run, plain: Callable[..., torch.Tensor], reads: _Reads, *tensors: torch.Tensor | None
-    ) -> torch.Tensor:
-        return run(*tensors)[0]
 
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
-        _, ctx.plain, reads, *tensors = inputs
-        save(ctx, tensors, reads(ctx.needs_input_grad[3:]))
+def _backward(call: Applied, run: _Run, plain: _Run, reads: _Reads) -> Gradient:
+    return reading(call.tensors, reads(call.needed), partial(_gradients, plain, call.needed))
 
-    @staticmethod
-    def backward(ctx: Any, *grads: torch.Tensor) -> Any:
-        found = once_differentiable(
-            partial(_gradients, ctx.plain, ctx.needs_input_grad[3:]), *grads, *saved_tensors(ctx)
-        )
-        wanted = iter(found)
-        return None, None, None, *[next(wanted) if needed else None for needed in ctx.needs_input_grad[3:]]
+
+_recomputed = differentiable(_run, _backward)
 
 
 def _gradients(
     plain: Callable[..., torch.Tensor],
-    needed: tuple[bool, ...],
+    needed: Sequence[bool],
     grad: torch.Tensor,
     *tensors: torch.Tensor | None,
-) -> tuple[torch.Tensor, ...]:
-    """Return the gradients of `plain(*tensors)` for the tensors that need one."""
+) -> tuple[torch.Tensor | None, ...]:
+    """Return the gradients of `plain(*tensors)`; None for tensors that need none."""
     with torch.enable_grad():
         leaves = [
             None if t is None else t.detach().requires_grad_(wanted)
@@ -654,6 +593,7 @@ def _gradients(
         ]
         result = plain(*leaves)
     wanted = [leaf for leaf in leaves if leaf is not None and leaf.requires_grad]
-    return torch.autograd.grad(
-        result, wanted, grad.to(result.dtype), allow_unused=True, materialize_grads=True
+    found = iter(
+        torch.autograd.grad(result, wanted, grad.to(result.dtype), allow_unused=True, materialize_grads=True)
     )
+    return tuple([next(found) if is_needed else None for is_needed in needed])

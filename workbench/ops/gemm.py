@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 import torch
 
-from workbench import compat
 from workbench.device import on_gpu
 from workbench.errors import TensorMismatchError, UnsupportedDtypeError
 from workbench.kernels import gemm
 from workbench.kernels.choosing import gemm as choosing
-from workbench.kernels.layout import ACCESS_BYTES
 from workbench.launch import Launch
 from workbench.ops.arguments import (
     TORCHS_ERRORS,
@@ -25,16 +23,15 @@ from workbench.ops.arguments import (
     copy_out,
     in_shape,
     in_words,
-    is_dense,
     is_followed,
     kind_of,
     precision_of,
     torchs_words,
 )
+from workbench.ops.differentiable import Applied, Gradient, differentiable
 from workbench.ops.gradients import add_batch_dim, batches
 from workbench.ops.profiled import profiled
-from workbench.runtime.cache import MOST_KEPT, LaunchCache
-from workbench.runtime.replay import Replay
+from workbench.runtime.replay import start
 
 # The number of dimensions that both operands of a function have in most or all calls.
 _RANKS: dict[Callable[..., torch.Tensor], int] = {torch.matmul: 2, torch.mm: 2, torch.bmm: 3}
@@ -63,8 +60,6 @@ def matmul(input: torch.Tensor, other: torch.Tensor, *, out: torch.Tensor | None
         UnsupportedDtypeError: the kernels do not support the dtype.
         TensorMismatchError: shapes, dtypes or devices do not fit, or an fp8 tensor requires grad.
     """
-    if out is None and (product := _kept_product(input, other)) is not None:
-        return product
     input, other = _operands("matmul", {"input": input, "other": other}, out)
     shape = _result_shape(torch.matmul, input=input, other=other)
     if input.dim() == 1 and other.dim() > 2:  # put the vector on the right: the batch becomes more rows
@@ -77,8 +72,6 @@ def matmul(input: torch.Tensor, other: torch.Tensor, *, out: torch.Tensor | None
 @profiled
 def mm(input: torch.Tensor, mat2: torch.Tensor, *, out: torch.Tensor | None = None) -> torch.Tensor:
     """The product of two matrices, as `torch.mm`. Errors are those of :func:`matmul`."""
-    if out is None and (product := _kept_product(input, mat2)) is not None:
-        return product
     input, mat2 = _operands("mm", {"input": input, "mat2": mat2}, out)
     _result_shape(torch.mm, input=input, mat2=mat2)
     return _finished(_product(input, mat2), out)
@@ -338,7 +331,7 @@ def _product(
         return add_batch_dim(_product_of_batches(found.dims, a, b, addend, alpha, beta), found.level)
     followed = (a, b) if addend is None else (a, b, addend)
     if is_followed(*followed):
-        return _ScaledProduct.apply(a, b, addend, alpha, beta)  # type: ignore[no-any-return, no-untyped-call]  # torch does not type it
+        return _followed(a, b, addend, alpha=alpha, beta=beta)  # type: ignore[no-any-return]
     return _run(a, b, addend, alpha, beta)
 
 
@@ -374,37 +367,6 @@ def _product_of_batches(
     return _product(a, b, addend, alpha, beta)
 
 
-# Replays of products of two matrices by :func:`_key_of`, with the result's shape, strides and dtype.
-_kept: dict[Hashable, tuple[Replay, tuple[int, ...], tuple[int, ...], torch.dtype]] = {}
-
-
-def _kept_product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor | None:
-    """Return a @ b if a replay for matrices of the same layout is kept, else None."""
-    if not (is_dense(a) and is_dense(b)) or is_followed(a, b):
-        return None
-    is_batched = torch._C._functorch.is_legacy_batchedtensor
-    if torch._C._is_any_autocast_enabled() or is_batched(a) or is_batched(b):
-        return None
-    if (kept := _kept.get(_key_of(a, b))) is None:
-        return None
-    again, shape, strides, dtype = kept
-    if compat.current_cuda_device() == a.get_device():
-        output = compat.allocator(a.device.type)(shape, strides, dtype)
-    else:
-        output = torch.empty_strided(shape, strides, dtype=dtype, device=a.device)
-    again(a, b, output)
-    return output
-
-
-def _key_of(a: torch.Tensor, b: torch.Tensor) -> Hashable:
-    """Return the cache key of a product; it has the alignment because descriptors need 16 bytes."""
-    dtype = a.dtype
-    return (
-        a.shape, b.shape, a.stride(), b.stride(), dtype, b.dtype, a.device, b.device,
-        a.data_ptr() & 15 == 0, b.data_ptr() & 15 == 0, precision_of(a) if dtype is torch.float32 else "ieee",
-    )  # fmt: skip
-
-
 def _run(
     a: torch.Tensor, b: torch.Tensor, addend: torch.Tensor | None, alpha: float, beta: float
 ) -> torch.Tensor:
@@ -430,60 +392,25 @@ def _run(
         a = _as_rows(a)
         if addend is not None and addend.dim() > 1:
             addend = _as_rows(addend.expand(shape))
-        start(a, b, _as_rows(output), addend, alpha, beta, precision_of(a))
+        start(_launch, a, b, _as_rows(output), addend, alpha, beta, precision_of(a))
     else:
-        again = start(a, b, output, addend, alpha, beta, precision_of(a))
-        if again is not None and addend is None and a.dim() == b.dim() == 2:
-            if len(_kept) >= MOST_KEPT:
-                _kept.clear()
-            _kept[_key_of(a, b)] = again, shape, output.stride(), dtype
+        start(_launch, a, b, output, addend, alpha, beta, precision_of(a))
     return output
 
 
-_launches = LaunchCache()
-
-
-def start(
-    a: torch.Tensor,
-    b: torch.Tensor,
-    output: torch.Tensor,
-    addend: torch.Tensor | None = None,
-    alpha: float = 1.0,
-    beta: float = 1.0,
-    precision: str = "ieee",
-) -> Replay | None:
-    """Compute output = alpha * (a @ b) + beta * addend; the launch is kept for tensors of the same layout.
-
-    Args:
-        a, b, output, addend, alpha, beta, precision: see `gemm.launch`.
-
-    Returns:
-        A replay for a, b, the output and the addend; None if kernels are interpreted.
-    """
-    tensors = (a, b, output) if addend is None else (a, b, output, addend)
-    key = (
-        layouts_of(*tensors), output.device, alpha or repr(alpha), beta or repr(beta), precision,
-        addend is None,
-    )  # fmt: skip
-    return _launches.run(key, partial(_launch, alpha, beta, precision), *tensors)
-
-
-def layouts_of(*tensors: torch.Tensor) -> tuple[Any, ...]:
-    """Return the part of a launch's cache key that describes tensors.
-
-    It has the alignment, because descriptors need addresses that are multiples of 16 bytes.
-    """
-    return tuple([(t.shape, t.stride(), t.dtype, t.data_ptr() % ACCESS_BYTES == 0) for t in tensors])
+def product_into(a: torch.Tensor, b: torch.Tensor, output: torch.Tensor) -> None:
+    """Compute output = a @ b, whose dtype may be any that the kernel gives."""
+    start(_launch, a, b, output, None, 1.0, 1.0, "ieee")
 
 
 def _launch(
-    alpha: float,
-    beta: float,
-    precision: str,
     a: torch.Tensor,
     b: torch.Tensor,
     output: torch.Tensor,
-    addend: torch.Tensor | None = None,
+    addend: torch.Tensor | None,
+    alpha: float,
+    beta: float,
+    precision: str,
 ) -> Launch:
     way = choosing.configuration(a, b, output, precision, addend=addend, alpha=alpha, beta=beta)
     return gemm.launch(
@@ -496,59 +423,64 @@ def _as_rows(batch: torch.Tensor) -> torch.Tensor:
     return batch.reshape(batch.shape[:-1].numel(), batch.shape[-1])
 
 
-class _ScaledProduct(torch.autograd.Function):
-    """alpha * (a @ b) + beta * addend; its derivatives are products again."""
+def _product_backward(call: Applied, alpha: float, beta: float) -> Gradient:
+    """The derivatives of alpha * (a @ b) + beta * addend are products again."""
+    a, b, addend = call.tensors
+    of_a, of_b, _ = call.needed
+    compute = partial(
+        _product_gradients, needed=tuple(call.needed), are_columns=(_lies_in_columns(a), _lies_in_columns(b)),
+        shapes=(a.shape, b.shape, None if addend is None else addend.shape), alpha=alpha, beta=beta,
+    )  # fmt: skip
+    return (a if of_b else None, b if of_a else None), compute
 
-    @staticmethod
-    def forward(
-        a: torch.Tensor, b: torch.Tensor, addend: torch.Tensor | None, alpha: float, beta: float
-    ) -> torch.Tensor:
-        return _run(a, b, addend, alpha, beta)
 
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
-        a, b, addend, ctx.alpha, ctx.beta = inputs
-        of_a, of_b, *_ = ctx.needs_input_grad
-        ctx.are_columns = _lies_in_columns(a), _lies_in_columns(b)
-        ctx.save_for_backward(a if of_b else None, b if of_a else None)
-        ctx.save_for_forward(a, b)
-        ctx.a_shape, ctx.b_shape = a.shape, b.shape
-        ctx.addend_shape = None if addend is None else addend.shape
+def _product_gradients(
+    grad: torch.Tensor,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    needed: tuple[bool, ...],
+    are_columns: tuple[bool, bool],
+    shapes: tuple[Any, ...],
+    alpha: float,
+    beta: float,
+) -> tuple[torch.Tensor | None, ...]:
+    of_a = of_b = of_addend = None
+    if needed[2]:
+        of_addend = _scaled(grad, beta).sum_to_size(shapes[2])
+    if needed[0]:
+        of_a = _as_it_lies(are_columns[0], grad, b.mT, alpha).sum_to_size(shapes[0])
+    if needed[1]:
+        if len(shapes[1]) == 2:  # one product, which also sums over the batch
+            a, grad = _as_rows(a.expand(*grad.shape[:-1], a.shape[-1])), _as_rows(grad)
+        of_b = _as_it_lies(are_columns[1], a.mT, grad, alpha).sum_to_size(shapes[1])
+    return of_a, of_b, of_addend
 
-    @staticmethod
-    def backward(ctx: Any, *grads: torch.Tensor) -> Any:
-        (grad,) = grads
-        a, b = ctx.saved_tensors
-        of_a = of_b = of_addend = None
-        if ctx.addend_shape is not None and ctx.needs_input_grad[2]:
-            of_addend = _scaled(grad, ctx.beta).sum_to_size(ctx.addend_shape)
-        if ctx.needs_input_grad[0]:
-            of_a = _as_it_lies(ctx.are_columns[0], grad, b.mT, ctx.alpha).sum_to_size(ctx.a_shape)
-        if ctx.needs_input_grad[1]:
-            if len(ctx.b_shape) == 2:  # one product, which also sums over the batch
-                a, grad = _as_rows(a.expand(*grad.shape[:-1], a.shape[-1])), _as_rows(grad)
-            of_b = _as_it_lies(ctx.are_columns[1], a.mT, grad, ctx.alpha).sum_to_size(ctx.b_shape)
-        return of_a, of_b, of_addend, None, None
 
-    @staticmethod
-    def jvp(ctx: Any, *tangents: Any) -> torch.Tensor:
-        a, b = ctx.saved_tensors
-        of_a, of_b, of_addend, _, _ = tangents
-        parts = []
-        if of_a is not None:
-            parts.append(_scaled_product(of_a, b, ctx.alpha))
-        if of_b is not None:
-            parts.append(_scaled_product(a, of_b, ctx.alpha))
-        total = sum(parts) if parts else torch.zeros((), dtype=a.dtype, device=a.device)
-        if of_addend is not None:
-            total = total + _scaled(of_addend, ctx.beta)
-        return total  # type: ignore[return-value]  # never the 0 that sum starts with
+def _product_tangent(
+    tensors: Sequence[Any], tangents: Sequence[torch.Tensor | None], alpha: float, beta: float
+) -> torch.Tensor:
+    a, b, _ = tensors
+    of_a, of_b, of_addend = tangents
+    parts = []
+    if of_a is not None:
+        parts.append(_scaled_product(of_a, b, alpha))
+    if of_b is not None:
+        parts.append(_scaled_product(a, of_b, alpha))
+    total = sum(parts) if parts else torch.zeros((), dtype=a.dtype, device=a.device)
+    if of_addend is not None:
+        total = total + _scaled(of_addend, beta)
+    return total  # type: ignore[return-value]  # never the 0 that sum starts with
 
-    @staticmethod
-    def vmap(
-        info: Any, in_dims: tuple[int | None, ...], a: Any, b: Any, addend: Any, alpha: float, beta: float
-    ) -> tuple[torch.Tensor, int]:
-        return _product_of_batches(in_dims, a, b, addend, alpha, beta, info.batch_size), 0
+
+def _product_of_mapped(
+    size: int, dims: tuple[int | None, ...], a: Any, b: Any, addend: Any, alpha: float, beta: float
+) -> torch.Tensor:
+    return _product_of_batches(dims, a, b, addend, alpha, beta, size)
+
+
+_followed = differentiable(
+    _run, _product_backward, jvp=_product_tangent, vmap=_product_of_mapped, is_once=False
+)
 
 
 def _lies_in_columns(matrix: torch.Tensor) -> bool:

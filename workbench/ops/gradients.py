@@ -14,30 +14,6 @@ from workbench.errors import TensorMismatchError
 MOST_LEVELS = 64
 
 
-class Function(torch.autograd.Function):
-    """A `torch.autograd.Function` that torch.func can batch, by a loop over the batch.
-
-    A subclass with a rule of its own defines `vmap`.
-    """
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        if "vmap" not in vars(cls):
-            cls.vmap = staticmethod(partial(_looped, cls.apply))  # type: ignore[method-assign]
-
-
-def _looped(
-    apply: Callable[..., Any], info: Any, in_dims: tuple[int | None, ...], *inputs: Any
-) -> tuple[Any, Any]:
-    """Apply vmap's rule by a loop: return results whose dimension 0 is the batch, and that dimension."""
-    # For a tuple vmap gives the dimension of each part. Tensors inside tuples do not occur here.
-    dims = [dim if isinstance(dim, int) else None for dim in in_dims]
-    results = map_stacked(apply, dims, *inputs)
-    if isinstance(results, tuple):
-        return results, tuple(None if result is None else 0 for result in results)
-    return results, 0
-
-
 def once_differentiable(compute: Callable[..., Any], *tensors: torch.Tensor | None) -> Any:
     """Return the gradient `compute(*tensors)`; its own derivative raises an error if autograd records it.
 
@@ -59,15 +35,6 @@ def once_differentiable(compute: Callable[..., Any], *tensors: torch.Tensor | No
     if not torch.is_grad_enabled() and not torch._C._are_functorch_transforms_active():
         return compute(*tensors)
     return _Once.apply(compute, *tensors)  # type: ignore[no-untyped-call]  # torch does not type it
-
-
-def follow_the_first(ctx: Any, results: Sequence[torch.Tensor]) -> None:
-    """Let only the first of several results have a gradient; zeros for the others would cost a kernel each.
-
-    The first result's gradient can be None then, if later operators have none for it.
-    """
-    ctx.mark_non_differentiable(*results[1:])
-    ctx.set_materialize_grads(False)
 
 
 class Batches(NamedTuple):
@@ -149,40 +116,21 @@ def map_stacked(function: Callable[..., Any], dims: Sequence[int | None], *input
     return _stacked([function(*one) for one in one_by_one])
 
 
+def mapped(function: Callable[..., Any], in_dims: Sequence[int | None], *inputs: Any) -> tuple[Any, Any]:
+    """Apply torch.vmap's rule by a loop: return results with the batch in dimension 0, and that dimension."""
+    results = map_stacked(function, in_dims, *inputs)
+    if isinstance(results, tuple):
+        return results, tuple(None if result is None else 0 for result in results)
+    return results, 0
+
+
 def _stacked(results: Sequence[Any], kept: slice = slice(None)) -> Any:
     if isinstance(results[0], tuple | list):
         return tuple([_stacked(each, kept) for each in zip(*results, strict=True)])
     return None if results[0] is None else torch.stack(list(results))[kept]
 
 
-class Unread(NamedTuple):
-    """A tensor whose elements no requested gradient depends on."""
-
-    shape: torch.Size
-    dtype: torch.dtype
-    device: torch.device
-
-
-def save(ctx: Any, tensors: Sequence[torch.Tensor | None], read: Sequence[bool]) -> None:
-    """Save the tensors whose elements the backward pass reads; :func:`saved_tensors` returns them there."""
-    ctx.save_for_backward(*[t if is_read else None for t, is_read in zip(tensors, read, strict=True)])
-    ctx.unread = [
-        None if t is None or is_read else Unread(t.shape, t.dtype, t.device)
-        for t, is_read in zip(tensors, read, strict=True)
-    ]
-
-
-def saved_tensors(ctx: Any) -> list[torch.Tensor | None]:
-    """Return the tensors that :func:`save` was given, with zeros of the same shape for the unread ones."""
-    return [
-        t
-        if unread is None
-        else torch.zeros((), dtype=unread.dtype, device=unread.device).expand(unread.shape)
-        for t, unread in zip(ctx.saved_tensors, ctx.unread, strict=True)
-    ]
-
-
-class _Once(Function):
+class _Once(torch.autograd.Function):
     @staticmethod
     def forward(compute: Callable[..., Any], *tensors: torch.Tensor | None) -> Any:
         return compute(*tensors)
@@ -198,3 +146,7 @@ class _Once(Function):
             "a second derivative, which this operator does not have",
             "Use torch's operator for second derivatives.",
         )
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> tuple[Any, Any]:
+        return mapped(_Once.apply, in_dims, *inputs)

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from workbench.errors import TensorMismatchError, UnsupportedDtypeError
-from workbench.kernels.epilogues import Epilogue
 from workbench.kernels.gemm import grouped as grouped_gemm
-from workbench.launch import Launch
 from workbench.ops.arguments import check_operand, is_followed, precision_of
+from workbench.ops.differentiable import Applied, Gradient, differentiable
 from workbench.ops.gemm import bmm
-from workbench.ops.gradients import Function, batches, map_batches
+from workbench.ops.gradients import batches, map_batches
 from workbench.ops.profiled import profiled
-from workbench.runtime.cache import LaunchCache
-from workbench.runtime.replay import Replay
+from workbench.runtime.replay import start
 
 
 @profiled
@@ -91,7 +89,7 @@ def _product(a: torch.Tensor, b: torch.Tensor, offs: torch.Tensor) -> torch.Tens
     if (found := batches(a, b, offs)) is not None:
         return map_batches(_product, found)  # type: ignore[no-any-return]  # a tensor, as of _product
     if is_followed(a, b):
-        return _GroupedProduct.apply(a, b, offs)  # type: ignore[no-any-return, no-untyped-call]  # torch does not type it
+        return _followed(a, b, offs)  # type: ignore[no-any-return]
     return _run(a, b, offs)
 
 
@@ -99,75 +97,27 @@ def _run(a: torch.Tensor, b: torch.Tensor, offs: torch.Tensor) -> torch.Tensor:
     a, b = a.resolve_neg(), b.resolve_neg()
     output = grouped_gemm.new_output(grouped_gemm.problem_of(a, b, offs), a.dtype, a.device)
     if not output.is_meta and output.numel():
-        start(a, b, offs, output, precision_of(a), Epilogue())
+        start(grouped_gemm.launch, a, b, offs, output=output, precision=precision_of(a))
     return output
 
 
-_launches = LaunchCache()
+def _backward(call: Applied) -> Gradient:
+    """The derivatives are grouped products of the same groups."""
+    a, b, offs = call.tensors
+    of_a, of_b, _ = call.needed
+
+    def compute(grad: torch.Tensor, a: torch.Tensor, b: torch.Tensor, offs: torch.Tensor) -> Any:
+        return _product(grad, b.mT, offs) if of_a else None, _product(a.mT, grad, offs) if of_b else None
+
+    return (a if of_b else None, b if of_a else None, offs), compute
 
 
-def start(
-    a: torch.Tensor,
-    b: torch.Tensor,
-    offs: torch.Tensor,
-    output: torch.Tensor,
-    precision: str,
-    chain: Epilogue,
-) -> Replay | None:
-    """Compute grouped products and their epilogue; the launch is kept for tensors of the same layout.
-
-    Args:
-        a, b, offs, output, precision: see `grouped_gemm.launch`.
-        chain: the epilogue.
-
-    Returns:
-        A replay for a, b, the offsets, the output and the chain's tensors; None if kernels are interpreted.
-    """
-    tensors = (a, b, offs, output, *chain.tensors)
-    layouts = tuple([(t.shape, t.stride(), t.dtype) for t in tensors])
-    key = (layouts, output.device, precision, chain.key)
-    return _launches.run(key, partial(_launch, precision, chain), *tensors)
+def _tangent(tensors: Sequence[torch.Tensor], tangents: Sequence[torch.Tensor | None]) -> torch.Tensor:
+    a, b, offs = tensors
+    of_a, of_b, _ = tangents
+    parts = [] if of_a is None else [_product(of_a, b, offs)]
+    parts += [] if of_b is None else [_product(a, of_b, offs)]
+    return parts[0] if len(parts) == 1 else parts[0] + parts[1]
 
 
-def _launch(
-    precision: str,
-    chain: Epilogue,
-    a: torch.Tensor,
-    b: torch.Tensor,
-    offs: torch.Tensor,
-    output: torch.Tensor,
-    *of_chain: torch.Tensor,
-) -> Launch:
-    epilogue = chain.with_tensors(of_chain)
-    return grouped_gemm.launch(a, b, offs, output=output, epilogue=epilogue, precision=precision)
-
-
-class _GroupedProduct(Function):
-    """Grouped products; their derivatives are grouped products of the same groups."""
-
-    @staticmethod
-    def forward(a: torch.Tensor, b: torch.Tensor, offs: torch.Tensor) -> torch.Tensor:
-        return _run(a, b, offs)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
-        a, b, offs = inputs
-        of_a, of_b, _ = ctx.needs_input_grad
-        ctx.save_for_backward(a if of_b else None, b if of_a else None, offs)
-        ctx.save_for_forward(*inputs)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: torch.Tensor) -> Any:
-        (grad,) = grads
-        a, b, offs = ctx.saved_tensors
-        of_a = _product(grad, b.mT, offs) if ctx.needs_input_grad[0] else None
-        of_b = _product(a.mT, grad, offs) if ctx.needs_input_grad[1] else None
-        return of_a, of_b, None
-
-    @staticmethod
-    def jvp(ctx: Any, *tangents: Any) -> torch.Tensor:
-        a, b, offs = ctx.saved_tensors
-        of_a, of_b, _ = tangents
-        parts = [] if of_a is None else [_product(of_a, b, offs)]
-        parts += [] if of_b is None else [_product(a, of_b, offs)]
-        return parts[0] if len(parts) == 1 else parts[0] + parts[1]
+_followed = differentiable(_run, _backward, jvp=_tangent, is_once=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -18,7 +18,6 @@ from workbench.kernels.layout import format_of_batch_norm, suggested_format
 from workbench.kernels.rows import batch_norm as by_channel
 from workbench.kernels.rows import group_norm as by_group
 from workbench.kernels.rows import normalization
-from workbench.launch import Launch
 from workbench.ops.arguments import (
     as_real,
     as_whole,
@@ -29,14 +28,11 @@ from workbench.ops.arguments import (
     is_autocast,
     is_followed,
 )
-from workbench.ops.gradients import Function, follow_the_first, once_differentiable
+from workbench.ops.differentiable import Applied, Gradient, differentiable
+from workbench.ops.gradients import once_differentiable
 from workbench.ops.profiled import profiled
 from workbench.ops.reduction import sum_of_gradient
-from workbench.runtime.cache import LaunchCache
-
-_launches, _backward_launches = LaunchCache(), LaunchCache()
-_group_launches, _group_backward_launches = LaunchCache(), LaunchCache()
-_channel_launches, _known_launches, _channel_backward_launches = LaunchCache(), LaunchCache(), LaunchCache()
+from workbench.runtime.replay import start
 
 
 @profiled
@@ -156,9 +152,9 @@ def group_norm(
     columns = _checked_vectors(input, channels, weight=weight, bias=bias)
     weight, bias = _with_weight(*columns)
     input = input.resolve_neg()
-    if not is_followed(input, *(t for t in (weight, bias) if t is not None)):
-        return _run_groups(input, weight, bias, num_groups, epsilon, with_statistics=False)[0]
-    return _GroupNorm.apply(input, weight, bias, num_groups, epsilon)[0]  # type: ignore[no-any-return, no-untyped-call]  # torch does not type it
+    followed = is_followed(input, *(t for t in (weight, bias) if t is not None))
+    run = _followed_groups if followed else _run_groups
+    return run(input, weight, bias, groups=num_groups, epsilon=epsilon, with_statistics=followed)[0]
 
 
 @profiled
@@ -226,14 +222,13 @@ def batch_norm(
     if not training:
         assert mean is not None
         assert variance is not None
-        if not is_followed(input, *columns):
-            return _run_known(input, mean, variance, weight, bias, epsilon)
-        return _KnownNorm.apply(input, weight, bias, mean, variance, epsilon)  # type: ignore[no-any-return, no-untyped-call]  # torch does not type it
+        run = _followed_known if is_followed(input, *columns) else _run_known
+        return run(input, weight, bias, mean, variance, epsilon=epsilon)
     if not is_followed(input, *columns):
         needed = 0 if running_mean is None else 3
         results = _run_channels(input, weight, bias, epsilon, needed)
     else:
-        results = _BatchNorm.apply(input, weight, bias, epsilon)  # type: ignore[no-untyped-call]  # torch does not type it
+        results = _followed_channels(input, weight, bias, epsilon=epsilon, needed=3)
     if running_mean is not None and input.numel() and not input.is_meta:
         _move(running_mean, results[1], momentum)
         assert running_var is not None
@@ -327,26 +322,14 @@ def _run_groups(
     results = by_group.statistics(input, groups) if with_statistics else []
     if input.numel() and not input.is_meta:
         columns = [t for t in (weight, bias) if t is not None]
-        dtypes = tuple([t.dtype for t in columns])
-        layouts = (input.shape, input.stride(), input.dtype, input.device, output.stride(), output.dtype)
-        key = (groups, dtypes, epsilon or repr(epsilon), len(results), layouts)
-        make = partial(_launch_groups, groups, len(columns), epsilon)
-        _group_launches.run(key, make, input, *columns, output, *results)
+        start(by_group.launch_checked, input, groups, columns, output, results, epsilon)
     return output, *results
 
 
-def _launch_groups(
-    groups: int, count: int, epsilon: float, input: torch.Tensor, *tensors: torch.Tensor
-) -> Launch:
-    """Return the launch on the input, `count` values by channel, the output, and results by group."""
-    columns, output, results = tensors[:count], tensors[count], tensors[count + 1 :]
-    return by_group.launch_checked(input, groups, columns, output, results, epsilon)
-
-
 def _run_groups_backward(
+    grad: torch.Tensor,
     input: torch.Tensor,
     weight: torch.Tensor | None,
-    grad: torch.Tensor,
     *results: torch.Tensor,
     groups: int,
     vectors: int,
@@ -355,41 +338,47 @@ def _run_groups_backward(
     """Return the gradients of input, and of weight and bias in `dtype`; None for those beyond `vectors`."""
     if input.numel() and not input.is_meta:
         outputs = by_group.gradients(input, vectors)
-        layouts = (input.shape, input.stride(), input.dtype, input.device, grad.stride(), grad.dtype)
         columns = () if weight is None else (weight,)
-        key = (groups, tuple([t.dtype for t in columns]), vectors, layouts)
-        make = partial(_launch_groups_backward, groups, len(columns))
-        _group_backward_launches.run(key, make, input, grad, *results, *columns, *outputs)
+        start(by_group.backward_checked, groups, None, input, grad, results, columns, outputs)
     else:
         outputs = (_like(input), *(input.new_zeros(input.shape[1]) for _ in range(vectors)))
     of_input, *sums = outputs
     return of_input, *[each.to(dtype) for each in sums], *[None] * (2 - vectors)
 
 
-def _launch_groups_backward(
-    groups: int, count: int, input: torch.Tensor, grad: torch.Tensor, *tensors: torch.Tensor
-) -> Launch:
-    """Return the launch on input and grad; mean and scale; `count` weights; and the gradients."""
-    results, columns, outputs = tensors[:2], tensors[2 : 2 + count], tensors[2 + count :]
-    return by_group.backward_checked(groups, None, input, grad, results, columns, outputs)
-
-
-def _keep(
-    ctx: Any,
-    input: torch.Tensor | None,
-    weight: torch.Tensor | None,
+def _kept(
+    needed: Sequence[bool],
+    tensors: Sequence[Any],
     results: Sequence[torch.Tensor],
-) -> None:
-    """Save the tensors that the requested gradients depend on; that of the bias depends on none."""
-    of_input, of_weight, _, *_ = ctx.needs_input_grad
-    ctx.dtype = None if weight is None else weight.dtype
+    dims: Sequence[int],
+    compute: Callable[..., Any],
+) -> Gradient:
+    """Return what the requested gradients depend on, and how they are computed.
+
+    Args:
+        tensors: input, weight and bias.
+        results: what the gradients read of the results.
+        dims: the gradient of the bias, which depends on nothing else, is the sum over these dimensions.
+        compute: returns all gradients, and is given their `dtype`.
+    """
+    input, weight, _ = tensors
+    of_input, of_weight, _ = needed
+    dtype = None if weight is None else weight.dtype
     if of_input or of_weight:
-        ctx.save_for_backward(input, weight if of_input else None, *results)
+        saved = (input, weight if of_input else None, *results)
+        return saved, partial(once_differentiable, partial(compute, dtype=dtype))
+    return (), partial(_of_bias_alone, dims=tuple(dims), dtype=dtype)
 
 
-def _of_bias_alone(ctx: Any, grad: torch.Tensor, dims: Sequence[int]) -> tuple[torch.Tensor | None, ...]:
-    """Return the gradients of input, weight and bias if only the last is requested: the sum over `dims`."""
-    return None, None, sum_of_gradient(grad, dims, dtype=ctx.dtype)
+def _of_bias_alone(
+    grad: torch.Tensor, dims: tuple[int, ...], dtype: torch.dtype | None
+) -> tuple[torch.Tensor | None, ...]:
+    return None, None, sum_of_gradient(grad, dims, dtype=dtype)
+
+
+def _vectors(needed: Sequence[bool]) -> int:
+    """Return how many gradients to compute besides that of the input: of weight, then of bias."""
+    return 2 if needed[2] else int(needed[1])
 
 
 def _but_channels(grad: torch.Tensor) -> tuple[int, ...]:
@@ -397,33 +386,12 @@ def _but_channels(grad: torch.Tensor) -> tuple[int, ...]:
     return (0, *range(2, grad.dim()))
 
 
-class _GroupNorm(Function):
-    @staticmethod
-    def forward(
-        input: torch.Tensor,
-        weight: torch.Tensor | None,
-        bias: torch.Tensor | None,
-        groups: int,
-        epsilon: float,
-    ) -> tuple[torch.Tensor, ...]:
-        return _run_groups(input, weight, bias, groups, epsilon, with_statistics=True)
+def _groups_backward(call: Applied, groups: int, **_: Any) -> Gradient:
+    compute = partial(_run_groups_backward, groups=groups, vectors=_vectors(call.needed))
+    return _kept(call.needed, call.tensors, call.results[1:], _but_channels(call.results[0]), compute)
 
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, ...]) -> None:
-        input, weight, _, ctx.groups, _ = inputs
-        follow_the_first(ctx, output)
-        _keep(ctx, input, weight, output[1:])
 
-    @staticmethod
-    def backward(ctx: Any, *grads: torch.Tensor | None) -> Any:
-        if grads[0] is None:
-            return (None,) * 5
-        if not (saved := ctx.saved_tensors):
-            return *_of_bias_alone(ctx, grads[0], _but_channels(grads[0])), None, None
-        input, weight, *results = saved
-        vectors = 2 if ctx.needs_input_grad[2] else int(ctx.needs_input_grad[1])
-        compute = partial(_run_groups_backward, groups=ctx.groups, vectors=vectors, dtype=ctx.dtype)
-        return *once_differentiable(compute, input, weight, grads[0], *results), None, None
+_followed_groups = differentiable(_run_groups, _groups_backward, is_once=False)
 
 
 def _run_channels(
@@ -440,48 +408,29 @@ def _run_channels(
     results = by_channel.statistics(input)[:needed]
     if not input.is_meta:
         columns = [t for t in (weight, bias) if t is not None]
-        dtypes = tuple([t.dtype for t in columns])
-        layouts = (input.shape, input.stride(), input.dtype, input.device, output.stride())
-        key = (dtypes, epsilon, len(results), layouts)
-        make = partial(_launch_channels, len(columns), epsilon)
-        _channel_launches.run(key, make, input, *columns, output, *results)
+        start(by_channel.launch_checked, input, columns, output, results, epsilon)
     return output, *results
-
-
-def _launch_channels(count: int, epsilon: float, input: torch.Tensor, *tensors: torch.Tensor) -> Launch:
-    """Return the launch on the input, `count` values by channel, the output, and results by channel."""
-    columns, output, results = tensors[:count], tensors[count], tensors[count + 1 :]
-    return by_channel.launch_checked(input, columns, output, results, epsilon)
 
 
 def _run_known(
     input: torch.Tensor,
-    mean: torch.Tensor,
-    variance: torch.Tensor,
     weight: torch.Tensor | None,
     bias: torch.Tensor | None,
+    mean: torch.Tensor,
+    variance: torch.Tensor,
     epsilon: float,
 ) -> torch.Tensor:
     output = _like_a_batch(input)
     if input.numel() and not input.is_meta:
         columns = [t for t in (mean, variance, weight, bias) if t is not None]
-        dtypes = tuple([t.dtype for t in columns])
-        layouts = (input.shape, input.stride(), input.dtype, input.device, output.stride())
-        key = (dtypes, epsilon or repr(epsilon), layouts)
-        _known_launches.run(key, partial(_launch_known, epsilon), input, output, *columns)
+        start(by_channel.launch_known_checked, input, columns, output, epsilon)
     return output
 
 
-def _launch_known(
-    epsilon: float, input: torch.Tensor, output: torch.Tensor, *columns: torch.Tensor
-) -> Launch:
-    return by_channel.launch_known_checked(input, columns, output, epsilon)
-
-
 def _run_channels_backward(
+    grad: torch.Tensor,
     input: torch.Tensor,
     weight: torch.Tensor | None,
-    grad: torch.Tensor,
     mean: torch.Tensor,
     scale: torch.Tensor,
     are_known: bool,
@@ -493,78 +442,29 @@ def _run_channels_backward(
         return _like_a_batch(input, is_gradient=True), input.new_zeros(channels), input.new_zeros(channels)
     of_input, *sums = outputs = by_channel.gradients(input)
     columns = () if weight is None else (weight,)
-    layouts = (input.shape, input.stride(), input.dtype, input.device, grad.stride(), grad.dtype)
-    key = (are_known, tuple([t.dtype for t in columns]), layouts)
-    make = partial(_launch_channels_backward, are_known)
-    _channel_backward_launches.run(key, make, input, grad, *outputs, mean, scale, *columns)
+    start(by_channel.backward_checked, are_known, None, input, grad, outputs, (mean, scale, *columns))
     return of_input, *(each if dtype is None else each.to(dtype) for each in sums)
 
 
-def _launch_channels_backward(
-    are_known: bool, input: torch.Tensor, grad: torch.Tensor, *tensors: torch.Tensor
-) -> Launch:
-    """Return the launch; `tensors` are three gradients, mean, scale and, if there is one, the weight."""
-    return by_channel.backward_checked(are_known, None, input, grad, tensors[:3], tensors[3:])
+def _channels_backward(call: Applied, **_: Any) -> Gradient:
+    compute = partial(_run_channels_backward, are_known=False)
+    return _kept(call.needed, call.tensors, call.results[1:3], _but_channels(call.results[0]), compute)
 
 
-class _BatchNorm(Function):
-    """Batch norm with the batch's own statistics, which it returns too."""
-
-    @staticmethod
-    def forward(
-        input: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None, epsilon: float
-    ) -> tuple[torch.Tensor, ...]:
-        return _run_channels(input, weight, bias, epsilon, needed=3)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, ...]) -> None:
-        input, weight, _, _ = inputs
-        follow_the_first(ctx, output)
-        _keep(ctx, input, weight, output[1:3])
-
-    @staticmethod
-    def backward(ctx: Any, *grads: torch.Tensor | None) -> Any:
-        if grads[0] is None:
-            return (None,) * 4
-        if not (saved := ctx.saved_tensors):
-            return *_of_bias_alone(ctx, grads[0], _but_channels(grads[0])), None
-        input, weight, mean, scale = saved
-        compute = partial(_run_channels_backward, are_known=False, dtype=ctx.dtype)
-        return *_needed(ctx, once_differentiable(compute, input, weight, grads[0], mean, scale)), None
+_followed_channels = differentiable(_run_channels, _channels_backward, is_once=False)
 
 
-class _KnownNorm(Function):
-    """Batch norm with given statistics."""
+def _known_backward(call: Applied, epsilon: float) -> Gradient:
+    input, weight, bias, mean, variance = call.tensors
+    dtype = torch.float64 if input.dtype == torch.float64 else torch.float32
+    # A copy: training may change them before the backward pass.
+    known = mean.to(dtype, copy=True), (variance.to(dtype) + epsilon).rsqrt()
+    read = (input if call.needed[1] else None, weight, bias)
+    compute = partial(_run_known_backward, format=format_of_batch_norm(input, is_gradient=True))
+    return _kept(call.needed[:3], read, known, _but_channels(call.results[0]), compute)
 
-    @staticmethod
-    def forward(
-        input: torch.Tensor,
-        weight: torch.Tensor | None,
-        bias: torch.Tensor | None,
-        mean: torch.Tensor,
-        variance: torch.Tensor,
-        epsilon: float,
-    ) -> torch.Tensor:
-        return _run_known(input, mean, variance, weight, bias, epsilon)
 
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
-        input, weight, _, mean, variance, epsilon = inputs
-        _, of_weight, *_ = ctx.needs_input_grad
-        ctx.format = format_of_batch_norm(input, is_gradient=True)
-        dtype = torch.float64 if input.dtype == torch.float64 else torch.float32
-        # A copy: training may change them before the backward pass.
-        results = mean.to(dtype, copy=True), (variance.to(dtype) + epsilon).rsqrt()
-        _keep(ctx, input if of_weight else None, weight, results)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: torch.Tensor) -> Any:
-        (grad,) = grads
-        if not (saved := ctx.saved_tensors):
-            return *_of_bias_alone(ctx, grad, _but_channels(grad)), None, None, None
-        input, weight, mean, scale = saved
-        compute = partial(_run_known_backward, format=ctx.format, dtype=ctx.dtype)
-        return *_needed(ctx, once_differentiable(compute, input, weight, grad, mean, scale)), None, None, None
+_followed_known = differentiable(_run_known, _known_backward, is_once=False)
 
 
 def _copied(tensor: torch.Tensor, format: torch.memory_format) -> torch.Tensor:
@@ -573,9 +473,9 @@ def _copied(tensor: torch.Tensor, format: torch.memory_format) -> torch.Tensor:
 
 
 def _run_known_backward(
+    grad: torch.Tensor,
     input: torch.Tensor | None,
     weight: torch.Tensor | None,
-    grad: torch.Tensor,
     mean: torch.Tensor,
     scale: torch.Tensor,
     format: torch.memory_format,
@@ -584,14 +484,7 @@ def _run_known_backward(
     """Run :func:`_run_channels_backward`; the input's gradient needs only the weight and the gradient."""
     if input is None:  # a tensor of its layout takes its place, whose elements are not used
         input = grad if format_of_batch_norm(grad, is_gradient=True) is format else _copied(grad, format)
-    return _run_channels_backward(input, weight, grad, mean, scale, are_known=True, dtype=dtype)
-
-
-def _needed(ctx: Any, gradients: Sequence[torch.Tensor]) -> list[torch.Tensor | None]:
-    """Return the gradients that are requested, and None for the others."""
-    return [
-        each if is_asked else None for each, is_asked in zip(gradients, ctx.needs_input_grad, strict=False)
-    ]
+    return _run_channels_backward(grad, input, weight, mean, scale, are_known=True, dtype=dtype)
 
 
 def _in_float32(column: torch.Tensor | None) -> torch.Tensor | None:
@@ -616,7 +509,7 @@ def _normalized(
     wide = input.dtype
     for dtype in dtypes:
         wide = torch.promote_types(wide, dtype)
-    return _Norm.apply(input, weight, bias, wide, norm, rank, epsilon)[0]  # type: ignore[no-any-return, no-untyped-call]  # torch does not type it
+    return _followed(input, weight, bias, wide=wide, norm=norm, rank=rank, epsilon=epsilon)[0]  # type: ignore[no-any-return]
 
 
 def _run(
@@ -638,26 +531,14 @@ def _run(
     results = normalization.statistics(norm, input, rows) if with_statistics else []
     if input.numel() and not input.is_meta:
         columns = [t for t in (weight, bias) if t is not None]
-        dtypes = tuple([t.dtype for t in columns])
-        layouts = (input.shape, input.stride(), input.dtype, input.device, output.stride(), output.dtype)
-        key = (norm, rank, dtypes, epsilon or repr(epsilon), len(results), layouts)
-        make = partial(_launch, norm, rank, len(columns), epsilon)
-        _launches.run(key, make, input, *columns, output, *results)
+        start(normalization.launch_checked, norm, input, rank, columns, output, results, epsilon)
     return output, *results
 
 
-def _launch(
-    norm: str, rank: int, count: int, epsilon: float, input: torch.Tensor, *tensors: torch.Tensor
-) -> Launch:
-    """Return the launch on the input, `count` tensors by column, the output, and results by row."""
-    columns, output, results = tensors[:count], tensors[count], tensors[count + 1 :]
-    return normalization.launch_checked(norm, input, rank, columns, output, results, epsilon)
-
-
 def _run_backward(
+    grad: torch.Tensor,
     input: torch.Tensor,
     weight: torch.Tensor | None,
-    grad: torch.Tensor,
     *results: torch.Tensor,
     wide: torch.dtype,
     dtype: torch.dtype | None,
@@ -675,11 +556,8 @@ def _run_backward(
     weight = None if weight is None else weight.to(wide)
     if input.numel() and not input.is_meta:
         gradients = normalization.gradients(norm, input, grad, shape.numel(), vectors)
-        layouts = (input.shape, input.stride(), input.dtype, input.device, grad.stride(), grad.dtype)
-        key = (norm, rank, None if weight is None else weight.dtype, vectors, layouts)
-        make = partial(_launch_backward, norm, rank, len(results), vectors)
         columns = () if weight is None else (weight,)
-        _backward_launches.run(key, make, input, grad, *results, *columns, *gradients)
+        start(normalization.backward_checked, norm, rank, input, grad, results, columns, gradients)
         of_input, *outputs = gradients
     else:
         of_input = torch.empty_like(input, memory_format=torch.contiguous_format)
@@ -688,57 +566,28 @@ def _run_backward(
     return of_input.to(narrow), *of_columns, *[None] * (2 - vectors)
 
 
-def _launch_backward(
+def _run_wide(
+    input: torch.Tensor,
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    wide: torch.dtype,
     norm: str,
     rank: int,
-    count: int,
-    vectors: int,
-    input: torch.Tensor,
-    grad: torch.Tensor,
-    *tensors: torch.Tensor,
-) -> Launch:
-    """Return the launch on input and grad; `count` statistics; the weight, if any; and the gradients."""
-    first = len(tensors) - 1 - vectors
-    results, columns, outputs = tensors[:count], tensors[count:first], tensors[first:]
-    return normalization.backward_checked(norm, rank, input, grad, results, columns, outputs)
+    epsilon: float,
+) -> tuple[torch.Tensor, ...]:
+    wide_weight, wide_bias = (None if t is None else t.to(wide) for t in (weight, bias))
+    result, *statistics = _run(
+        norm, input.to(wide), wide_weight, wide_bias, rank, epsilon, with_statistics=True
+    )
+    return result.to(input.dtype), *statistics
 
 
-class _Norm(Function):
-    @staticmethod
-    def forward(
-        input: torch.Tensor,
-        weight: torch.Tensor | None,
-        bias: torch.Tensor | None,
-        wide: torch.dtype,
-        norm: str,
-        rank: int,
-        epsilon: float,
-    ) -> tuple[torch.Tensor, ...]:
-        wide_weight, wide_bias = (None if t is None else t.to(wide) for t in (weight, bias))
-        result, *statistics = _run(
-            norm, input.to(wide), wide_weight, wide_bias, rank, epsilon, with_statistics=True
-        )
-        return result.to(input.dtype), *statistics
+def _backward(call: Applied, wide: torch.dtype, norm: str, rank: int, epsilon: float) -> Gradient:
+    compute = partial(_run_backward, wide=wide, norm=norm, rank=rank, vectors=_vectors(call.needed))
+    return _kept(call.needed, call.tensors, call.results[1:], range(call.results[0].dim() - rank), compute)
 
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, ...]) -> None:
-        input, weight, _, ctx.wide, ctx.norm, ctx.rank, _ = inputs
-        follow_the_first(ctx, output)
-        _keep(ctx, input, weight, output[1:])
 
-    @staticmethod
-    def backward(ctx: Any, *grads: torch.Tensor | None) -> Any:
-        if grads[0] is None:
-            return (None,) * 7
-        if not (saved := ctx.saved_tensors):
-            rows = range(grads[0].dim() - ctx.rank)
-            return *_of_bias_alone(ctx, grads[0], rows), None, None, None, None
-        input, weight, *results = saved
-        vectors = 2 if ctx.needs_input_grad[2] else int(ctx.needs_input_grad[1])
-        compute = partial(
-            _run_backward, wide=ctx.wide, dtype=ctx.dtype, norm=ctx.norm, rank=ctx.rank, vectors=vectors
-        )
-        return *once_differentiable(compute, input, weight, grads[0], *results), None, None, None, None
+_followed = differentiable(_run_wide, _backward, is_once=False)
 
 
 def _checked_rank(

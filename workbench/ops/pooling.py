@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache, partial
+from itertools import groupby
 from typing import Any, Literal, NamedTuple, overload
 
 import torch
@@ -14,7 +15,6 @@ from workbench.kernels.convolution import pooling
 from workbench.kernels.convolution.pooling import Pool
 from workbench.kernels.layout import suggested_format
 from workbench.kernels.rows import reduction
-from workbench.launch import Launch
 from workbench.ops.arguments import (
     TORCHS_ERRORS,
     as_whole,
@@ -27,9 +27,9 @@ from workbench.ops.arguments import (
     kind_of,
     torchs_words,
 )
-from workbench.ops.gradients import Function, follow_the_first, once_differentiable
+from workbench.ops.differentiable import Applied, Gradient, differentiable
 from workbench.ops.profiled import profiled
-from workbench.runtime.cache import LaunchCache
+from workbench.runtime.replay import start
 
 Pair = int | tuple[int, ...]
 
@@ -42,7 +42,6 @@ COMPARED = (*FLOATS, *reduction.INTEGERS)
 # Lengths and steps have 32 bits, in torch too, and so have the divisors of the kernels.
 LEAST, MOST = -(2**31), 2**31 - 1
 
-_launches = LaunchCache()
 
 # The parameters of torch's functions after `input`.
 _AVERAGES = ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad", "divisor_override")
@@ -81,7 +80,7 @@ def avg_pool2d(
     question = _question("avg_pool2d", AVERAGED, input, arguments)
     batch = _resolved(input)
     if is_followed(input):
-        result: torch.Tensor = _Average.apply(batch, question)  # type: ignore[no-untyped-call]  # torch's
+        result: torch.Tensor = _followed_average(batch, question=question)
     else:
         result = _average(batch, question)
     return in_shape(result, result.shape[1:]) if input.dim() == 3 else result
@@ -146,7 +145,7 @@ def max_pool2d(
     batch = _resolved(input)
     results: tuple[torch.Tensor, ...]
     if is_followed(input):
-        results = _Largest.apply(batch, question)  # type: ignore[no-untyped-call]  # torch does not type it
+        results = _followed_largest(batch, question=question, with_indices=True)
     else:
         results = _largest(batch, question, with_indices=return_indices)
     if input.dim() == 3:
@@ -349,21 +348,7 @@ def _start(
     with_padding: bool = True,
     divisor: int | None = None,
 ) -> None:
-    """Run `pooling.launch(kind, x, outputs, ...)`; the launch is kept for tensors of the same layout."""
-    places = tuple([(t.shape, t.stride(), t.dtype) for t in (x, *outputs)])
-    make = partial(_launch, kind, pool, with_padding, divisor)
-    _launches.run((kind, pool, with_padding, divisor, places, x.device), make, x, *outputs)
-
-
-def _launch(
-    kind: str,
-    pool: Pool,
-    with_padding: bool,
-    divisor: int | None,
-    x: torch.Tensor,
-    *outputs: torch.Tensor,
-) -> Launch:
-    return pooling.launch(kind, x, outputs, pool=pool, with_padding=with_padding, divisor=divisor)
+    start(pooling.launch, kind, x, outputs, pool=pool, with_padding=with_padding, divisor=divisor)
 
 
 class _Like(NamedTuple):
@@ -389,7 +374,7 @@ def _average_gradient(grad: torch.Tensor, like: _Like, question: _Pooling) -> to
         if len({*counts[0]}) == len({*counts[1]}) == 1:
             divisor = counts[0][0] * counts[1][0]
         else:
-            high, wide = (torch.tensor(each, dtype=torch.float32, device=grad.device) for each in counts)
+            high, wide = (_as_tensor(each, grad.device) for each in counts)
             grad, divisor = grad.to(torch.promote_types(grad.dtype, high.dtype)), 1
             grad = grad / (high[:, None] * wide)
     elif not LEAST <= divisor <= MOST:
@@ -398,43 +383,27 @@ def _average_gradient(grad: torch.Tensor, like: _Like, question: _Pooling) -> to
     return output
 
 
-class _Average(Function):
-    @staticmethod
-    def forward(batch: torch.Tensor, question: _Pooling) -> torch.Tensor:
-        return _average(batch, question)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
-        batch, ctx.question = inputs
-        ctx.like = _Like.of(batch)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: torch.Tensor) -> Any:
-        return once_differentiable(
-            partial(_average_gradient, like=ctx.like, question=ctx.question), grads[0]
-        ), None
+def _as_tensor(counts: Iterable[int], device: torch.device) -> torch.Tensor:
+    """Return numbers as float32, run by run: few are different, and a copy from the CPU would not be warm."""
+    runs = [(number, len(list(run))) for number, run in groupby(counts)]
+    return torch.cat(
+        [torch.full((length,), number, dtype=torch.float32, device=device) for number, length in runs]
+    )
 
 
-class _Largest(Function):
-    """Values and indices of the largest elements; torch's own operator scatters the gradient."""
+def _average_backward(call: Applied, question: _Pooling) -> Gradient:
+    return (), partial(_average_gradient, like=_Like.of(call.tensors[0]), question=question)
 
-    @staticmethod
-    def forward(batch: torch.Tensor, question: _Pooling) -> tuple[torch.Tensor, ...]:
-        return _largest(batch, question, with_indices=True)
 
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, ...]) -> None:
-        batch, question = inputs
-        ctx.like, ctx.has_empty_windows = _Like.of(batch), question.pool.has_empty_windows
-        follow_the_first(ctx, output)
-        ctx.save_for_backward(output[1])
+_followed_average = differentiable(_average, _average_backward)
 
-    @staticmethod
-    def backward(ctx: Any, *grads: torch.Tensor | None) -> Any:
-        if grads[0] is None:
-            return None, None
-        compute = partial(_largest_gradient, like=ctx.like, has_empty_windows=ctx.has_empty_windows)
-        return once_differentiable(compute, grads[0], *ctx.saved_tensors), None
+
+def _largest_backward(call: Applied, question: _Pooling, with_indices: bool) -> Gradient:
+    like, has_empty_windows = _Like.of(call.tensors[0]), question.pool.has_empty_windows
+    return call.results[1:], partial(_largest_gradient, like=like, has_empty_windows=has_empty_windows)
+
+
+_followed_largest = differentiable(_largest, _largest_backward)
 
 
 def _largest_gradient(

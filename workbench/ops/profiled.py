@@ -1,7 +1,4 @@
-"""Instances of an operator's kernels: `ops.matmul.instances(a, b)` and `ops.matmul.best(a, b)`.
-
-Both are attributes of the function itself, so that a call of the function costs nothing more.
-"""
+"""Instances of an operator's kernels: `ops.matmul.instances(a, b)` and `ops.matmul.best(a, b)`."""
 
 from __future__ import annotations
 
@@ -13,7 +10,11 @@ import torch
 
 from workbench.errors import ArgumentTypeError, WorkbenchError, check_name, in_brief
 from workbench.kernels.epilogues import Epilogue
-from workbench.operators.operation import Arguments, Instance, list_instances, operations
+from workbench.operators.arguments import Arguments
+from workbench.operators.instance import Instance
+from workbench.operators.registry import specs
+from workbench.operators.spec import list_instances
+from workbench.runtime.warm import warm
 
 P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)
@@ -48,13 +49,13 @@ class Profiled(Protocol[P, R_co]):
 
 
 def profiled(function: Callable[P, R_co]) -> Profiled[P, R_co]:
-    """Add `instances` and `best` of the operator with the function's name to the function; return it."""
+    """Return the function with warm calls, and with the attributes `instances` and `best` of its operator."""
     name = function.__name__
 
     def instances(*args: Any, **kwargs: Any) -> list[Instance]:
         arguments = _accepted(function, args, kwargs)
         try:
-            return list_instances(name, operations()[name], arguments)
+            return list_instances(specs()[name], arguments)
         except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
             if not isinstance(error, WorkbenchError):
                 given = f"{type(error).__name__}: {error}"
@@ -67,9 +68,9 @@ def profiled(function: Callable[P, R_co]) -> Profiled[P, R_co]:
 
         return profiler.best(name, _accepted(function, args, kwargs))
 
-    known = cast(Any, function)
+    known = cast(Any, warm(function))
     known.instances, known.best = instances, best
-    return cast(Profiled[P, R_co], function)
+    return cast(Profiled[P, R_co], known)
 
 
 def _accepted(function: Callable[..., Any], args: tuple[Any, ...], keywords: dict[str, Any]) -> Arguments:
@@ -82,7 +83,7 @@ def _accepted(function: Callable[..., Any], args: tuple[Any, ...], keywords: dic
             argument. Others as for the function, which is called with tensors without elements.
     """
     name, signature = function.__name__, inspect.signature(function)
-    check_name("operator", name, operations())
+    check_name("operator", name, specs())
     try:
         function(
             *map(_without_elements, args), **{word: _without_elements(v) for word, v in keywords.items()}
@@ -91,7 +92,7 @@ def _accepted(function: Callable[..., Any], args: tuple[Any, ...], keywords: dic
         # The error should describe these tensors; or the function takes no tensors without elements.
         function(*args, **keywords)
     given = signature.bind(*args, **keywords)
-    known = inspect.signature(operations()[name].instances).parameters
+    known = inspect.signature(specs()[name].instances).parameters
     for word, value in list(given.arguments.items()):
         if word in known:
             continue

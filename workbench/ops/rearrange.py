@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache, partial
+from functools import cache, lru_cache
 from typing import Any
 
 import torch
@@ -23,7 +23,6 @@ from workbench.kernels.movement import rearrangement
 from workbench.kernels.movement.rearrangement import Flattened, How, Windows
 from workbench.kernels.movement.transfer import in_words
 from workbench.kernels.movement.view_transfer import bits_of
-from workbench.launch import Launch
 from workbench.ops.arguments import (
     TORCHS_ERRORS,
     Number,
@@ -34,12 +33,11 @@ from workbench.ops.arguments import (
     kind_of,
     torchs_words,
 )
+from workbench.ops.differentiable import Applied, Gradient, differentiable
 from workbench.ops.gradients import add_batch_dim, batches
 from workbench.ops.profiled import profiled
 from workbench.ops.reduction import sum_of_gradient
-from workbench.runtime.cache import LaunchCache
-
-_launches = LaunchCache()
+from workbench.runtime.replay import start
 
 # The dtypes whose range decides whether a fill fits.
 _INTEGERS = (
@@ -339,9 +337,7 @@ class _Fold(_Move):
         output = input.new_empty((n, channels, *self.sizes))
         if output.numel() and not output.is_meta:
             windows = input.resolve_neg()
-            places = tuple([(t.shape, t.stride(), t.device) for t in (windows, output)])
-            make = partial(rearrangement.fold, self.windows)
-            _launches.run(("fold", self.windows, places, windows.dtype), make, windows, output)
+            start(rearrangement.fold, self.windows, windows, output)
         return output
 
     def gradient(self, grad: torch.Tensor, shape: torch.Size) -> torch.Tensor:
@@ -391,10 +387,10 @@ def _gradient_of_circular(grad: torch.Tensor, dim: int, length: int, left: int, 
         return _among_zeros(grad, dim, 0, length)
     first, end = -max(left, 0), kept + max(right, 0)
     parts = []
-    for start in range(first // kept * kept, end, kept):
-        begin, stop = max(start, first), min(start + kept, end)
+    for place in range(first // kept * kept, end, kept):
+        begin, stop = max(place, first), min(place + kept, end)
         part = grad.narrow(dim, begin - first, stop - begin)
-        parts.append(_among_zeros(part, dim, before + begin - start, length))
+        parts.append(_among_zeros(part, dim, before + begin - place, length))
     total = parts[0]
     for part in parts[1:]:
         total = total + part
@@ -448,49 +444,44 @@ def _moved(move: _Move, input: torch.Tensor) -> torch.Tensor:
         return add_batch_dim(move.of_batch(found.tensors[0]), found.level)
     if not is_followed(input):
         return move.run(input)
-    return _Moved.apply(move, input)  # type: ignore[no-any-return, no-untyped-call]  # torch does not type it
+    return _followed(input, move=move)  # type: ignore[no-any-return]
 
 
-class _Moved(torch.autograd.Function):
-    @staticmethod
-    def forward(move: _Move, input: torch.Tensor) -> torch.Tensor:
-        return move.run(input)
+def _run_move(input: torch.Tensor, move: _Move) -> torch.Tensor:
+    return move.run(input)
 
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
-        ctx.move, input = inputs
-        ctx.shape, ctx.format = input.shape, ctx.move.format_of_gradient(input)
 
-    @staticmethod
-    def backward(ctx: Any, *grads: torch.Tensor) -> Any:
-        gradient = ctx.move.gradient(grads[0], ctx.shape)
-        if ctx.format is not None and not batches(gradient):
-            gradient = gradient.contiguous(memory_format=ctx.format)
-        return None, gradient
+def _move_backward(call: Applied, move: _Move) -> Gradient:
+    (input,) = call.tensors
+    shape, format = input.shape, move.format_of_gradient(input)
 
-    @staticmethod
-    def jvp(ctx: Any, *tangents: Any) -> torch.Tensor:
-        return _moved(ctx.move.tangent(), tangents[1])
+    def compute(grad: torch.Tensor) -> torch.Tensor:
+        gradient = move.gradient(grad, shape)
+        if format is not None and not batches(gradient):
+            gradient = gradient.contiguous(memory_format=format)
+        return gradient
 
-    @staticmethod
-    def vmap(
-        info: Any, in_dims: tuple[None, int], move: _Move, input: torch.Tensor
-    ) -> tuple[torch.Tensor, int]:
-        return move.of_batch(input.movedim(in_dims[1], 0)), 0
+    return (), compute
+
+
+def _move_tangent(tensors: Sequence[Any], tangents: Sequence[torch.Tensor], move: _Move) -> torch.Tensor:
+    return _moved(move.tangent(), tangents[0])
+
+
+def _move_of_batches(size: int, dims: Sequence[int], input: torch.Tensor, move: _Move) -> torch.Tensor:
+    return move.of_batch(input.movedim(dims[0], 0))
+
+
+_followed = differentiable(_run_move, _move_backward, jvp=_move_tangent, vmap=_move_of_batches, is_once=False)
 
 
 def _rearranged(how: How, input: torch.Tensor, output: torch.Tensor, fill: int = 0) -> torch.Tensor:
     """Fill `output` with elements of the input, unless it is empty or a meta tensor; return it."""
     if output.numel() and not output.is_meta:
         # Complex numbers of 16 bytes are moved as pairs, with a fill of 0.
-        tensors = in_words(input.resolve_conj().resolve_neg()), in_words(output)
-        places = tuple([(t.shape, t.stride(), t.device) for t in tensors])
-        _launches.run((how, fill, places, tensors[0].dtype), partial(_launch, how, fill), *tensors)
+        source = in_words(input.resolve_conj().resolve_neg())
+        start(rearrangement.launch, how, source, in_words(output), fill=fill)
     return output
-
-
-def _launch(how: How, fill: int, source: torch.Tensor, output: torch.Tensor) -> Launch:
-    return rearrangement.launch(how, source, output, fill=fill)
 
 
 def _numbers(given: int | Sequence[int]) -> tuple[int, ...]:

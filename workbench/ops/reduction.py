@@ -20,7 +20,6 @@ from workbench.errors import (
     in_brief,
 )
 from workbench.kernels.rows import reduction
-from workbench.launch import Launch
 from workbench.ops.arguments import (
     TORCHS_ERRORS,
     as_real,
@@ -35,10 +34,11 @@ from workbench.ops.arguments import (
     kind_of,
     torchs_words,
 )
+from workbench.ops.differentiable import Applied, Gradient, differentiable
 from workbench.ops.elementwise import on_one_device, run_binary
-from workbench.ops.gradients import Function, add_batch_dim, batches, follow_the_first, once_differentiable
+from workbench.ops.gradients import add_batch_dim, batches
 from workbench.ops.profiled import profiled
-from workbench.runtime.cache import LaunchCache
+from workbench.runtime.replay import start
 
 Dims = int | Sequence[int] | None
 Pair = tuple[torch.Tensor, torch.Tensor]
@@ -104,8 +104,8 @@ def _read(options: dict[str, Any], are_several: bool) -> dict[str, Any]:
     return read
 
 
-@_with_torchs_keywords
 @profiled
+@_with_torchs_keywords
 def sum(
     input: torch.Tensor,
     dim: Dims = None,
@@ -133,8 +133,8 @@ def sum(
     return _total("sum", input, dim, keepdim, dtype, out)
 
 
-@_with_torchs_keywords
 @profiled
+@_with_torchs_keywords
 def mean(
     input: torch.Tensor,
     dim: Dims = None,
@@ -150,8 +150,8 @@ def mean(
     return _total("mean", input, dim, keepdim, dtype, out)
 
 
-@_with_torchs_keywords
 @profiled
+@_with_torchs_keywords
 def prod(
     input: torch.Tensor,
     dim: int | None = None,
@@ -174,8 +174,8 @@ def prod(
     return _delivered(_derivable(compute, derive, input, question.dims, keepdim, to), out)
 
 
-@_with_torchs_keywords
 @profiled
+@_with_torchs_keywords
 def amax(
     input: torch.Tensor, dim: Dims = (), keepdim: bool = False, *, out: torch.Tensor | None = None
 ) -> torch.Tensor:
@@ -186,8 +186,8 @@ def amax(
     return _value("amax", "amax", input, dim, keepdim, out)
 
 
-@_with_torchs_keywords
 @profiled
+@_with_torchs_keywords
 def amin(
     input: torch.Tensor, dim: Dims = (), keepdim: bool = False, *, out: torch.Tensor | None = None
 ) -> torch.Tensor:
@@ -198,8 +198,8 @@ def amin(
     return _value("amin", "amin", input, dim, keepdim, out)
 
 
-@_with_torchs_keywords
 @profiled
+@_with_torchs_keywords
 def max(
     input: torch.Tensor,
     dim: int | torch.Tensor | None = None,
@@ -228,8 +228,8 @@ def max(
     return _extreme("max", input, dim, keepdim, other, out)
 
 
-@_with_torchs_keywords
 @profiled
+@_with_torchs_keywords
 def min(
     input: torch.Tensor,
     dim: int | torch.Tensor | None = None,
@@ -242,8 +242,8 @@ def min(
     return _extreme("min", input, dim, keepdim, other, out)
 
 
-@_with_torchs_keywords
 @profiled
+@_with_torchs_keywords
 def norm(
     input: torch.Tensor,
     p: float | str | None = "fro",
@@ -295,8 +295,8 @@ def _norm(
     return _reduce(input, "norm", dims, keepdim, torch.float64, order).to(dtype)
 
 
-@_with_torchs_keywords
 @profiled
+@_with_torchs_keywords
 def any(
     input: torch.Tensor, dim: Dims = None, keepdim: bool = False, *, out: torch.Tensor | None = None
 ) -> torch.Tensor:
@@ -307,8 +307,8 @@ def any(
     return _value("any", "any", input, dim, keepdim, out)
 
 
-@_with_torchs_keywords
 @profiled
+@_with_torchs_keywords
 def all(
     input: torch.Tensor, dim: Dims = None, keepdim: bool = False, *, out: torch.Tensor | None = None
 ) -> torch.Tensor:
@@ -319,8 +319,8 @@ def all(
     return _value("all", "all", input, dim, keepdim, out)
 
 
-@_with_torchs_keywords
 @profiled
+@_with_torchs_keywords
 def argmax(
     input: torch.Tensor, dim: int | None = None, keepdim: bool = False, *, out: torch.Tensor | None = None
 ) -> torch.Tensor:
@@ -331,8 +331,8 @@ def argmax(
     return _value("argmax", "argmax", input, dim, keepdim, out)
 
 
-@_with_torchs_keywords
 @profiled
+@_with_torchs_keywords
 def argmin(
     input: torch.Tensor, dim: int | None = None, keepdim: bool = False, *, out: torch.Tensor | None = None
 ) -> torch.Tensor:
@@ -394,48 +394,33 @@ def _followed_total(
     if not is_followed(input):
         return _reduce(input, name, dims, keepdim, dtype)  # autograd would take longer than the launch
     _check_derivable(input, dtype)
-    return _Total.apply(input, name, dims, keepdim, dtype)  # type: ignore[no-any-return, no-untyped-call]  # torch does not type it
+    return _recorded_total(input, name=name, dims=dims, keepdim=keepdim, dtype=dtype)  # type: ignore[no-any-return]
 
 
-class _Total(Function):
-    @staticmethod
-    def forward(
-        input: torch.Tensor, name: str, dims: frozenset[int], keepdim: bool, dtype: torch.dtype | None
-    ) -> torch.Tensor:
-        return _reduce(input, name, dims, keepdim, dtype)
+def _total_backward(call: Applied, name: str, dims: frozenset[int], **_: Any) -> Gradient:
+    (input,) = call.tensors
+    compute = partial(_spread_total, shape=input.shape, like=input.dtype, is_mean=name == "mean", dims=dims)
+    return (), compute
 
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
-        input, *ctx.arguments = inputs
-        ctx.input_like = (input.shape, input.dtype)
 
-    @staticmethod
-    def backward(ctx: Any, *grads: torch.Tensor) -> Any:
-        (grad,) = grads
-        shape, dtype = ctx.input_like
-        name, dims, _, _ = ctx.arguments
-        grad = grad.reshape([1 if d in dims else n for d, n in enumerate(shape)])
-        if name == "mean":
-            grad = grad / torch.Size(shape[d] for d in dims).numel()
-        return grad.to(dtype).expand(shape), None, None, None, None
+def _spread_total(
+    grad: torch.Tensor, shape: torch.Size, like: torch.dtype, is_mean: bool, dims: frozenset[int]
+) -> torch.Tensor:
+    """Return the gradient of each element of a sum or mean."""
+    grad = grad.reshape([1 if d in dims else n for d, n in enumerate(shape)])
+    if is_mean:
+        grad = grad / torch.Size(shape[d] for d in dims).numel()
+    return grad.to(like).expand(shape)
 
-    @staticmethod
-    def jvp(ctx: Any, *tangents: Any) -> torch.Tensor:
-        return _followed_total(tangents[0], *ctx.arguments)
 
-    @staticmethod
-    def vmap(
-        info: Any,
-        in_dims: tuple[int | None, ...],
-        input: torch.Tensor,
-        name: str,
-        dims: frozenset[int],
-        keepdim: bool,
-        dtype: torch.dtype | None,
-    ) -> tuple[torch.Tensor, int]:
-        assert in_dims[0] is not None  # vmap batches at least one tensor, and this is the only one
-        batch = input.movedim(in_dims[0], 0)
-        return _followed_total(batch, name, frozenset(d + 1 for d in dims), keepdim, dtype), 0
+def _total_tangent(tensors: Sequence[Any], tangents: Sequence[torch.Tensor], **how: Any) -> torch.Tensor:
+    return _followed_total(tangents[0], **how)
+
+
+def _total_of_batches(
+    size: int, places: Sequence[int], input: torch.Tensor, dims: frozenset[int], **how: Any
+) -> torch.Tensor:
+    return _followed_total(input.movedim(places[0], 0), dims=frozenset(d + 1 for d in dims), **how)
 
 
 def _value(
@@ -513,7 +498,8 @@ def _binary(name: str, input: torch.Tensor, other: torch.Tensor, out: object) ->
     compute = partial(_run_binary, name=name, like=like)
     if is_followed(input, other):
         derive = partial(_shared_gradient, is_smaller=torch.lt if name == "maximum" else torch.gt)
-        return _Followed.apply(compute, derive, (0, 1), *(t.to(like.dtype) for t in both))  # type: ignore[no-any-return, no-untyped-call]  # torch does not type it
+        tensors = [t.to(like.dtype) for t in both]
+        return _followed(*tensors, compute=compute, derive=derive, needed=(0, 1))  # type: ignore[no-any-return]
     return _delivered(compute(*both), out)  # type: ignore[arg-type]  # check_out has seen that it is a tensor
 
 
@@ -537,17 +523,17 @@ def _derivable(
 
     Args:
         compute: the reduction, of `input` or of `input` converted to `dtype`.
-        derive, needed: see :class:`_Followed`; `derive` is also given `dims`, and results with kept
+        derive, needed: see :func:`_compute`; `derive` is also given `dims`, and results with kept
             dimensions.
     """
     if not is_followed(input):
         return compute(input, dims=dims, keepdim=keepdim)  # autograd would take longer than the launch
     _check_derivable(input, dtype)
-    kept = _Followed.apply(  # type: ignore[no-untyped-call]  # torch does not type it
-        partial(compute, dims=dims, keepdim=True),
-        partial(derive, dims=tuple(dims)),
-        needed,
+    kept = _followed(
         input if dtype is None else input.to(dtype),
+        compute=partial(compute, dims=dims, keepdim=True),
+        derive=partial(derive, dims=tuple(dims)),
+        needed=needed,
     )
     if keepdim:
         return kept
@@ -555,35 +541,31 @@ def _derivable(
     return results if isinstance(kept, tuple) else results[0]
 
 
-class _Followed(Function):
-    """`compute(*tensors)`; its first result has the gradients `derive(grad, *needed)`.
+def _compute(
+    *tensors: torch.Tensor,
+    compute: Callable[..., Any],
+    derive: Callable[..., tuple[torch.Tensor, ...]],
+    needed: Sequence[int],
+) -> Any:
+    """Return `compute(*tensors)`; its first result has the gradients `derive(grad, *saved)`.
 
-    `needed` are positions in the tensors followed by the results. These are saved, and must not be changed in
-    place.
+    `needed` are the positions of the saved tensors in the tensors followed by the results. They must not be
+    changed in place.
     """
+    return compute(*tensors)
 
-    @staticmethod
-    def forward(
-        compute: Callable[..., Any],
-        derive: Callable[..., tuple[torch.Tensor, ...]],
-        needed: Sequence[int],
-        *tensors: torch.Tensor,
-    ) -> Any:
-        return compute(*tensors)
 
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        _, ctx.derive, needed, *tensors = inputs
-        results = output if isinstance(output, tuple) else (output,)
-        follow_the_first(ctx, results)
-        both = (*tensors, *results)
-        ctx.save_for_backward(*[both[i] for i in needed])
+def _derived(
+    call: Applied,
+    compute: Callable[..., Any],
+    derive: Callable[..., tuple[torch.Tensor, ...]],
+    needed: Sequence[int],
+) -> Gradient:
+    both = (*call.tensors, *call.results)
+    return [both[i] for i in needed], derive
 
-    @staticmethod
-    def backward(ctx: Any, *grads: torch.Tensor | None) -> Any:
-        if grads[0] is None:
-            return (None,) * len(ctx.needs_input_grad)
-        return None, None, None, *once_differentiable(ctx.derive, grads[0], *ctx.saved_tensors)
+
+_followed = differentiable(_compute, _derived)
 
 
 def _check_derivable(input: torch.Tensor, dtype: torch.dtype | None) -> None:
@@ -845,21 +827,16 @@ def _reduce(
     return outputs[0]
 
 
-_launches = LaunchCache()
+_recorded_total = differentiable(
+    _reduce, _total_backward, jvp=_total_tangent, vmap=_total_of_batches, is_once=False
+)
 
 
 def run_reduction(
     x: torch.Tensor, dims: frozenset[int], outputs: Sequence[torch.Tensor], name: str, exponent: float = 2
 ) -> None:
-    """Reduce a nonempty `x` over `dims` into outputs that fit; the launch is kept for this layout."""
-    key = (x.shape, x.stride(), x.dtype, x.device, dims, outputs[0].dtype, name, exponent)
-    _launches.run(key, partial(_launch, dims, name, exponent), x, *outputs)
-
-
-def _launch(
-    dims: frozenset[int], name: str, exponent: float, x: torch.Tensor, *outputs: torch.Tensor
-) -> Launch:
-    return reduction.launch_checked(x, dims, outputs, name, exponent)
+    """Reduce a nonempty `x` over `dims` into outputs that fit."""
+    start(reduction.launch_checked, x, dims, outputs, name, exponent)
 
 
 def _converted(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

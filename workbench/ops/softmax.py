@@ -17,7 +17,6 @@ from workbench.errors import (
 )
 from workbench.kernels.rows import cross_entropy as losses
 from workbench.kernels.rows import softmax as rows
-from workbench.launch import Launch
 from workbench.ops.arguments import (
     TORCHS_ERRORS,
     as_real,
@@ -35,16 +34,14 @@ from workbench.ops.arguments import (
     kind_of,
     torchs_words,
 )
-from workbench.ops.gradients import Function, follow_the_first, once_differentiable
+from workbench.ops.differentiable import Applied, Gradient, differentiable
 from workbench.ops.profiled import profiled
 from workbench.ops.reduction import run_reduction
-from workbench.runtime.cache import LaunchCache
+from workbench.runtime.replay import start
 
 _SUPPORTED = frozenset(rows.SUPPORTED)
 _HALVES = (torch.float16, torch.bfloat16)
 _REDUCTIONS = ("none", "mean", "sum")
-
-_launches, _loss_launches = LaunchCache(), LaunchCache()
 
 
 @profiled
@@ -107,8 +104,8 @@ def _along(
     _check_dtype("input", dtype)
     input = input.resolve_neg()
     if is_followed(input):
-        return _Along.apply(input, operator, place, dtype)  # type: ignore[no-any-return, no-untyped-call]  # torch does not type it
-    return _run_along(operator, input, dim=place, dtype=dtype)
+        return _followed_along(input, operator=operator, dim=place, dtype=dtype)  # type: ignore[no-any-return]
+    return _run_along(input, operator=operator, dim=place, dtype=dtype)
 
 
 def _along_into(
@@ -123,35 +120,21 @@ def _along_into(
     return copy_out(_along(operator, input, dim, dtype, None), out)
 
 
-def _run_along(operator: str, *sources: torch.Tensor, dim: int, dtype: torch.dtype) -> torch.Tensor:
+def _run_along(*sources: torch.Tensor, operator: str, dim: int, dtype: torch.dtype) -> torch.Tensor:
     output = torch.empty(sources[0].shape, dtype=dtype, device=sources[0].device)
     if output.numel() and not output.is_meta:
-        layouts = tuple([(t.shape, t.stride(), t.dtype) for t in (*sources, output)])
-        key = (operator, dim, output.device, layouts)
-        _launches.run(key, partial(_launch_along, operator, dim), *sources, output)
+        start(rows.launch, operator, *sources, dim=dim, output=output)
     return output
 
 
-def _launch_along(operator: str, dim: int, *tensors: torch.Tensor) -> Launch:
-    *sources, output = tensors
-    return rows.launch(operator, *sources, dim=dim, output=output)
+def _along_backward(call: Applied, operator: str, **how: Any) -> Gradient:
+    def compute(grad: torch.Tensor, output: torch.Tensor, dim: int, dtype: torch.dtype) -> torch.Tensor:
+        return _run_along(output, grad, operator=f"{operator}_backward", dim=dim, dtype=dtype)
+
+    return call.results, partial(compute, dim=how["dim"], dtype=call.tensors[0].dtype)
 
 
-class _Along(Function):
-    @staticmethod
-    def forward(input: torch.Tensor, operator: str, dim: int, dtype: torch.dtype) -> torch.Tensor:
-        return _run_along(operator, input, dim=dim, dtype=dtype)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
-        input, operator, dim, _ = inputs
-        ctx.save_for_backward(output)
-        ctx.compute = partial(_run_along, f"{operator}_backward", dim=dim, dtype=input.dtype)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: torch.Tensor) -> Any:
-        (output,) = ctx.saved_tensors
-        return once_differentiable(ctx.compute, output, grads[0]), None, None, None
+_followed_along = differentiable(_run_along, _along_backward)
 
 
 @profiled
@@ -197,8 +180,7 @@ def _log_sum_exp(input: torch.Tensor, dims: frozenset[int], keepdim: bool) -> to
         input = input.to(torch.get_default_dtype())
     _check_dtype("input", input.dtype)
     input = input.resolve_neg()
-    run: Any = _LogSumExp.apply if is_followed(input) else _run_log_sum_exp
-    result = run(input, dims)
+    result = (_followed_log_sum_exp if is_followed(input) else _run_log_sum_exp)(input, dims=dims)
     shape = [1 if d in dims else n for d, n in enumerate(input.shape) if keepdim or d not in dims]
     return in_shape(result, shape)
 
@@ -209,45 +191,24 @@ def _run_log_sum_exp(input: torch.Tensor, dims: frozenset[int]) -> torch.Tensor:
     if not input.numel():
         return output.fill_(float("-inf"))  # the logarithm of an empty sum
     if not input.is_meta:
-        run_log_sum_exp(input, dims, output)
+        start(rows.launch_log_sum_exp, input, tuple(dims), output)
     return output
-
-
-def run_log_sum_exp(x: torch.Tensor, dims: frozenset[int], output: torch.Tensor) -> None:
-    """Compute output = log(sum of exp(x)) over `dims`; the launch is kept for tensors of the same layout."""
-    key = ("log_sum_exp", dims, x.shape, x.stride(), x.dtype, x.device, output.dtype)
-    _launches.run(key, partial(_launch_log_sum_exp, dims), x, output)
-
-
-def _launch_log_sum_exp(dims: frozenset[int], input: torch.Tensor, output: torch.Tensor) -> Launch:
-    return rows.launch_log_sum_exp(input, tuple(dims), output)
 
 
 def _run_log_sum_exp_backward(
-    input: torch.Tensor, result: torch.Tensor, grad: torch.Tensor, dims: frozenset[int]
+    grad: torch.Tensor, input: torch.Tensor, result: torch.Tensor, dims: frozenset[int]
 ) -> torch.Tensor:
     output = torch.empty_like(input)  # in torch this is an elementwise operator
     if output.numel() and not output.is_meta:
-        tensors = (input, result, grad.contiguous(), output)
-        layouts = tuple((t.shape, t.stride(), t.dtype) for t in tensors)
-        key = ("log_sum_exp_backward", dims, input.device, layouts)
-        _launches.run(key, partial(rows.launch_log_sum_exp_backward, dims=dims), *tensors)
+        start(rows.launch_log_sum_exp_backward, input, result, grad.contiguous(), output, dims=dims)
     return output
 
 
-class _LogSumExp(Function):
-    @staticmethod
-    def forward(input: torch.Tensor, dims: frozenset[int]) -> torch.Tensor:
-        return _run_log_sum_exp(input, dims)
+def _log_sum_exp_backward(call: Applied, dims: frozenset[int]) -> Gradient:
+    return (*call.tensors, *call.results), partial(_run_log_sum_exp_backward, dims=dims)
 
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
-        ctx.save_for_backward(inputs[0], output)
-        ctx.compute = partial(_run_log_sum_exp_backward, dims=inputs[1])
 
-    @staticmethod
-    def backward(ctx: Any, *grads: torch.Tensor) -> Any:
-        return once_differentiable(ctx.compute, *ctx.saved_tensors, grads[0]), None
+_followed_log_sum_exp = differentiable(_run_log_sum_exp, _log_sum_exp_backward)
 
 
 @profiled
@@ -324,14 +285,12 @@ def cross_entropy(
         except TORCHS_ERRORS as error:
             given = f"{in_words(input)}, {in_words(target)}"
             raise kind_of(error)("input, target", given, torchs_words(error)) from None
-    arguments = (
-        input.resolve_neg(), target.resolve_neg().contiguous(),
-        None if weight is None else weight.resolve_neg().contiguous(),
-        dim, ignore_index, reduction, smoothing,
-    )  # fmt: skip
-    if is_followed(input) or (weight is not None and is_followed(weight)):
-        return _CrossEntropy.apply(*arguments)[0]  # type: ignore[no-any-return, no-untyped-call]  # torch does not type it
-    return _run_cross_entropy(*arguments, is_followed=False)[0]
+    weight = None if weight is None else weight.resolve_neg().contiguous()
+    followed = is_followed(input) or (weight is not None and is_followed(weight))
+    return (_followed_cross_entropy if followed else _run_cross_entropy)(
+        input.resolve_neg(), target.resolve_neg().contiguous(), weight, dim=dim, ignore_index=ignore_index,
+        reduction=reduction, smoothing=smoothing, is_followed=followed,
+    )[0]  # fmt: skip
 
 
 def _run_cross_entropy(
@@ -354,29 +313,20 @@ def _run_cross_entropy(
         torch.empty(shape, dtype=dtype, device=input.device)
         for dtype in dtypes[: losses.ALL if is_followed else count]
     ]
-    weights = () if weight is None else (weight,)
-    tensors = (input, target, *weights, *results)
-    make = partial(_launch_losses, len(weights), dim, ignore_index, smoothing)
-    _loss_launches.run((_layouts(tensors, len(weights)), ignore_index, smoothing), make, *tensors)
+    means: tuple[torch.Tensor, ...] = ()
+    if reduction == "mean" and results[0].numel() <= losses.MOST_ROWS_OF_A_MEAN:
+        means = tuple([torch.empty((), dtype=dtype, device=input.device) for dtype in (input.dtype, wide)])
+    start(
+        losses.launch, input, target, weight, dim=dim, results=results, mean=means, ignored=ignore_index,
+        smoothing=smoothing,
+    )  # fmt: skip
+    if means:
+        return (*means, *results[1:])
     if reduction == "none":
         return (results[0], results[0].new_ones((), dtype=wide), *results[1:])
     total = _sum(results[0])
     divisor = _sum(results[1]) if reduction == "mean" else torch.ones_like(total)
     return ((total / divisor).to(input.dtype), divisor, *results[1:])
-
-
-def _launch_losses(weights: int, dim: int, ignored: int, smoothing: float, *tensors: torch.Tensor) -> Launch:
-    """Return the launch on scores, targets, `weights` tensors of class weights, and results."""
-    scores, targets, *rest = tensors
-    return losses.launch(
-        scores, targets, *rest[:weights], dim=dim, results=rest[weights:], ignored=ignored,
-        smoothing=smoothing,
-    )  # fmt: skip
-
-
-def _layouts(tensors: Sequence[torch.Tensor], weights: int) -> tuple[object, ...]:
-    """Return the tensors' layouts as a cache key; they also show the dimension of the classes."""
-    return (weights, tensors[0].device, tuple((t.shape, t.stride(), t.dtype) for t in tensors))
 
 
 def _sum(values: torch.Tensor) -> torch.Tensor:
@@ -386,10 +336,10 @@ def _sum(values: torch.Tensor) -> torch.Tensor:
 
 
 def _run_cross_entropy_backward(
+    grad: torch.Tensor,
     input: torch.Tensor,
     target: torch.Tensor,
     weight: torch.Tensor | None,
-    grad: torch.Tensor,
     divisor: torch.Tensor,
     *known: torch.Tensor,
     dim: int,
@@ -400,55 +350,20 @@ def _run_cross_entropy_backward(
     if grad.dim() == 0:
         grad = grad.to(divisor.dtype) / divisor
     weights = () if weight is None else (weight,)
-    tensors = (input, target, *weights, *known, grad.contiguous(), output)
-    make = partial(_launch_losses_backward, len(weights), dim, ignore_index, smoothing)
-    key = ("backward", _layouts(tensors, len(weights)), ignore_index, smoothing)
-    _loss_launches.run(key, make, *tensors)
+    start(
+        losses.launch_backward, input, target, weights, known, grad.contiguous(), output, dim=dim,
+        ignored=ignore_index, smoothing=smoothing,
+    )  # fmt: skip
     return output
 
 
-def _launch_losses_backward(
-    weights: int, dim: int, ignored: int, smoothing: float, *tensors: torch.Tensor
-) -> Launch:
-    scores, targets, *rest, gradient, output = tensors
-    return losses.launch_backward(
-        scores, targets, rest[:weights], rest[weights:], gradient, output, dim=dim, ignored=ignored,
-        smoothing=smoothing,
-    )  # fmt: skip
+def _cross_entropy_backward(call: Applied, reduction: str, is_followed: bool, **how: Any) -> Gradient:
+    if call.needed[2]:
+        raise TensorMismatchError("weight", "it requires a gradient", "Give weight.detach().")
+    return (*call.tensors, *call.results[1:]), partial(_run_cross_entropy_backward, **how)
 
 
-class _CrossEntropy(Function):
-    @staticmethod
-    def forward(
-        input: torch.Tensor,
-        target: torch.Tensor,
-        weight: torch.Tensor | None,
-        dim: int,
-        ignore_index: int,
-        reduction: str,
-        smoothing: float,
-    ) -> tuple[torch.Tensor, ...]:
-        return _run_cross_entropy(
-            input, target, weight, dim, ignore_index, reduction, smoothing, is_followed=True
-        )
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, ...]) -> None:
-        input, target, weight, dim, ignore_index, _, smoothing = inputs
-        if weight is not None and ctx.needs_input_grad[2]:
-            raise TensorMismatchError("weight", "it requires a gradient", "Give weight.detach().")
-        follow_the_first(ctx, output)
-        ctx.save_for_backward(input, target, weight, *output[1:])
-        ctx.compute = partial(
-            _run_cross_entropy_backward, dim=dim, ignore_index=ignore_index, smoothing=smoothing
-        )
-
-    @staticmethod
-    def backward(ctx: Any, *grads: torch.Tensor | None) -> Any:
-        if grads[0] is None:
-            return (None,) * 7
-        input, target, weight, *known = ctx.saved_tensors
-        return once_differentiable(ctx.compute, input, target, weight, grads[0], *known), *(None,) * 6
+_followed_cross_entropy = differentiable(_run_cross_entropy, _cross_entropy_backward)
 
 
 def _cross_entropy_of_probabilities(
@@ -482,7 +397,7 @@ def _cross_entropy_of_probabilities(
     if reduction == "sum":
         return loss.sum()
     count = input.numel() / input.shape[dim] if input.numel() else 0.0
-    return loss.sum() / loss.new_tensor(count)
+    return loss.sum() / loss.new_full((), count, dtype=torch.float64).to(loss.dtype)
 
 
 def _checked_ignore_index(ignore_index: object) -> int:

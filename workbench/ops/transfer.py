@@ -24,9 +24,10 @@ from workbench.ops.arguments import (
     torchs_words,
     view_of,
 )
+from workbench.ops.differentiable import Applied, Gradient, differentiable
 from workbench.ops.gradients import add_batch_dim, batches
 from workbench.ops.profiled import profiled
-from workbench.runtime.cache import LaunchCache
+from workbench.runtime.replay import start
 
 
 @profiled
@@ -146,49 +147,67 @@ def _rearranged(
         given = f"got {factor} for a tensor of shape {tuple(input.shape)}"
         raise kind_of(error)(name, given, torchs_words(error, f"torch.{function.__name__}")) from None
     if is_followed(input):
-        return _Shuffled.apply(input, function, name, factor, shape)  # type: ignore[no-any-return, no-untyped-call]  # torch does not type it
+        return _followed_shuffle(input, function=function, factor=factor, name=name, shape=shape)  # type: ignore[no-any-return]
     return _shuffled(input, function, factor, shape)
 
 
-class _Shuffled(torch.autograd.Function):
-    """A shuffle of pixels; its derivative is the opposite shuffle."""
+def _shuffle_backward(
+    call: Applied,
+    function: Callable[..., torch.Tensor],
+    factor: int,
+    name: str,
+    **_: Any,
+) -> Gradient:
+    """The derivative of a shuffle is the opposite shuffle."""
+    functional = torch.nn.functional
+    is_shuffle = function is functional.pixel_shuffle
+    opposite = functional.pixel_unshuffle if is_shuffle else functional.pixel_shuffle
 
-    @staticmethod
-    def forward(
-        input: torch.Tensor, function: Callable[..., torch.Tensor], name: str, factor: int, shape: torch.Size
-    ) -> torch.Tensor:
-        return _shuffled(input, function, factor, shape)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
-        _, ctx.function, ctx.name, ctx.factor, _ = inputs
-
-    @staticmethod
-    def backward(ctx: Any, *grads: torch.Tensor) -> Any:
-        is_shuffle = ctx.function is torch.nn.functional.pixel_shuffle
-        functional = torch.nn.functional
-        opposite = functional.pixel_unshuffle if is_shuffle else functional.pixel_shuffle
-        (grad,) = grads
+    def compute(grad: torch.Tensor) -> torch.Tensor:
         if (found := batches(grad)) is not None:  # a batch is one more dimension in front
-            batch = _rearranged(opposite, found.tensors[0], ctx.name, ctx.factor)
-            return add_batch_dim(batch, found.level), None, None, None, None
-        return _rearranged(opposite, grad, ctx.name, ctx.factor), None, None, None, None
+            batch = _rearranged(opposite, found.tensors[0], name, factor)
+            return add_batch_dim(batch, found.level)
+        return _rearranged(opposite, grad, name, factor)
 
-    @staticmethod
-    def jvp(ctx: Any, *tangents: Any) -> torch.Tensor:
-        return _rearranged(ctx.function, tangents[0], ctx.name, ctx.factor)
+    return (), compute
 
-    @staticmethod
-    def vmap(
-        info: Any,
-        in_dims: tuple[int, None],
-        input: torch.Tensor,
-        function: Callable[..., torch.Tensor],
-        name: str,
-        factor: int,
-        shape: torch.Size,
-    ) -> tuple[torch.Tensor, int]:
-        return _rearranged(function, input.movedim(in_dims[0], 0), name, factor), 0
+
+def _shuffle_tangent(
+    tensors: Sequence[Any],
+    tangents: Sequence[torch.Tensor],
+    function: Callable[..., torch.Tensor],
+    factor: int,
+    name: str,
+    **_: Any,
+) -> torch.Tensor:
+    return _rearranged(function, tangents[0], name, factor)
+
+
+def _shuffle_of_batches(
+    size: int,
+    dims: Sequence[int],
+    input: torch.Tensor,
+    function: Callable[..., torch.Tensor],
+    factor: int,
+    name: str,
+    **_: Any,
+) -> torch.Tensor:
+    return _rearranged(function, input.movedim(dims[0], 0), name, factor)
+
+
+def _run_shuffle(
+    input: torch.Tensor, function: Callable[..., torch.Tensor], factor: int, shape: torch.Size, name: str
+) -> torch.Tensor:
+    return _shuffled(input, function, factor, shape)
+
+
+_followed_shuffle = differentiable(
+    _run_shuffle,
+    _shuffle_backward,
+    jvp=_shuffle_tangent,
+    vmap=_shuffle_of_batches,
+    is_once=False,
+)
 
 
 def _shuffled(
@@ -226,31 +245,23 @@ def _materialized(view: torch.Tensor, memory_format: torch.memory_format | None)
     """Copy a view to memory of its own; forward and backward gradients pass through."""
     if not is_followed(view):
         return _copy(view, memory_format)  # autograd would take longer than the copy
-    return _Materialize.apply(view, memory_format)  # type: ignore[no-any-return, no-untyped-call]  # torch does not type it
+    return _followed_copy(view, memory_format=memory_format)  # type: ignore[no-any-return]
 
 
-class _Materialize(torch.autograd.Function):
-    @staticmethod
-    def forward(view: torch.Tensor, memory_format: torch.memory_format | None) -> torch.Tensor:
-        return _copy(view, memory_format)
+def _copy_backward(call: Applied, memory_format: torch.memory_format | None) -> Gradient:
+    return (), lambda grad: grad
 
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
-        ctx.memory_format = inputs[1]
 
-    @staticmethod
-    def backward(ctx: Any, *grads: torch.Tensor) -> Any:
-        return grads[0], None
+def _copy_tangent(
+    tensors: Sequence[Any], tangents: Sequence[torch.Tensor], memory_format: torch.memory_format | None
+) -> torch.Tensor:
+    return _materialized(tangents[0], memory_format)
 
-    @staticmethod
-    def jvp(ctx: Any, *tangents: Any) -> torch.Tensor:
-        return _materialized(tangents[0], ctx.memory_format)
 
-    @staticmethod
-    def vmap(
-        info: Any, in_dims: tuple[int, None], view: torch.Tensor, memory_format: torch.memory_format | None
-    ) -> tuple[torch.Tensor, int]:
-        return _materialized(view.movedim(in_dims[0], 0), memory_format), 0
+def _copy_of_batches(
+    size: int, dims: Sequence[int], view: torch.Tensor, memory_format: torch.memory_format | None
+) -> torch.Tensor:
+    return _materialized(view.movedim(dims[0], 0), memory_format)
 
 
 def _copy(view: torch.Tensor, memory_format: torch.memory_format | None) -> torch.Tensor:
@@ -266,6 +277,11 @@ def _copy(view: torch.Tensor, memory_format: torch.memory_format | None) -> torc
     return result
 
 
+_followed_copy = differentiable(
+    _copy, _copy_backward, jvp=_copy_tangent, vmap=_copy_of_batches, is_once=False
+)
+
+
 def _copy_into(result: torch.Tensor, view: torch.Tensor) -> None:
     """Copy `view` to `result`; do nothing for meta tensors."""
     if not view.is_meta:
@@ -276,19 +292,14 @@ def _copy_into(result: torch.Tensor, view: torch.Tensor) -> None:
         run_transfer(view.resolve_conj().resolve_neg(), result)
 
 
-_launches = LaunchCache()
-
-
 def run_transfer(source: torch.Tensor, destination: torch.Tensor) -> None:
-    """Copy source to destination; the launch is kept for tensors of the same layout.
+    """Copy source to destination.
 
     The tensors share no memory, and neither has a pending negation or conjugation.
     """
     if source.dtype != destination.dtype:  # as words, dtypes of one width would pass the check
         transfer.check(source, destination)
-    source, destination = transfer.in_words(source), transfer.in_words(destination)
-    places = tuple((tensor.shape, tensor.stride(), tensor.device) for tensor in (source, destination))
-    _launches.run((places, source.dtype), transfer.launch, source, destination)
+    start(transfer.launch, transfer.in_words(source), transfer.in_words(destination))
 
 
 @cache

@@ -16,6 +16,7 @@ import torch
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from workbench import compat
+from workbench.errors import TensorMismatchError
 from workbench.interpreter import Access, Computation
 from workbench.launch import Launch, Step, kernel_error
 from workbench.runtime.source import KernelSource, pack, unpack
@@ -169,6 +170,9 @@ def _pack_launch(launch: Launch) -> tuple[_PackedLaunch, list[torch.Tensor]]:
     numbers: dict[tuple[torch.device, int], int] = {}
 
     def view(tensor: torch.Tensor) -> _PackedTensor:
+        if tensor.is_meta:
+            fix = "Give tensors that hold data, on the CPU or a GPU: kernels read it."
+            raise TensorMismatchError("launch", "tensors on the meta device", fix)
         storage = tensor.untyped_storage()
         key = (tensor.device, storage.data_ptr())
         if key not in numbers:

@@ -302,7 +302,7 @@ def test_images_with_unsuitable_strides_are_copied() -> None:
 def test_added_channels_hold_zeros(
     shape: tuple[int, ...], more: int, order: list[int], dtype: torch.dtype
 ) -> None:
-    """Sources have any strides, the memory held ones, and a kept launch also fills another tensor."""
+    """Sources have any strides, the memory held ones, and a warm call also fills another tensor."""
     back = [order.index(d) for d in range(4)]
     source = torch.randn([shape[d] for d in order]).mul(9).to(dtype).permute(back)
     channels = shape[1]

@@ -44,7 +44,6 @@ from workbench.kernels.tile.activations import COARSE
 from workbench.launch import Launch
 from workbench.lens.compile import CompiledStep, compile_all
 from workbench.operators import gemm as operators
-from workbench.runtime.cache import LaunchCache
 
 
 def half(rows: int, cols: int) -> torch.Tensor:
@@ -512,7 +511,8 @@ def chosen(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
     monkeypatch.setattr(device, "current", lambda: H200)
     monkeypatch.setattr(gemm, "launch", launch)
-    monkeypatch.setattr(LaunchCache, "run", lambda self, key, make, *tensors: make(*tensors))
+    for module in (ops.fused, ops.gemm):
+        monkeypatch.setattr(module, "start", lambda make, *args, **keywords: make(*args, **keywords))
     return found
 
 
@@ -537,11 +537,14 @@ def test_batches_of_one_are_launched_as_matrices(monkeypatch: pytest.MonkeyPatch
     a, b, c = half(1, 2048 * 64).view(1, 2048, 64), half(64, 2048), half(2048, 2048)
     ranks = []
 
-    def run(self: LaunchCache, key: object, make: object, *tensors: torch.Tensor) -> None:
-        ranks.append([each.dim() for each in tensors])
+    def start(make: object, *args: Any) -> None:
+        chains = [each for each in args if isinstance(each, Epilogue)]
+        given = [*args, *[each for chain in chains for each in chain.tensors]]
+        ranks.append([each.dim() for each in given if isinstance(each, torch.Tensor)])
 
     monkeypatch.setattr(device, "current", lambda: H200)
-    monkeypatch.setattr(LaunchCache, "run", run)
+    monkeypatch.setattr(ops.fused, "start", start)
+    monkeypatch.setattr(ops.gemm, "start", start)
     for left, right in ((a, b), (a, b[None]), (a[0], b[None]), (a[None], b)):
         ops.fused_matmul(left, right, epilogue=add(c) | dropout(0.1, 3))
     ops.baddbmm(c[None], a, b[None])

@@ -84,7 +84,8 @@ def test_rungs_with_an_epilogue_agree_with_float64(m: int, n: int, k: int) -> No
 
 def test_the_measured_chained_rung_agrees_with_float64() -> None:
     a, b, first, second = numbers(16, 16), numbers(16, 32, seed=1), numbers(16, 32), numbers(16, 32, seed=2)
-    got = ladder.RUNGS["fused_matmul"]["chained"](a, b, first, second)()
+    chain = epilogues.add(first) | epilogues.add(second) | epilogues.fast_gelu()
+    got = ladder.RUNGS["fused_matmul"]["chained"](a, b, epilogue=chain)()
     exact = functional.gelu(a.double() @ b.double() + first + second, approximate="tanh")
     torch.testing.assert_close(got.double(), exact, atol=0.01, rtol=0.002)
 

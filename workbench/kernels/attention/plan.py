@@ -15,7 +15,7 @@ from workbench.errors import InvalidArgumentError, TensorMismatchError, check_ea
 from workbench.kernels.attention.hopper import Way
 from workbench.kernels.attention.scoring import PLAIN, Extents, Scoring, Starts
 from workbench.kernels.gemm import ACCUMULATORS, FP8
-from workbench.kernels.layout import ACCESS_BYTES, MOST_OFFSETS_IN_32_BITS, distinct_elements
+from workbench.kernels.layout import ACCESS_BYTES, MOST_OFFSETS_IN_32_BITS, least_bytes
 from workbench.kernels.refusal import ACCEPTED, Refusal, refusal_of_tensor
 from workbench.launch import Work
 
@@ -310,10 +310,10 @@ def work_of(
     if scoring.mask is not None or scoring.starts is not None:
         return None
     pairs = query.shape[0] * query.shape[1] * scoring.window.pairs(query.shape[2], key.shape[2])
-    moved = sum(distinct_elements(t) * t.element_size() for t in (query, key, value, output))
+    moved = least_bytes(query, key, value, output)
     if products == 5:
         moved *= 2
-    moved += log_sums.numel() * log_sums.element_size()
+    moved += least_bytes(log_sums)
     size, value_size = query.shape[3], value.shape[3]
     columns = size + value_size if products == 2 else 3 * size + 2 * value_size
     return Work(2 * pairs * columns, moved)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 
 from workbench import compat
@@ -44,10 +45,18 @@ class Window(NamedTuple):
         if self.left is None and self.right is None:
             return queries * keys
         shift = self.shift + (keys - queries if self.from_end else 0)
-        rows = torch.arange(queries, dtype=torch.int64, device="cpu") + shift
-        first = torch.zeros_like(rows) if self.left is None else (rows - self.left).clamp(min=0)
-        end = torch.full_like(rows, keys) if self.right is None else (rows + self.right + 1).clamp(0, keys)
-        return int((end - first).clamp(min=0).sum())
+        ends = queries * keys if self.right is None else _clamped_sum(shift + self.right + 1, queries, keys)
+        return ends - (0 if self.left is None else _clamped_sum(shift - self.left, queries, keys))
+
+
+def _clamped_sum(first: int, count: int, most: int) -> int:
+    """Return the sum of `count` consecutive numbers from `first`, each clamped to 0 to `most`."""
+
+    def below(end: int) -> int:  # the sum of the numbers before `end`
+        rising = min(max(end, 0), most + 1)
+        return rising * (rising - 1) // 2 + max(end - most - 1, 0) * most
+
+    return below(first + count) - below(first)
 
 
 EVERYTHING = Window()
@@ -197,21 +206,21 @@ class Scoring:
                 raise InvalidArgumentError(name, f"got {number}", fix)
             if abs(number) > MOST_REACH:
                 raise InvalidArgumentError(name, f"got {number}", fix)
-        functions = [(f"hooks[{i}].function", hook.function) for i, hook in enumerate(self.hooks)]
+        given = [(f"hooks[{i}]", hook.function, hook.extra) for i, hook in enumerate(self.hooks)]
         if self.mask is not None:
-            functions.append(("mask.function", self.mask.function))
-        for name, function in functions:
+            given.append(("mask", self.mask.function, self.mask.extra))
+        for name, function, extra in given:
             if not compat.is_kernel(function):
-                raise ArgumentTypeError(
-                    name, f"got {in_brief(function)}", "Give a function decorated with @triton.jit."
-                )
+                fix = "Give a function decorated with @triton.jit."
+                raise ArgumentTypeError(f"{name}.function", f"got {in_brief(function)}", fix)
+            check_type(f"{name}.extra", extra, tuple, "Give a tuple of tensors and numbers.")
         if self.dropout is not None:
             probability, seed = self.dropout
             check_type("dropout.probability", probability, float | int, "Give a number.")
             check_type("dropout.seed", seed, int, "Give a whole number.")
             if not 0 <= probability < 1:
-                given = f"got {probability}"
-                raise InvalidArgumentError("dropout.probability", given, "Give 0 or more, below 1.")
+                got = f"got {probability}"
+                raise InvalidArgumentError("dropout.probability", got, "Give 0 or more, below 1.")
             if not 0 <= seed < 2**63:
                 raise InvalidArgumentError("dropout.seed", f"got {seed}", "Give 0 or more, below 2^63.")
 
@@ -219,6 +228,12 @@ class Scoring:
     def tensors(self) -> tuple[torch.Tensor, ...]:
         """All tensors of hooks, mask and starts, in this order."""
         return tuple(_tensors_in(self._held()))
+
+    @cached_property
+    def key(self) -> Hashable:
+        """Key of what a launch depends on besides its tensors: functions and numbers."""
+        rules = self.scale, tuple(self.window), self.dropout, *self._held()
+        return _key_of(rules)
 
     def with_tensors(self, tensors: Sequence[torch.Tensor]) -> Scoring:
         """Return the same scoring with other tensors in the places of :attr:`tensors`."""
@@ -282,3 +297,19 @@ def _replaced(value: Any, tensors: Iterator[torch.Tensor]) -> Any:
     if isinstance(value, tuple):
         return compat.tuple_like(value, [_replaced(each, tensors) for each in value])
     return value
+
+
+def _key_of(value: Any) -> Hashable:
+    """Return a key for functions and numbers, in which 0.0 differs from -0.0 and all tensors are equal."""
+    if isinstance(value, torch.Tensor):
+        return torch.Tensor
+    if isinstance(value, tuple):
+        return type(value), *map(_key_of, value)
+    if compat.is_kernel(value):
+        function: Hashable = value.fn  # Triton hashes a jit function by its source, which takes long
+        return function
+    try:
+        hash(value)
+    except TypeError:
+        raise ArgumentTypeError("extra", f"got {in_brief(value)}", "Give tensors and numbers.") from None
+    return type(value), repr(value) if isinstance(value, float | np.floating) else value

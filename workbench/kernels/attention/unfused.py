@@ -11,6 +11,7 @@ from workbench.errors import TensorMismatchError, check_type
 from workbench.kernels import gemm
 from workbench.kernels.attention import check_supported
 from workbench.kernels.gemm import FP8
+from workbench.kernels.layout import least_bytes
 from workbench.kernels.rows import softmax
 from workbench.launch import Launch, Work
 
@@ -73,6 +74,6 @@ def launch(
     steps = tuple([step for part in parts for step in part.steps])
     spaces = tuple([space for part in parts for space in part.workspaces])
     pairs = batch * heads * queries * keys
-    moved = sum(tensor.numel() * tensor.element_size() for tensor in (query, key, value, output))
+    moved = least_bytes(query, key, value, output)
     work = Work(2 * pairs * (size + value.shape[3]) + 5 * pairs, moved)
     return Launch(steps, (output,), work=work, workspaces=(scores, weights, *spaces))

@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 
-from workbench.launch import Work
-
 Lengths = tuple[int, ...]
 
 
@@ -57,16 +55,10 @@ class Geometry:
         """Output channels of a group."""
         return self.features // self.groups
 
-    def work(self, images: int, itemsize: int) -> Work:
-        """Return FLOPs and least bytes of a convolution or of one of its gradients.
-
-        FLOPs: 2 * images * outputs * taps * channels * features / groups. Least bytes: input, weight and
-        output moved once each.
-        """
-        out, taps = math.prod(self.outputs), math.prod(self.taps)
-        weight = self.features * self.group_channels * taps
-        elements = images * (math.prod(self.sizes) * self.channels + out * self.features) + weight
-        return Work(2 * images * out * weight, elements * itemsize)
+    def flops(self, images: int) -> int:
+        """Return 2 * images * outputs * taps * channels * features / groups, also for either gradient."""
+        weight = self.features * self.group_channels * math.prod(self.taps)
+        return 2 * images * math.prod(self.outputs) * weight
 
 
 def sides_of(

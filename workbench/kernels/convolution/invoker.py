@@ -13,7 +13,8 @@ from workbench.kernels.convolution.implicit_gemm import Options
 from workbench.kernels.convolution.products import KINDS
 from workbench.kernels.epilogues import Epilogue, ImageFrame
 from workbench.kernels.gemm import with_epilogue
-from workbench.launch import Launch
+from workbench.kernels.layout import least_bytes
+from workbench.launch import Launch, Work
 
 
 def launch(
@@ -51,7 +52,7 @@ def launch(
             'Give None, or functors whose tensors have one value for each channel with kind "backward_data".'
         )
         raise InvalidArgumentError("epilogue", f"kind {kind!r} does not take {in_brief(epilogue)}", fix)
-    work = geometry.work(first.shape[0], first.element_size())
+    work = Work(geometry.flops(first.shape[0]), least_bytes(first, second, output))
     products = KINDS[kind](first, second, output, geometry=geometry)
     copies = [image.launch for image in products[0].images if image.launch is not None]
     parts = [

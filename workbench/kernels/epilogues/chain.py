@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+import weakref
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -19,7 +20,7 @@ from workbench.errors import (
     in_brief,
 )
 from workbench.kernels.epilogues.frames import Frame, GroupedFrame, ImageFrame, Operand, Place
-from workbench.kernels.layout import distinct_elements
+from workbench.kernels.layout import least_bytes
 from workbench.kernels.tile import activations, epilogue
 from workbench.launch import Work
 
@@ -56,13 +57,17 @@ class Functor:
 
     @property
     def key(self) -> Hashable:
-        """Key of what a launch depends on besides its tensors."""
+        """Key of what a launch, and its gradients, depend on besides tensors."""
         operands = [
             repr(each.value) if isinstance(each.value, _NUMBERS) else each.along for each in self.operands
         ]
         # Triton hashes a jit function by its source, and hashing takes long.
         function = self.function.fn
-        return self.name, function, self.makes_floats, self.uses_place, self.dtype, tuple(operands)
+        # The meaning of our own functors follows from their function; that of a user's does not. A key
+        # is kept, and must not keep alive what a user's function holds.
+        is_users = self.makes_floats is None and self.meaning is not None
+        meaning = weakref.ref(self.meaning) if is_users else None
+        return self.name, function, meaning, self.makes_floats, self.uses_place, self.dtype, tuple(operands)
 
 
 # Functors whose gradients depend on no element of their operands.
@@ -329,7 +334,7 @@ class Epilogue:
 
     def work(self, elements: int) -> Work:
         """Return the FLOPs for an output of `elements` elements, and the bytes of the tensors, read once."""
-        size = sum(distinct_elements(each) * each.element_size() for each in self.tensors)
+        size = least_bytes(*self.tensors)
         return Work(elements * sum(one.flops for one in self.functors), size)
 
     def _operands(self) -> list[Operand]:

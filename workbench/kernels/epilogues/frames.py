@@ -175,7 +175,7 @@ class GroupedFrame(Frame):
         if found.shape[0] == 1:
             return found[0]
         # One more group of zeros, for what lies after the last group.
-        of_each = functional.pad(found, (0, 0, 0, 0, 0, 1))[self._groups(found.device)]
+        of_each = functional.pad(found, (0, 0, 0, 0, 0, 1)).index_select(0, self._groups(found.device))
         return of_each.squeeze(1) if self.axis == 0 else of_each.squeeze(2).T
 
     def place(self, device: torch.device) -> Place:

@@ -139,7 +139,7 @@ def dropout(probability: float, seed: int | torch.Tensor) -> Epilogue:
 
     Args:
         probability: at least 0, below 1.
-        seed: at least 0, below 2^63; or an int64 tensor of one element on the device. A kept launch and a
+        seed: at least 0, below 2^63; or an int64 tensor of one element on the device. A warm call and a
             CUDA graph read the tensor's value at each run.
 
     Raises:

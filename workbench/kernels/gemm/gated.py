@@ -16,7 +16,7 @@ from workbench.errors import check_name
 from workbench.kernels import gemm
 from workbench.kernels.gemm import products
 from workbench.kernels.gemm.products import Options, Schedule
-from workbench.kernels.layout import distinct_elements
+from workbench.kernels.layout import least_bytes
 from workbench.kernels.options import from_options
 from workbench.kernels.tile import activations, order, transfer
 from workbench.kernels.tile import gemm as tile_gemm
@@ -152,7 +152,7 @@ def launch(
     count = output.numel()
     work = Work(
         (4 * a.shape[-1] + 2) * count,
-        sum(distinct_elements(t) * t.element_size() for t in (a, gate, up, output)),
+        least_bytes(a, gate, up, output),
     )
     if not count:
         return Launch((), (output,), work=work)

@@ -31,7 +31,7 @@ from workbench.kernels.gemm import (
     output_dtypes,
     with_epilogue,
 )
-from workbench.kernels.layout import ACCESS_BYTES, MOST_OFFSETS_IN_32_BITS, distinct_elements
+from workbench.kernels.layout import ACCESS_BYTES, MOST_OFFSETS_IN_32_BITS, least_bytes
 from workbench.kernels.tile import epilogue, gemm, order, transfer
 from workbench.launch import Launch, Step, Work
 
@@ -326,7 +326,7 @@ def launch(
     check_epilogue(chain, output.dtype)
     check_output(output, problem.shape, a.device, output_dtypes(a.dtype, chain))
     m, n, k = problem.sizes
-    work = Work(2 * m * n * k, sum(distinct_elements(t) * t.element_size() for t in (a, b, offs, output)))
+    work = Work(2 * m * n * k, least_bytes(a, b, offs, output))
     work = with_epilogue(work, chain, output.numel())
     accumulator = torch.float64 if a.dtype == torch.float64 else torch.float32
     bound = bind(chain, Frame((problem.groups, m, n)), accumulator, output.dtype, a.device)

@@ -17,7 +17,7 @@ from workbench.errors import check_name
 from workbench.kernels import gemm
 from workbench.kernels.gemm import products
 from workbench.kernels.gemm.products import Options, Schedule
-from workbench.kernels.layout import distinct_elements
+from workbench.kernels.layout import least_bytes
 from workbench.kernels.options import from_options
 from workbench.kernels.tile import activations, order, transfer
 from workbench.kernels.tile import gemm as tile_gemm
@@ -171,7 +171,7 @@ def launch(
     between = batch.numel() * m * inner
     work = Work(
         2 * between * (k + n) + (between if activation != "identity" else 0),
-        sum(distinct_elements(t) * t.element_size() for t in (a, b0, b1, output)),
+        least_bytes(a, b0, b1, output),
     )
     if not output.numel():
         return Launch((), (output,), work=work)

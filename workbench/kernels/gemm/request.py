@@ -32,7 +32,7 @@ from workbench.kernels.gemm.problem import (
     result_dtype,
     with_epilogue,
 )
-from workbench.kernels.layout import distinct_elements
+from workbench.kernels.layout import least_bytes
 from workbench.kernels.tile import order
 from workbench.launch import Work
 
@@ -181,7 +181,7 @@ def _chain(
 def _work(a: torch.Tensor, b: torch.Tensor, output: torch.Tensor, chain: Epilogue) -> Work:
     """Return FLOPs and least bytes of a product of these rows of A, including its epilogue."""
     made = math.prod((*batch_shape(a, b), a.shape[-2], b.shape[-1]))
-    size = sum(distinct_elements(t) * t.element_size() for t in (a, b)) + made * output.element_size()
+    size = least_bytes(a, b) + made * output.element_size()
     return with_epilogue(Work(2 * made * a.shape[-1], size), chain, made)
 
 

@@ -26,7 +26,7 @@ from workbench.kernels import gemm
 from workbench.kernels.epilogues import Bound, Epilogue, Frame, TensorPlacement, expanded, lowered
 from workbench.kernels.gemm import products
 from workbench.kernels.gemm.products import Options, Schedule
-from workbench.kernels.layout import distinct_elements, rows_of
+from workbench.kernels.layout import least_bytes, rows_of
 from workbench.kernels.options import from_options
 from workbench.kernels.rows import normalization, rowwise, softmax
 from workbench.kernels.tile import epilogue as tile_epilogue
@@ -768,7 +768,7 @@ def _work(
 ) -> Work:
     return Work(
         (2 * a.shape[-1] + FLOPS.get(operator, 1)) * elements,
-        sum(distinct_elements(t) * t.element_size() for t in (a, b, *others)),
+        least_bytes(a, b, *others),
     )
 
 

@@ -5,7 +5,7 @@ import triton
 import triton.language as tl
 
 from workbench.errors import TensorMismatchError, check_power_of_two, check_type
-from workbench.kernels.layout import MOST_OFFSETS_IN_32_BITS
+from workbench.kernels.layout import MOST_OFFSETS_IN_32_BITS, least_bytes
 from workbench.kernels.rows.softmax import SUPPORTED
 from workbench.kernels.tile import reduce, transfer
 from workbench.launch import Launch, Work
@@ -103,7 +103,7 @@ def launch(scores: torch.Tensor, block: int, shifted: bool = True) -> Launch:
     state_dtype = torch.float64 if is_double else torch.float32
     outputs = tuple(torch.empty(size, dtype=state_dtype, device=scores.device) for size in sizes)
     moved = (scores, *outputs)
-    work = Work(flops=4 * length, bytes=sum(t.numel() * t.element_size() for t in moved))
+    work = Work(flops=4 * length, bytes=least_bytes(*moved))
     return Launch.of(
         softmax_states_kernel, (1,), *moved, length, stride, outputs=outputs, work=work,
         TYPE=tl.float64 if is_double else tl.float32, BLOCK_SIZE=block, SHIFTED=shifted,

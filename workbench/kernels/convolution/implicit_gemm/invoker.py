@@ -26,7 +26,7 @@ from workbench.kernels.convolution.implicit_gemm.plan import (
 )
 from workbench.kernels.epilogues import Bound, Epilogue, Frame, bind
 from workbench.kernels.gemm import PRECISIONS, check_epilogue, with_epilogue
-from workbench.kernels.layout import MOST_OFFSETS_IN_32_BITS
+from workbench.kernels.layout import MOST_OFFSETS_IN_32_BITS, least_bytes
 from workbench.kernels.movement.view_transfer import reach_of
 from workbench.kernels.options import from_options
 from workbench.kernels.tile import order
@@ -72,8 +72,7 @@ def launch(
     *batches, _, n = output.lengths
     batch = batches[0] if batches else 1
     if work is None:
-        tensors = (a.tensor, b.tensor, output.tensor)
-        work = Work(2 * batch * m * n * k, sum(t.numel() * t.element_size() for t in tensors))
+        work = Work(2 * batch * m * n * k, least_bytes(a.tensor, b.tensor, output.tensor))
     work = with_epilogue(work, chain, batch * m * n)
     if output.tensor.numel() == 0 or 0 in (batch, m, n):
         return Launch((), (output.tensor,), work=work)

@@ -19,6 +19,7 @@ from workbench.kernels.convolution.pooling.kernel import (
     largest_and_place,
 )
 from workbench.kernels.convolution.pooling.plan import MOST_TAPS, are_taps_neighbors, default_tile
+from workbench.kernels.layout import least_bytes
 from workbench.kernels.movement.view_transfer import IMAGES_NAME
 from workbench.kernels.rows import reduction, rowwise
 from workbench.kernels.views import View
@@ -91,9 +92,8 @@ def launch(
         )
         num_warps = warps if num_warps is None else num_warps
         splits = 1 if splits is None else splits
-    read, written = (sum(t.numel() * t.element_size() for t in some) for some in ((x,), outputs))
     return reduction.launch_view(
         view, outputs, chosen, of_row=of_row, are_cols_neighbors=is_across, tile=tile, splits=splits,
         programs=programs, num_warps=num_warps, compute_units=compute_units,
-        work=Work(outputs[0].numel() * pool.taps, read + written),
+        work=Work(outputs[0].numel() * pool.taps, least_bytes(x, *outputs)),
     )  # fmt: skip

@@ -11,6 +11,7 @@ import torch
 import triton
 import triton.language as tl
 
+from workbench import compat
 from workbench.coords import vector_of
 from workbench.errors import (
     InvalidArgumentError,
@@ -159,7 +160,8 @@ def launch(
 
 def bits_of(value: complex, dtype: torch.dtype) -> int:
     """Return the bits of a number in a dtype of at most 8 bytes, as a signed integer of its width."""
-    return int(in_words(torch.full((1,), value, dtype=dtype, device="cpu")).item())
+    with compat.without_modes():  # a number is no work of a warm call
+        return int(in_words(torch.full((1,), value, dtype=dtype, device="cpu")).item())
 
 
 def _overlap(source: View, output: View) -> bool:

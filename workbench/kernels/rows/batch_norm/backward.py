@@ -8,7 +8,7 @@ import torch
 
 from workbench.errors import TensorMismatchError, check_type
 from workbench.kernels.channels import Channels
-from workbench.kernels.layout import format_of_batch_norm
+from workbench.kernels.layout import format_of_batch_norm, least_bytes
 from workbench.kernels.rows import normalization, rowwise
 from workbench.kernels.rows.batch_norm.invoker import FLOPS_BACKWARD, statistics
 from workbench.kernels.rows.batch_norm.kernel import BACKWARD, gradient_of_rows, known_gradient_of_rows
@@ -82,7 +82,7 @@ def backward_checked(
     output, of_weight, of_bias = outputs
     channels = Channels.of(1, output, gradient, x)
     of_output, of_gradient, of_x = described_each(channels, (output, gradient, x), *by_channel(channels))
-    work = Work(FLOPS_BACKWARD * x.numel(), rowwise.least_bytes(x, gradient, *outputs, *given))
+    work = Work(FLOPS_BACKWARD * x.numel(), least_bytes(x, gradient, *outputs, *given))
     apply = known_gradient_of_rows if are_known else gradient_of_rows
     return rowwise.launch_views(
         BACKWARD._replace(apply=apply), (of_x.view, of_gradient.view), of_output.view,

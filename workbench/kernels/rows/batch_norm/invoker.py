@@ -10,6 +10,7 @@ import torch
 
 from workbench.errors import TensorMismatchError, check_type
 from workbench.kernels.channels import CHANNEL, GROUP, IMAGE, Channels, Lengths
+from workbench.kernels.layout import least_bytes
 from workbench.kernels.options import from_options
 from workbench.kernels.rows import normalization, rowwise
 from workbench.kernels.rows.batch_norm.kernel import FORWARD, KNOWN
@@ -144,7 +145,7 @@ def launch_checked(
         return Launch((), (output, *results), work=Work(0, 0))
     channels = Channels.of(1, output, x)
     of_output, of_x = described_each(channels, (output, x), *by_channel(channels))
-    work = Work(FLOPS * x.numel(), rowwise.least_bytes(x, *columns, output, *results))
+    work = Work(FLOPS * x.numel(), least_bytes(x, *columns, output, *results))
     return rowwise.launch_views(
         FORWARD, (of_x.view,), of_output.view, planned(of_x, fixed),
         given=columns, results=results, parameter=float(epsilon), work=work,
@@ -174,7 +175,7 @@ def launch_known_checked(
         channels = channels.split(MOST_COLS, FEWEST_COLS)
         rows, cols = (IMAGE, GROUP, CHANNEL, *channels.sizes[:-1]), channels.sizes[-1:]
     of_output, of_x = described_each(channels, (output, x), rows, cols)
-    work = Work(FLOPS_KNOWN * x.numel(), rowwise.least_bytes(x, *columns, output))
+    work = Work(FLOPS_KNOWN * x.numel(), least_bytes(x, *columns, output))
     matrix = Described(of_x.view)
     return rowwise.launch_views(
         KNOWN._replace(fills=(0.0,) * (1 + len(columns))), (of_x.view,), of_output.view,

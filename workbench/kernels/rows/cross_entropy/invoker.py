@@ -16,7 +16,7 @@ from workbench.errors import (
     check_each,
     check_type,
 )
-from workbench.kernels.layout import Rows, rows_of
+from workbench.kernels.layout import Rows, least_bytes, rows_of
 from workbench.kernels.options import from_options
 from workbench.kernels.rows import rowwise, softmax
 from workbench.kernels.rows.cross_entropy.kernel import (
@@ -25,6 +25,7 @@ from workbench.kernels.rows.cross_entropy.kernel import (
     cross_entropy_backward_kernel,
     cross_entropy_kernel,
     cross_entropy_of_states_kernel,
+    mean_loss_kernel,
 )
 from workbench.kernels.rows.cross_entropy.plan import planned
 from workbench.kernels.rows.rowwise import Fixed, Options
@@ -34,6 +35,9 @@ from workbench.launch import Launch, Step, Work
 # Number of the kernel's results that a caller needs: for the losses; for their weighted mean; for a gradient.
 LOSS, LOSS_AND_WEIGHT, ALL = 1, 2, 5
 TARGETS = (torch.int64, torch.uint8)
+
+# The most rows whose mean one program computes, and how many of them at a time.
+MOST_ROWS_OF_A_MEAN, ROWS_OF_A_STEP = 2**16, 4096
 FLOPS, FLOPS_BACKWARD = 5, 5
 
 
@@ -44,6 +48,7 @@ def launch(
     *,
     dim: int,
     results: Sequence[torch.Tensor],
+    mean: Sequence[torch.Tensor] = (),
     ignored: int = -100,
     smoothing: float = 0.0,
     **options: Unpack[Options],
@@ -51,7 +56,7 @@ def launch(
     """Compute the loss of each row of `scores`, and the values of each row that its gradient needs.
 
     If rows are few, several programs share a row, as in :func:`softmax.launch`; a second step joins their
-    states. The arithmetic is in fp64 if the scores are fp64, else in fp32.
+    states. The arithmetic is in fp64 if the scores are fp64, else in fp32. A last step computes the mean.
 
     FLOPs: 5 an element. Least bytes: scores, targets and weights read once, results written once.
 
@@ -63,6 +68,9 @@ def launch(
         dim: the dimension of the classes, from 0.
         results: contiguous tensors with one value a row: :data:`LOSS` (the loss), :data:`LOSS_AND_WEIGHT`
             (loss and weight of the target) or :data:`ALL` of the results of `cross_entropy_kernel`.
+        mean: two tensors of one element: the sum of the losses over that of the weights, and the latter; then
+            `results` has both, in the dtype of the arithmetic, and at most :data:`MOST_ROWS_OF_A_MEAN` rows.
+            Empty for no mean.
         ignored: the target class that is ignored: its rows have loss 0 and weight 0.
         smoothing: label smoothing, from 0 to 1.
         options: see :class:`rowwise.Options`.
@@ -89,15 +97,17 @@ def launch(
     _check_numbers(ignored, smoothing)
     view = rows_of(scores.shape, (scores.stride(),), frozenset((dim,)))[0]
     plan = planned(view, scores.element_size(), fixed)
-    work = Work(FLOPS * scores.numel(), rowwise.least_bytes(scores, targets, *weights, *results))
+    work = Work(FLOPS * scores.numel(), least_bytes(scores, targets, *weights, *results))
     sizes = (view.rows, view.cols, (view.layout,))
     finished = (scores, targets, weights, results, *sizes, ignored, float(smoothing))
     meta = _meta(scores, (view,), plan.rows, plan.cols, plan.splits)
     is_smooth, begin = {"SMOOTH": smoothing > 0}, SMOOTHED if smoothing > 0 else PLAIN
     by_tile = meta | begin.meta | {"FILLS": (float("-inf"),), "num_warps": plan.num_warps}
+    last = _mean_steps(results, mean, view.rows)
+    outputs = (*mean, *results)
     if plan.splits == 1:
         step = Step(cross_entropy_kernel, (plan.programs,), finished, by_tile | is_smooth)
-        return Launch((step,), results, work=work)
+        return Launch((step, *last), outputs, work=work)
     states = rowwise.workspaces(begin.parts, scores, view.rows, plan)
     first = Step(
         rowwise.row_states_kernel,
@@ -114,7 +124,19 @@ def launch(
         | is_smooth
         | {"MERGE": begin.merge, "ROWS": softmax.JOINED_ROWS, "SPLITS": plan.splits, "num_warps": 1},
     )
-    return Launch((first, second), results, work=work, workspaces=states)
+    return Launch((first, second, *last), outputs, work=work, workspaces=states)
+
+
+def _mean_steps(results: Sequence[torch.Tensor], mean: Sequence[torch.Tensor], rows: int) -> tuple[Step, ...]:
+    """Return the step that computes the mean, in a tuple; an empty one if there is none."""
+    if not mean:
+        return ()
+    if len(mean) != 2 or len(results) < LOSS_AND_WEIGHT or rows > MOST_ROWS_OF_A_MEAN:
+        given = f"got {len(mean)} tensors, for {len(results)} results of {rows} rows"
+        fix = f"Give two, for losses and weights of at most {MOST_ROWS_OF_A_MEAN} rows."
+        raise InvalidArgumentError("mean", given, fix)
+    each = min(triton.next_power_of_2(rows), ROWS_OF_A_STEP)
+    return (Step(mean_loss_kernel, (1,), (*results[:2], *mean, rows), {"ROWS": each, "num_warps": 8}),)
 
 
 def _checked_results(results: object) -> tuple[torch.Tensor, ...]:
@@ -192,7 +214,7 @@ def launch_backward(
     )  # fmt: skip
     meta = _meta(scores, views, rows, cols) | {"SMOOTH": smoothing > 0}
     step = Step(cross_entropy_backward_kernel, (programs,), arguments, meta)
-    size = rowwise.least_bytes(scores, targets, *weights, *known, gradient, output)
+    size = least_bytes(scores, targets, *weights, *known, gradient, output)
     return Launch((step,), (output,), work=Work(FLOPS_BACKWARD * scores.numel(), size))
 
 

@@ -141,6 +141,27 @@ def store_losses(
 
 
 @triton.jit
+def mean_loss_kernel(
+    # pointers: loss and weight of each row, both of the dtype of the arithmetic; the mean; the sum of weights
+    losses, weights, mean, divisor,
+    # sizes
+    rows,
+    # meta-parameters: the rows of a step
+    ROWS: tl.constexpr,
+):  # fmt: skip
+    """mean = sum of losses / sum of weights, in one program."""
+    total = tl.zeros([ROWS], losses.dtype.element_ty)
+    mass = tl.zeros([ROWS], losses.dtype.element_ty)
+    for begin in range(0, rows, ROWS):
+        row = begin + tl.arange(0, ROWS)
+        total += transfer.load(losses, row, row < rows)
+        mass += transfer.load(weights, row, row < rows)
+    weight = tl.sum(mass, 0)
+    tl.store(divisor, weight)
+    tl.store(mean, tl.sum(total, 0) / weight)
+
+
+@triton.jit
 def cross_entropy_backward_kernel(
     # pointers: as in cross_entropy_kernel; `known`, its results without the loss; the loss's gradient, one
     # value a row or one for all rows; the gradient of the scores

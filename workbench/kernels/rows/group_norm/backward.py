@@ -9,7 +9,7 @@ import triton
 
 from workbench.errors import InvalidArgumentError, TensorMismatchError, check_each, check_positive
 from workbench.kernels.channels import CHANNEL, GROUP, IMAGE, Channels, described
-from workbench.kernels.layout import suggested_format
+from workbench.kernels.layout import least_bytes, suggested_format
 from workbench.kernels.rows import normalization, reduction, rowwise
 from workbench.kernels.rows.group_norm.invoker import FLOPS_BACKWARD, misfit, statistics
 from workbench.kernels.rows.group_norm.kernel import BACKWARD, OF_CHANNEL
@@ -101,7 +101,7 @@ def backward_checked(
         for t, strides in zip((output, gradient, x), channels.strides, strict=True)
     ]
     plan = planned(whole[2], channels, cols, 2, Fixed(compute_units=compute_units))
-    work = Work(FLOPS_BACKWARD * x.numel(), rowwise.least_bytes(x, gradient, *results, *columns, *outputs))
+    work = Work(FLOPS_BACKWARD * x.numel(), least_bytes(x, gradient, *results, *columns, *outputs))
     launch = rowwise.launch_views(
         BACKWARD[len(columns)], (whole[2], whole[1]), whole[0], plan,
         vectors=[channels.view(t, channels.of_channels, rows, cols) for t in columns],

@@ -9,6 +9,7 @@ import torch
 
 from workbench.errors import TensorMismatchError, check_positive, check_type
 from workbench.kernels.channels import Channels
+from workbench.kernels.layout import least_bytes
 from workbench.kernels.options import from_options
 from workbench.kernels.rows import normalization, rowwise
 from workbench.kernels.rows.group_norm.kernel import FORWARD
@@ -120,7 +121,7 @@ def launch_checked(
         channels.view(t, strides, rows, cols) for t, strides in ((x, x_strides), (output, out_strides))
     )
     vectors = [channels.view(t, channels.of_channels, rows, cols) for t in columns]
-    work = Work(FLOPS * x.numel(), rowwise.least_bytes(x, *columns, output, *results))
+    work = Work(FLOPS * x.numel(), least_bytes(x, *columns, output, *results))
     return rowwise.launch_views(
         FORWARD[len(columns)], (of_x,), of_output, planned(of_x, channels, cols, 1, fixed),
         vectors=vectors, results=results, parameter=float(epsilon), work=work,

@@ -17,7 +17,7 @@ from workbench.errors import (
     check_name,
     check_type,
 )
-from workbench.kernels.layout import Rows, rows_of
+from workbench.kernels.layout import Rows, least_bytes, rows_of
 from workbench.kernels.rows import rowwise
 from workbench.kernels.rows.normalization.invoker import (
     FLOPS,
@@ -116,7 +116,7 @@ def launch_backward(
     vectors = int(weight is not None) if vectors is None else vectors
     outputs = gradients(norm, x, gradient, cols, vectors)
     if x.numel() == 0:
-        written = sum(t.numel() * t.element_size() for t in outputs)
+        written = least_bytes(*outputs)
         return Launch((), outputs, outputs[1:], work=Work(0, written))
     columns = () if weight is None else (weight,)
     return backward_checked(
@@ -214,7 +214,7 @@ def backward_checked(
     view = rows_of(x.shape, (x.stride(),), dims)[0]
     work = Work(
         FLOPS[f"{norm}_backward"] * x.numel(),
-        rowwise.least_bytes(x, gradient, *results, *columns, *outputs),
+        least_bytes(x, gradient, *results, *columns, *outputs),
     )
     operator = NORMS[norm].backward
     if len(outputs) == 1:

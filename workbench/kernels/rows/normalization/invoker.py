@@ -14,7 +14,7 @@ from workbench.errors import (
     check_positive,
     check_type,
 )
-from workbench.kernels.layout import may_share, rows_of
+from workbench.kernels.layout import least_bytes, may_share, rows_of
 from workbench.kernels.options import from_options
 from workbench.kernels.rows import rowwise
 from workbench.kernels.rows.normalization.kernel import NORMS
@@ -155,7 +155,7 @@ def launch_checked(
         results: tensors for the statistics of each row; empty for no statistics.
         fixed: the options that the caller fixes.
     """
-    work = Work(FLOPS[norm] * x.numel(), rowwise.least_bytes(x, *columns, output, *results))
+    work = Work(FLOPS[norm] * x.numel(), least_bytes(x, *columns, output, *results))
     if x.numel() == 0:
         return Launch((), (output, *results), work=work)
     dims = frozenset(range(x.dim() - rank, x.dim()))

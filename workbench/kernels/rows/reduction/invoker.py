@@ -16,7 +16,7 @@ from workbench.errors import (
     check_type,
     in_brief,
 )
-from workbench.kernels.layout import Rows, rows_of
+from workbench.kernels.layout import Rows, least_bytes, rows_of
 from workbench.kernels.options import from_options
 from workbench.kernels.rows.reduction.dtypes import (
     ATOMIC,
@@ -212,8 +212,7 @@ def launch_view(
             raise TensorMismatchError(f"outputs[{i}]", given, "Give one element for each row.")
     plan = planned(matrix, x.element_size(), chosen.has_index, fixed)
     if work is None:
-        read, written = (sum(t.numel() * t.element_size() for t in some) for some in ((x,), outputs))
-        work = Work(matrix.rows * matrix.cols, read + written)
+        work = Work(matrix.rows * matrix.cols, least_bytes(x, *outputs))
     element = element_dtype("sum", x.dtype)
     return _steps(x, outputs, matrix, plan, chosen, element, element, work=work, of_row=of_row)
 

@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 
 from workbench import device
-from workbench.kernels.layout import Rows, distinct_elements, rows_of
+from workbench.kernels.layout import Rows, rows_of
 from workbench.kernels.rows.rowwise.kernel import (
     RowOperator,
     apply_states_kernel,
@@ -226,8 +226,3 @@ def workspaces(parts: int, like: torch.Tensor, rows: int, plan: Plan) -> tuple[t
     """Return a workspace [rows, splits] for each part of a state; the second of two steps reads them."""
     dtype = torch.float64 if like.dtype == torch.float64 else torch.float32
     return tuple(torch.empty((rows, plan.splits), dtype=dtype, device=like.device) for _ in range(parts))
-
-
-def least_bytes(*tensors: torch.Tensor) -> int:
-    """Return the bytes of all tensors, each read or written once; expanded elements count once."""
-    return sum(distinct_elements(tensor) * tensor.element_size() for tensor in tensors)

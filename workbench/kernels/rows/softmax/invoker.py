@@ -8,7 +8,7 @@ from typing import Unpack
 import torch
 
 from workbench.errors import DimensionError, TensorMismatchError, check_name, check_type
-from workbench.kernels.layout import may_share, rows_of
+from workbench.kernels.layout import least_bytes, may_share, rows_of
 from workbench.kernels.options import from_options
 from workbench.kernels.rows import rowwise
 from workbench.kernels.rows.rowwise import Fixed, Options
@@ -127,7 +127,7 @@ def launch(
             f"shape {tuple(output.shape)}, strides {output.stride()}",
             f"Give a tensor of shape {tuple(x.shape)}, in which no two elements share memory.",
         )
-    work = Work(FLOPS[operator] * x.numel(), rowwise.least_bytes(*sources, output))
+    work = Work(FLOPS[operator] * x.numel(), least_bytes(*sources, output))
     if x.numel() == 0:
         return Launch((), (output,), work=work)
     dims = columns_of((checked_dim(dim, x.dim()),), x.dim())

@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 
 from workbench.errors import TensorMismatchError, check_each
-from workbench.kernels.layout import Rows, rows_of
+from workbench.kernels.layout import Rows, least_bytes, rows_of
 from workbench.kernels.options import from_options
 from workbench.kernels.rows import rowwise
 from workbench.kernels.rows.rowwise import Fixed, Options, Plan
@@ -157,5 +157,5 @@ def launch_log_sum_exp_backward(
     layouts = tuple(view.layout for view in views)
     arguments = (x, log_sums, gradient, output, views[0].rows, views[0].cols, layouts)
     step = Step(log_sum_exp_backward_kernel, (programs,), arguments, meta)
-    work = Work(3 * x.numel(), rowwise.least_bytes(x, log_sums, gradient, output))
+    work = Work(3 * x.numel(), least_bytes(x, log_sums, gradient, output))
     return Launch((step,), (output,), work=work)
