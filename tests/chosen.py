@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from importlib import import_module
+from typing import Any
 from unittest import mock
 
 import torch
 
 from tests.drawn import FAMILIES, Draw
-from workbench import device
+from workbench import device, ops
 from workbench.device import Device
 from workbench.launch import Launch
-from workbench.runtime import cache
 
 
 @contextmanager
@@ -24,15 +24,17 @@ def only_made_for(machine: Device) -> Iterator[list[Launch]]:
     """
     made: list[Launch] = []
 
-    def make(launch: Launch) -> None:
+    def start(make: Callable[..., Launch], *args: Any, **keywords: Any) -> None:
+        launch = make(*args, **keywords)
         made.append(launch)
         for result in launch.outputs:
             result.zero_()
 
     with ExitStack() as stack:
         stack.enter_context(mock.patch.object(device, "current", return_value=machine))
-        for room in (cache, import_module("workbench.ops.attention")):
-            stack.enter_context(mock.patch.object(room, "run_once", make))
+        for name, module in sys.modules.items():
+            if name.startswith(f"{ops.__name__}.") and hasattr(module, "start"):
+                stack.enter_context(mock.patch.object(module, "start", start))
         yield made
 
 

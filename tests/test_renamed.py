@@ -10,11 +10,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from workbench import coords, explore, lens, readings, renamed
-from workbench.bench import accuracy, data
+from workbench import coords, explore, lens, measured, operators, profiler, readings, renamed
+from workbench.bench import accuracy, baseline, data
 from workbench.kernels import choosing, instances
 from workbench.kernels.rows import rowwise
-from workbench.operators import operation
+from workbench.operators import spec
+from workbench.profiler import problem
 
 
 @pytest.fixture(autouse=True)
@@ -47,8 +48,12 @@ def test_old_name_of_a_member_warns_and_gives_the_member() -> None:
         assert accuracy.of_arithmetic is accuracy.allowed_relative_error
     with pytest.warns(DeprecationWarning, match=r"instances\.gemm\.choose is now .*\.choosing\.gemm"):
         assert instances.gemm.choose is choosing.gemm.choose
-    with pytest.warns(DeprecationWarning, match=r"operation\.listed is now"):
-        assert operation.listed is operation.list_instances
+    with pytest.warns(DeprecationWarning, match=r"operators\.spec\.listed is now"):
+        assert spec.listed is spec.list_instances
+    with pytest.warns(DeprecationWarning, match=r"profiler\.default_sizes is now .*\.default_case"):
+        assert profiler.default_sizes is profiler.default_case
+    with pytest.warns(DeprecationWarning, match=r"baseline\.lengths_of is now workbench\.measured\."):
+        assert baseline.lengths_of is measured.lengths_of
     with pytest.warns(DeprecationWarning, match=r"workbench\.lens\.gemm_reads is now"):
         assert lens.gemm_reads is readings.gemm_reads
 
@@ -60,6 +65,24 @@ def test_every_old_name_of_a_member_gives_the_new_member() -> None:
         with pytest.warns(DeprecationWarning, match=rf"workbench\.{old} is now workbench\.{new}\."):
             found = getattr(importlib.import_module(package), name)
         assert found is getattr(importlib.import_module(module), member)
+
+
+OF_OPERATION = (
+    "EXACT FLOATS Accuracy Arguments Draw Instance Operation convolution_precision given gradients_of "
+    "instances_of largest list_instances matmul_precision operations precision_of register sum_accuracy"
+)
+
+
+@pytest.mark.parametrize("old", ["operators.operation", "kernels.instances.operation"])
+def test_every_member_is_found_in_a_module_whose_members_moved_to_several(old: str) -> None:
+    with pytest.warns(DeprecationWarning, match=rf"{old} is now workbench\.operators\.spec"):
+        module = importlib.import_module(f"workbench.{old}")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        found = {name: getattr(module, name) for name in OF_OPERATION.split()}
+    everything = vars(operators) | vars(spec) | vars(operators.accuracy)
+    renamed_too = {"Operation": operators.OperatorSpec, "operations": operators.specs}
+    assert all(one is renamed_too.get(name, everything.get(name)) for name, one in found.items())
 
 
 def test_the_warning_names_the_line_of_the_caller() -> None:
@@ -79,7 +102,7 @@ def test_old_name_of_a_method_warns() -> None:
         assert descriptor.asked() == descriptor.symbolic_indices()
 
 
-@pytest.mark.parametrize("package", [lens, explore, accuracy, operation, rowwise])
+@pytest.mark.parametrize("package", [lens, explore, accuracy, baseline, spec, profiler, problem, rowwise])
 def test_name_that_never_was_is_an_error(package: object) -> None:
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
         package.nothing  # type: ignore[attr-defined]  # noqa: B018

@@ -6,7 +6,7 @@ import json
 import math
 import sys
 from collections.abc import Callable
-from functools import partial
+from dataclasses import replace
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.bench.example import copy_line, gpu, line
-from workbench import ops, problems, suites
+from workbench import comparing, measured, ops, suites
 from workbench.bench import baseline, data, recording
 from workbench.device import Device
 from workbench.errors import (
@@ -31,9 +31,11 @@ from workbench.errors import (
 )
 from workbench.kernels.pointwise import elementwise
 from workbench.launch import Work
-from workbench.problems import OPERATORS
+from workbench.operators import arguments, parts, registry
+from workbench.operators.arguments import Arguments
+from workbench.operators.spec import OperatorSpec
 from workbench.suites import Case, Suite
-from workbench.teach.rungs import ladder
+from workbench.teach.rungs import ladder, reduction_levels
 
 FOUR_GB_CARD = gpu(name="NVIDIA GeForce RTX 3050", architecture="sm_86", memory_bytes=4 * 2**30)
 FREE_ON_IT = int(3.4e9)
@@ -72,24 +74,40 @@ def optional_libraries() -> set[str]:
 
 
 class Library(baseline.Baseline):
-    """An optional library that runs everywhere, whose sum is a given function of the rows."""
-
-    call: Callable[[torch.Tensor], torch.Tensor]
+    """A library that runs everywhere, also if it is optional."""
 
     def absence(self, here: Device | None = None) -> str:
         return ""
-
-    def build(self, op: str, *inputs: torch.Tensor, **options: Any) -> Callable[[], torch.Tensor]:
-        return lambda: type(self).call(inputs[0])
 
 
 def add_library(
     monkeypatch: pytest.MonkeyPatch, call: Callable[[torch.Tensor], torch.Tensor], package: str | None = "x"
 ) -> None:
-    """Register a library named "library"."""
-    kind = type("Named", (Library,), {"call": staticmethod(call)})
-    monkeypatch.setitem(baseline.BASELINES, "library", kind("library", "a test's", ("sum",), package=package))
+    """Register a library named "library", which computes every operator by `call` of its first argument."""
+    known = suites.spec_of
 
+    def with_library(op: str) -> OperatorSpec:
+        spec = known(op)
+        return replace(spec, baselines={**spec.baselines, "library": lambda input, *others: call(input)})
+
+    monkeypatch.setitem(baseline.BASELINES, "library", Library("library", "a test's", package=package))
+    monkeypatch.setattr(suites, "spec_of", with_library)
+
+
+def inputs_of(one: Case) -> Arguments:
+    """Return the arguments of a case on the CPU."""
+    return suites.arguments_of(one, "cpu")
+
+
+def result_of(provider: str, one: Case, inputs: Arguments) -> Any:
+    """Return what a candidate of a case computes for these arguments."""
+    return suites._candidate(provider, one, inputs)()
+
+
+FUSED = (
+    "matmul_layer_norm", "matmul_rms_norm", "matmul_softmax", "matmul_amax", "matmul_logsumexp",
+    "matmul_matmul", "swiglu", "geglu",
+)  # fmt: skip
 
 SUM = Suite(
     "sum",
@@ -102,7 +120,8 @@ def test_the_suites_have_the_documented_cases() -> None:
     assert set(suites.SUITES) == {
         "ceilings", "elementwise", "reduction", "softmax", "normalization", "transfer", "matmul", "gemm",
         "convolution", "rearrangement", "images", "descriptors", "attention", "attention_backward",
-        "decoding", "varlen", "reduction_levels", "fused", "fused_templates", "launch", "tuned", "all",
+        "decoding", "varlen", "reduction_levels", "fused", "fused_templates", "launch", "tuned", "operators",
+        "all",
     }  # fmt: skip
     products = {
         f"matmul {t} {n}^3" for t in ("fp16", "bf16", "tf32", "fp32") for n in (512, 1024, 2048, 4096, 8192)
@@ -165,8 +184,8 @@ def test_the_fused_suite_has_its_products() -> None:
 def test_partial_candidates_of_fused_products_are_checked_for_their_part() -> None:
     problem = {"m": 40, "n": 32, "k": 24, "layout": "nn"}
     fused = Case("fused_matmul", "fp16", problem, ("workbench",))
-    inputs = OPERATORS["fused_matmul"].inputs("fp16", problem)
-    a, b, first, second = inputs
+    inputs = inputs_of(fused)
+    (a, b), (first, second) = inputs.args, inputs.keywords["epilogue"].tensors
     product = a @ b
     whole = torch.nn.functional.gelu(product.float() + first + second, approximate="tanh").half()
     suites.check(fused, inputs, whole, "workbench")
@@ -238,55 +257,65 @@ def test_the_attention_suite_has_its_problems() -> None:
 
 
 @pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("op", [*problems.ATTENTION, *problems.VARLEN_ATTENTION])
+@pytest.mark.parametrize(
+    "op", ["scaled_dot_product_attention", "scaled_dot_product_attention_backward", *measured.VARLEN]
+)
 def test_wrong_results_of_attention_fail_the_check(op: str, causal: bool) -> None:
     """Results of torch and the workbench pass the check, with shared heads too; shifted results fail it."""
-    keys = 40 if causal or op in problems.VARLEN_ATTENTION else 50
+    keys = 40 if causal or op in measured.VARLEN else 50
     described = {"b": 2, "h": 4, "h_kv": 2, "n_q": 40, "n_k": keys, "d": 16, "causal": causal}
     case = suites.Case(op, "fp32", described, ("workbench", "torch"))
-    operator = problems.OPERATORS[op]
-    inputs, options = operator.inputs("fp32", described), operator.options(described)
-    ours: Any = operator.ours or ops.scaled_dot_product_attention
-    computed = ours(*inputs, **options)
-    result = computed() if callable(computed) else computed
+    inputs = inputs_of(case)
+    result = result_of("workbench", case, inputs)
     suites.check(case, inputs, result, "workbench")
-    suites.check(case, inputs, baseline.get("torch").build(op, *inputs, **options)(), "torch")
+    suites.check(case, inputs, result_of("torch", case, inputs), "torch")
     wrong = tuple(t.roll(1, -1) for t in result) if isinstance(result, tuple) else result.roll(1, -1)
     with pytest.raises(KernelError):
         suites.check(case, inputs, wrong, "wrong")
 
 
-@pytest.mark.parametrize("op", problems.FUSED)
-def test_wrong_results_of_fused_products_fail_the_check(op: str) -> None:
-    """Results of torch and the workbench pass, also with B contiguous along K; shifted results fail."""
+@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
+@pytest.mark.parametrize("op", FUSED)
+def test_wrong_results_of_fused_products_fail_the_check(op: str, dtype: str) -> None:
+    """Results of torch and the workbench pass, also with B contiguous along K; others fail."""
     described: dict[str, Any] = {"m": 20, "n": 40, "k": 24, "layout": "nt"}
     described |= {"l": 30} if op == "matmul_matmul" else {}
-    case = suites.Case(op, "fp32", described, ("workbench", "torch"))
-    operator = problems.OPERATORS[op]
-    inputs = operator.inputs("fp32", described)
-    ours = partial(getattr(ops, op), *inputs) if operator.ours is None else operator.ours(*inputs)
-    result = ours()
+    case = suites.Case(op, dtype, described, ("workbench", "torch"))
+    inputs = inputs_of(case)
+    assert inputs.args[1].stride() == (1, 24)
+    result = result_of("workbench", case, inputs)
     suites.check(case, inputs, result, "workbench")
-    suites.check(case, inputs, baseline.get("torch").build(op, *inputs)(), "torch")
-    moved = sum(t.numel() * t.element_size() for t in (*inputs, result))
-    assert operator.work("fp32", described).bytes == moved
-    with pytest.raises(KernelError):
-        suites.check(case, inputs, result.roll(1, -1), "wrong")
+    suites.check(case, inputs, result_of("torch", case, inputs), "torch")
+    moved = sum(tensor.nbytes for tensor in (*arguments.tensors_of(inputs), result))
+    assert suites._work_of(case).bytes == moved
+    one_wrong = result.clone()
+    one_wrong.view(-1)[7] += 0.1 * result.abs().max()
+    for wrong in (result.roll(1, -1), one_wrong):
+        with pytest.raises(KernelError):
+            suites.check(case, inputs, wrong, "wrong")
 
 
 def test_the_suite_of_fused_templates_has_its_problems() -> None:
     cases = suites.get("fused_templates").cases
-    assert {one.op for one in cases} == set(problems.FUSED)
+    assert {one.op for one in cases} == set(FUSED)
     assert all({"workbench", "torch", suites.AUTOTUNED} <= set(one.providers) for one in cases)
     kept, cut = suites.plan(suites.get("fused_templates"), gpu(), free_bytes=140 * 10**9)
     assert (len(kept), cut) == (len(cases), [])
 
 
+def test_the_suite_of_operators_has_a_case_of_each() -> None:
+    cases = suites.get("operators").cases
+    assert [one.op for one in cases] == list(registry.specs())
+    assert all({"workbench", "torch"} <= set(one.providers) for one in cases)
+    kept, cut = suites.plan(suites.get("operators"), gpu(), free_bytes=140 * 10**9)
+    assert (len(kept), cut) == (len(cases), [])
+
+
 def test_lengths_of_sequences_fill_the_total() -> None:
-    assert baseline.lengths_of(16384, 8) == (455, 910, 1365, 1821, 2275, 2731, 3186, 3641)
-    assert sum(baseline.lengths_of(1000, 7)) == 1000
+    assert measured.lengths_of(16384, 8) == (455, 910, 1365, 1821, 2275, 2731, 3186, 3641)
+    assert sum(measured.lengths_of(1000, 7)) == 1000
     with pytest.raises(InvalidArgumentError, match="Give 36"):
-        baseline.lengths_of(35, 8)
+        measured.lengths_of(35, 8)
 
 
 def test_the_convolution_suite_has_its_layers() -> None:
@@ -401,39 +430,37 @@ def test_products_of_the_workbench_are_measured_beside_torch(dtype: str, layout:
 @pytest.mark.parametrize("dtype", ["fp16", "bf16", "tf32", "fp8_e4m3", "int8"])
 def test_each_dtype_of_products_is_checked(dtype: str) -> None:
     problem = case("matmul", dtype, m=40, n=24, k=32, layout="nt")
-    operator = OPERATORS["matmul"]
-    inputs = operator.inputs(dtype, problem.case)
-    assert operator.ours is not None
-    result = operator.ours(*inputs)()
+    inputs = inputs_of(problem)
+    result = result_of("workbench", problem, inputs)
     of_fp8, of_int8 = torch.bfloat16, torch.int32
-    assert result.dtype == {"fp8_e4m3": of_fp8, "int8": of_int8}.get(dtype, inputs[0].dtype)
+    assert result.dtype == {"fp8_e4m3": of_fp8, "int8": of_int8}.get(dtype, inputs.args[0].dtype)
     suites.check(problem, inputs, result, "mine")
     wrong = result.clone()
     wrong[7, 3] += 1 if dtype == "int8" else 0.1 * result.abs().max()
     with pytest.raises(KernelError, match="mine gives a wrong result"):
         suites.check(problem, inputs, wrong, "mine")
-    with pytest.raises(KernelError, match="shape"):
+    with pytest.raises(KernelError, match=r"wrong result .* expected torch\."):
         suites.check(problem, inputs, result.int() if dtype != "int8" else result.float(), "mine")
 
 
 def test_int8_inputs_fill_the_range() -> None:
-    a, b = OPERATORS["matmul"].inputs("int8", {"m": 200, "n": 100, "k": 300, "layout": "nt"})
+    a, b = inputs_of(case("matmul", "int8", m=200, n=100, k=300, layout="nt")).args
     assert (a.dtype, a.shape, b.shape, b.stride()) == (torch.int8, (200, 300), (300, 100), (1, 300))
     for each in (a, b):
         assert each.min() < -100
         assert each.max() > 100
         assert each.double().std() == pytest.approx(32, rel=0.05)
-    with pytest.raises(UnknownNameError, match="dtype: 'int8'"):
-        suites.plan(Suite("mine", "", (case("clone", "int8", shape=[8]),)))
+    for one in (case("clone", "int8", shape=[8]), case("clone", "tf32", shape=[8])):
+        with pytest.raises(InvalidArgumentError, match=f"dtype: clone of {one.dtype}. Give one of fp16"):
+            suites.plan(Suite("mine", "", (one,)))
 
 
 def test_the_suite_all_has_every_case_once() -> None:
     everything = suites.get("all").cases
     assert len({str(one) for one in everything}) == len(everything)
-    parts = [
-        suite for suite in suites.SUITES.values() if suite.name not in ("all", "tuned", "fused_templates")
-    ]
-    assert {str(one) for one in everything} == {str(one) for suite in parts for one in suite.cases}
+    left_out = ("all", "tuned", "fused_templates", "operators")
+    merged = [suite for suite in suites.SUITES.values() if suite.name not in left_out]
+    assert {str(one) for one in everything} == {str(one) for suite in merged for one in suite.cases}
 
 
 @pytest.mark.parametrize("name", ["gemm", "softmax", "normalization", "reduction", "all"])
@@ -484,7 +511,7 @@ def test_nothing_is_tuned_where_products_are_measured_live() -> None:
 def test_a_4_gb_card_runs_the_cases_that_fit_and_reports_the_rest() -> None:
     kept, cut = suites.plan(suites.get("all"), FOUR_GB_CARD, FREE_ON_IT)
     left_out = {str(one.case): one.reason for one in cut}
-    assert left_out["add fp32 2^28"] == "needs 3.89 GB of memory, 3.40 GB are free"
+    assert left_out["add fp32 2^28"] == "needs 3.96 GB of memory, 3.40 GB are free"
     assert left_out["matmul fp8_e4m3 4096^3, nt"] == "fp8_e4m3 needs sm_89, this is sm_86"
     kept_names = {str(one) for one in kept}
     assert kept_names | set(left_out) == names("all")
@@ -528,6 +555,38 @@ def test_rungs_are_measured_beside_the_shipped_kernel() -> None:
         suites.run(Suite("mine", "", (wrong,)), interpreter=True, progress=False)
 
 
+_ATTENDED = {"b": 1, "h": 2, "h_kv": 2, "n_q": 32, "n_k": 32, "d": 16}
+RUNG_CASES: dict[str, dict[str, Any]] = {
+    "clone": {"shape": [64, 32]},
+    "permute_copy": {"shape": [64, 32], "dims": [1, 0]},
+    "sum": {"rows": 8, "cols": 32, "dim": -1},
+    "amax": {"rows": 8, "cols": 32, "dim": -1},
+    "softmax": {"rows": 8, "cols": 32, "dim": -1},
+    "layer_norm": {"rows": 8, "cols": 32, "dim": -1},
+    "matmul": {"m": 32, "n": 64, "k": 32, "layout": "nn"},
+    "fused_matmul": {"m": 32, "n": 64, "k": 32, "layout": "nn"},
+    "scaled_dot_product_attention": _ATTENDED,
+    "scaled_dot_product_attention_backward": _ATTENDED,
+    "conv2d": {
+        "n": 1, "c": 8, "h": 6, "w": 5, "k": 8, "r": 3, "s": 3, "stride": 1, "pad": 1, "dilation": 1,
+        "groups": 1,
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("op", ladder.RUNGS)
+def test_every_rung_computes_its_operator_from_the_arguments_of_suites(op: str) -> None:
+    for rung in ladder.RUNGS[op]:
+        if rung in reduction_levels.LEVELS:
+            continue  # only on a GPU
+        described = dict(RUNG_CASES[op])
+        if op.startswith("scaled_dot_product_attention"):
+            described["causal"] = rung in ("causal", "grouped_queries")
+        one = case(op, "fp16", **described)
+        inputs = inputs_of(one)
+        suites.check(one, inputs, result_of(f"workbench:{rung}", one, inputs), rung)
+
+
 @pytest.mark.parametrize("dims", [[0], [0, 0], [1, 2], [0, 1, 2], [-1, 0]], ids=str)
 def test_dims_that_are_not_a_permutation_are_refused(dims: list[int]) -> None:
     wrong = case("permute_copy", shape=[8, 4], dims=dims)
@@ -538,11 +597,12 @@ def test_dims_that_are_not_a_permutation_are_refused(dims: list[int]) -> None:
 def test_one_wrong_element_of_a_permutation_fails_the_check() -> None:
     problem = case("permute_copy", shape=[6, 4], dims=[1, 0])
     x = torch.arange(24.0).reshape(6, 4)
-    suites.check(problem, [x], x.t().contiguous(), "mine")
+    inputs = arguments.given(x, (1, 0))
+    suites.check(problem, inputs, x.t().contiguous(), "mine")
     wrong = x.t().contiguous()
     wrong[3, 5] += 1
     with pytest.raises(KernelError, match="the largest error is 1"):
-        suites.check(problem, [x], wrong, "mine")
+        suites.check(problem, inputs, wrong, "mine")
 
 
 @pytest.mark.parametrize(
@@ -681,7 +741,7 @@ def test_work_is_counted_as_the_launch_counts_it(recorded: suites.Recorded) -> N
 @pytest.mark.parametrize(
     ("op", "flops", "moved"),
     [
-        ("sum", 8 * 31, (8 * 32 + 8) * 2),
+        ("sum", 8 * 32, (8 * 32 + 8) * 2),
         ("clone", 0, 2 * 64 * 4),
         ("matmul", 2 * 200 * 16 * 24, (200 * 24 + 24 * 16 + 200 * 16) * 2),
     ],
@@ -699,6 +759,14 @@ def test_progress_of_recording_is_shown(tmp_path: Path, capsys: pytest.CaptureFi
     assert "clone fp32 2^3" in capsys.readouterr().err
     suites.record(one, tmp_path / "a.jsonl", interpreter=True, progress=False)
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("name", ["matmul", "mm", "bmm"])
+def test_products_of_int8_are_measured(name: str) -> None:
+    small = registry.named(name).defaults(is_gpu=False)
+    one = suites.Suite("one", "a product", (case(name, "int8", ("workbench", "torch"), **small),))
+    lines, cut = suites.run(one, interpreter=True, progress=False)
+    assert ([line.provider for line in lines], cut) == (["workbench", "torch"], [])
 
 
 def test_a_wrong_kernel_is_not_timed_and_nothing_is_written(
@@ -787,7 +855,7 @@ def test_row_operators_are_compared_with_the_libraries_that_have_them() -> None:
     asked = optional_libraries()
     for suite in ("reduction", "softmax", "normalization"):
         for one in suites.get(suite).cases:
-            have = {name for name in asked if one.op in baseline.get(name).operators}
+            have = {name for name in asked if name in suites.spec_of(one.op).baselines}
             assert set(one.providers) & asked == have
     operators = {one.op for one in suites.get("all").cases if "Liger" in one.providers}
     assert operators == {
@@ -845,13 +913,15 @@ def test_a_path_that_cannot_be_written_is_found_before_measuring(
 )
 def test_torchs_own_results_pass_the_check(dtype: str, m: int, n: int, k: int) -> None:
     a, b = data.matrices(m, n, k, dtype)
-    suites.check(case("matmul", dtype, m=m, n=n, k=k, layout="nn"), (a, b), a @ b, "torch")
-    suites.check(case("sum", dtype, rows=m, cols=k, dim=-1), (a,), a.sum(-1), "torch")
-    suites.check(case("add", dtype, shape=[m, k], alpha=3), (a, a), torch.add(a, a, alpha=3), "torch")
-    suites.check(case("clone", dtype, shape=[m, k]), (a,), a.clone(), "torch")
+    by = arguments.given
+    suites.check(case("matmul", dtype, m=m, n=n, k=k, layout="nn"), by(a, b), a @ b, "torch")
+    suites.check(case("sum", dtype, rows=m, cols=k, dim=-1), by(a, -1), a.sum(-1), "torch")
+    whole = by(a, a, alpha=3)
+    suites.check(case("add", dtype, shape=[m, k], alpha=3), whole, torch.add(a, a, alpha=3), "torch")
+    suites.check(case("clone", dtype, shape=[m, k]), by(a), a.clone(), "torch")
     for dim in (-1, 0):
-        suites.check(case("softmax", dtype, rows=m, cols=k, dim=dim), (a,), a.softmax(dim), "torch")
-        suites.check(case("argmax", dtype, rows=m, cols=k, dim=dim), (a,), a.argmax(dim), "torch")
+        suites.check(case("softmax", dtype, rows=m, cols=k, dim=dim), by(a, dim), a.softmax(dim), "torch")
+        suites.check(case("argmax", dtype, rows=m, cols=k, dim=dim), by(a, dim), a.argmax(dim), "torch")
 
 
 @pytest.mark.parametrize("dtype", ["fp64", "fp32", "fp16", "bf16"])
@@ -860,14 +930,9 @@ def test_one_wrong_element_of_a_row_operator_fails_the_check(op: str, dtype: str
     """Each result of torch and of the workbench, forward and backward, gets one wrong element in turn."""
     for name in (op, f"{op}_backward"):
         problem = case(name, dtype, rows=40, cols=24, dim=-1)
-        operator = OPERATORS[name]
-        inputs, options = operator.inputs(dtype, problem.case), operator.options(problem.case)
-        assert operator.ours is not None
-        for candidate in (
-            baseline.get("torch").build(name, *inputs, **options),
-            operator.ours(*inputs, **options),
-        ):
-            results = candidate()
+        inputs = inputs_of(problem)
+        for provider in ("torch", "workbench"):
+            results = result_of(provider, problem, inputs)
             suites.check(problem, inputs, results, "mine")
             parts = results if isinstance(results, tuple) else (results,)
             for i, part in enumerate(parts):
@@ -877,6 +942,24 @@ def test_one_wrong_element_of_a_row_operator_fails_the_check(op: str, dtype: str
                     suites.check(problem, inputs, (*parts[:i], wrong, *parts[i + 1 :]), "mine")
         with pytest.raises(KernelError, match="results" if len(parts) > 1 else "shape"):
             suites.check(problem, inputs, parts[0][:, :1] if len(parts) == 1 else parts[:1], "mine")
+
+
+@pytest.mark.parametrize("dim", [-1, 0])
+@pytest.mark.parametrize("op", ["sum", "amax", "argmax", "softmax", "softmax_backward", "logsumexp"])
+def test_a_wrong_element_is_found_in_every_block(op: str, dim: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows are compared in blocks, and reductions along columns in blocks of columns."""
+    monkeypatch.setattr(parts, "BLOCK_ELEMENTS", 16)
+    problem = case(op, rows=6, cols=8, dim=dim)
+    inputs = inputs_of(problem)
+    assert len(list(suites.spec_of(op).parts(inputs))) == (4 if dim == 0 else 3)
+    found = result_of("torch", problem, inputs)
+    result = found[0] if isinstance(found, tuple) else found
+    suites.check(problem, inputs, result, "mine")
+    for place in range(result.numel()):
+        wrong = result.clone()
+        wrong.view(-1)[place] += 1
+        with pytest.raises(KernelError, match="mine gives a wrong result"):
+            suites.check(problem, inputs, wrong, "mine")
 
 
 @pytest.mark.parametrize(
@@ -891,13 +974,11 @@ def test_one_wrong_element_of_a_row_operator_fails_the_check(op: str, dtype: str
     ],
 )
 def test_one_wrong_moved_element_fails_the_check(op: str, problem: dict[str, Any], elements: int) -> None:
-    one, operator = case(op, "fp16", **problem), OPERATORS[op]
-    inputs, options = operator.inputs("fp16", one.case), operator.options(one.case)
-    assert operator.work("fp16", one.case) == Work(0, 2 * (inputs[0].numel() + elements))
-    for result in (
-        baseline.get("torch").build(op, *inputs, **options)(),
-        getattr(ops, op)(*inputs, **options),
-    ):
+    one = case(op, "fp16", **problem)
+    inputs = inputs_of(one)
+    assert suites._work_of(one) == Work(0, 2 * (inputs.args[0].numel() + elements))
+    for provider in ("torch", "workbench"):
+        result = result_of(provider, one, inputs)
         suites.check(one, inputs, result, "mine")
         result.view(-1)[7] += 0.01
         with pytest.raises(KernelError, match="mine gives a wrong result"):
@@ -924,12 +1005,12 @@ def test_one_wrong_moved_element_fails_the_check(op: str, problem: dict[str, Any
 def test_one_wrong_element_of_an_image_operator_fails_the_check(
     op: str, problem: dict[str, Any], work: Work, memory_format: str
 ) -> None:
-    one, operator = case(op, "fp16", **problem, memory_format=memory_format), OPERATORS[op]
-    inputs, options = operator.inputs("fp16", one.case), operator.options(one.case)
-    assert operator.work("fp16", one.case) == work
-    assert inputs[0].is_contiguous() == (memory_format == "contiguous")
+    one = case(op, "fp16", **problem, memory_format=memory_format)
+    inputs = inputs_of(one)
+    assert suites._work_of(one) == work
+    assert inputs.args[0].is_contiguous() == (memory_format == "contiguous")
     for provider in ("workbench", "torch"):
-        result = suites._candidate(provider, one, inputs, options)()
+        result = result_of(provider, one, inputs)
         assert isinstance(result, torch.Tensor)
         suites.check(one, inputs, result, provider)
         result[1, 2, 0, 1] += 0.1
@@ -942,7 +1023,7 @@ def test_one_wrong_element_of_an_image_operator_fails_the_check(
     [
         ("group_norm", {"shape": [2, 6, 5, 4], "groups": 4}, "groups: got 4 for 6 channels"),
         ("group_norm", {"shape": [2, 6, 5], "groups": 3}, "Give images"),
-        ("max_pool2d", {"shape": [2, 6, 5, 4], "window": 3, "stride": 2, "pad": 2}, "torch says"),
+        ("max_pool2d", {"shape": [2, 6, 5, 4], "window": 3, "stride": 2, "pad": 2}, "half a window at most"),
     ],
 )
 def test_problems_of_images_that_cannot_be_measured_are_refused(
@@ -959,8 +1040,13 @@ def test_problems_of_images_that_cannot_be_measured_are_refused(
         ("flip", {"shape": [6, 8], "dims": [2]}, "Give different dimensions of the shape, from 0 to 1"),
         ("flip", {"shape": [6, 8], "dims": [0, 0]}, "Give different dimensions of the shape, from 0 to 1"),
         ("roll", {"shape": [6, 8], "dims": [0]}, "The keys of roll are dims, shape, shift"),
-        ("unfold", {"shape": [6, 8], "window": 3, "pad": 0}, "torch says"),
-        ("pixel_shuffle", {"shape": [1, 3, 8, 8], "factor": 2}, "torch says"),
+        ("unfold", {"shape": [6, 8], "window": 3, "pad": 0}, "Give images"),
+        (
+            "pixel_shuffle",
+            {"shape": [1, 3, 8, 8], "factor": 2},
+            "upscale_factor: got 2, but 4 does not divide",
+        ),
+        ("pixel_shuffle", {"shape": [8], "factor": 2}, "torch says: Dimension out of range"),
     ],
 )
 def test_impossible_moves_of_elements_are_refused(op: str, problem: dict[str, Any], words: str) -> None:
@@ -971,11 +1057,12 @@ def test_impossible_moves_of_elements_are_refused(op: str, problem: dict[str, An
 def test_a_wrong_index_fails_the_check() -> None:
     x = torch.tensor([[1.0, 3, 3], [5, 4, 5]])
     problem = case("argmax", rows=2, cols=3, dim=-1)
-    suites.check(problem, (x,), torch.tensor([1, 0]), "mine")
+    inputs = arguments.given(x, -1)
+    suites.check(problem, inputs, torch.tensor([1, 0]), "mine")
     with pytest.raises(KernelError, match="mine gives a wrong result"):
-        suites.check(problem, (x,), torch.tensor([2, 0]), "mine")
-    with pytest.raises(KernelError, match=r"of torch\.float32"):
-        suites.check(problem, (x,), torch.tensor([1.0, 0]), "mine")
+        suites.check(problem, inputs, torch.tensor([2, 0]), "mine")
+    with pytest.raises(KernelError, match=r"torch\.float32, expected torch\.int64"):
+        suites.check(problem, inputs, torch.tensor([1.0, 0]), "mine")
 
 
 @pytest.mark.parametrize("row", [0, 150, 299])  # the first, a middle and the last checked row
@@ -983,9 +1070,9 @@ def test_a_wrong_index_fails_the_check() -> None:
 def test_one_wrong_element_fails_the_check(row: int, value: float) -> None:
     x = torch.randn(300, 8)
     for one, inputs, result in (
-        (case("clone", shape=[300, 8]), (x,), x.clone()),
-        (case("add", shape=[300, 8]), (x, x), x + x),
-        (case("matmul", m=300, n=8, k=8, layout="nn"), (x, torch.eye(8)), x.clone()),
+        (case("clone", shape=[300, 8]), arguments.given(x), x.clone()),
+        (case("add", shape=[300, 8]), arguments.given(x, x), x + x),
+        (case("matmul", m=300, n=8, k=8, layout="nn"), arguments.given(x, torch.eye(8)), x.clone()),
     ):
         suites.check(one, inputs, result, "mine")
         result[row, 3] = value
@@ -996,21 +1083,34 @@ def test_one_wrong_element_fails_the_check(row: int, value: float) -> None:
 def test_a_copy_must_be_exact() -> None:
     x = torch.ones(8)
     with pytest.raises(KernelError, match="allowed is 0"):
-        suites.check(case("clone", shape=[8]), (x,), torch.nextafter(x, x + 1), "mine")
+        suites.check(case("clone", shape=[8]), arguments.given(x), torch.nextafter(x, x + 1), "mine")
 
 
 def test_a_result_of_another_shape_fails_the_check() -> None:
     x = torch.ones(4, 1)  # would broadcast against the right one
     with pytest.raises(KernelError, match=r"shape \(4,\)"):
-        suites.check(case("clone", shape=[4, 1]), (x,), x[:, 0], "mine")
+        suites.check(case("clone", shape=[4, 1]), arguments.given(x), x[:, 0], "mine")
+
+
+def test_a_result_with_more_rows_than_are_checked_fails_the_check() -> None:
+    """Of products only some rows are checked, and of attention some rows of some heads."""
+    product = case("matmul", m=300, n=8, k=8, layout="nn")
+    attended = case("scaled_dot_product_attention", b=1, h=2, h_kv=1, n_q=8, n_k=8, d=16, causal=False)
+    for one, dim in ((product, 0), (attended, 1)):
+        inputs = inputs_of(one)
+        result = result_of("torch", one, inputs)
+        suites.check(one, inputs, result, "mine")
+        for wrong in (torch.cat([result, result], dim), result[0]):
+            with pytest.raises(KernelError, match="shape"):
+                suites.check(one, inputs, wrong, "mine")
 
 
 def test_errors_beyond_rounding_fail_the_check() -> None:
     x = torch.randn(4096, dtype=torch.float16)
-    one = case("add", "fp16", shape=[4096])
-    suites.check(one, (x, x), (x.double() * 2).half(), "mine")
+    one, inputs = case("add", "fp16", shape=[4096]), arguments.given(x, x)
+    suites.check(one, inputs, (x.double() * 2).half(), "mine")
     with pytest.raises(KernelError):
-        suites.check(one, (x, x), x * 2 + 0.05, "mine")
+        suites.check(one, inputs, x * 2 + 0.05, "mine")
 
 
 def shipped(monkeypatch: pytest.MonkeyPatch, folder: Path, *lines: recording.Line) -> None:
@@ -1264,7 +1364,8 @@ def test_reasons_are_given_if_nothing_can_be_measured(tmp_path: Path) -> None:
         ({"dtype": ["fp32"]}, ArgumentTypeError),
         ({"case": None}, ArgumentTypeError),
         ({"case": {"shape": (8,)}}, InvalidArgumentError),  # a recording holds a list
-        ({"case": {"m": 8}}, InvalidArgumentError),
+        ({"case": {"shape": 8}}, InvalidArgumentError),
+        ({"case": {}}, InvalidArgumentError),
         ({"providers": "torch"}, ArgumentTypeError),
         ({"providers": None}, ArgumentTypeError),
         ({"providers": (3,)}, ArgumentTypeError),
@@ -1278,16 +1379,44 @@ def test_a_case_is_checked_when_it_is_made(change: dict[str, Any], error: type[E
 
 
 def test_baselines_know_the_operators_of_the_cases_they_are_in() -> None:
-    """A provider that cannot build the operator would fail on a GPU only."""
+    """A provider that does not have the operator would fail on a GPU only."""
     unknown = {
-        (name, case.op)
+        (name, part)
         for case in suites.SUITES["all"].cases
         for name in case.providers
-        if name in baseline.BASELINES
-        and name not in OPERATORS[case.op].parts
-        and case.op not in baseline.get(name).operators
+        for part in (measured.PARTS.get(case.op, {}).get(name, case.op),)
+        if name in baseline.BASELINES and name not in comparing.baselines_of(suites.spec_of(part))
     }
     assert unknown == set()
+
+
+COMPILED = sorted(
+    {
+        one.op
+        for suite in suites.SUITES.values()
+        for one in suite.cases
+        if {suites.COMPILER, suites.AUTOTUNED} & set(one.providers)
+    }
+)
+
+
+@pytest.mark.filterwarnings("ignore")  # torch.compile's own warnings change with its versions
+@pytest.mark.parametrize("op", COMPILED)
+def test_torchs_compiler_reads_each_operator_as_one_graph(op: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The compiler makes no kernels here; what it cannot read would fail on a GPU only."""
+    compiler: Any = torch.compile
+
+    def read(function: Any, mode: str | None = None, **options: bool) -> Any:
+        return compiler(function, backend="aot_eager", **options)
+
+    monkeypatch.setattr(torch, "compile", read)
+    monkeypatch.setattr(baseline.Baseline, "absence", lambda self, here=None: "")
+    torch.compiler.reset()
+    defaults = suites.spec_of(op).defaults(is_gpu=False)
+    problem = {key: list(value) if isinstance(value, tuple) else value for key, value in defaults.items()}
+    one = Case(op, "fp32", problem, (suites.COMPILER,))
+    inputs = inputs_of(one)
+    suites.check(one, inputs, result_of(suites.COMPILER, one, inputs), suites.COMPILER)
 
 
 @pytest.mark.parametrize("cases", [None, 3, "all", ["clone"], case("clone", shape=[8])])
@@ -1318,14 +1447,19 @@ def test_a_problem_that_would_be_measured_as_another_is_refused(wrong: Case, sai
 def test_results_that_are_not_tensors_fail_the_check() -> None:
     x = torch.ones(8)
     one = case("clone", shape=[8])
+    inputs = arguments.given(x)
     with pytest.raises(ArgumentTypeError, match="result: got None"):
-        suites.check(one, (x,), None, "mine")  # type: ignore[arg-type] # a kernel that returns nothing
-    with pytest.raises(ArgumentTypeError, match=r"inputs\[0\]"):
-        suites.check(one, (None,), x, "mine")  # type: ignore[arg-type] # as above
-    with pytest.raises(InvalidArgumentError, match="inputs: got 0 tensors"):
-        suites.check(one, (), x, "mine")
+        suites.check(one, inputs, None, "mine")  # type: ignore[arg-type] # a kernel that returns nothing
+    with pytest.raises(ArgumentTypeError, match=r"arguments\.args\[0\]: got None"):
+        suites.check(one, arguments.given(None), x, "mine")  # as above
+    with pytest.raises(ArgumentTypeError, match="arguments: got"):
+        suites.check(one, (x,), x, "mine")  # type: ignore[arg-type] # without their keywords
+    with pytest.raises(InvalidArgumentError, match="arguments: got 0"):
+        suites.check(one, arguments.given(), x, "mine")
+    with pytest.raises(InvalidArgumentError, match="arguments: got 1, alpha"):
+        suites.check(one, arguments.given(x, alpha=2), x, "mine")
     with pytest.raises(ArgumentTypeError, match="case"):
-        suites.check("clone", (x,), x, "mine")  # type: ignore[arg-type] # its operator instead
+        suites.check("clone", inputs, x, "mine")  # type: ignore[arg-type] # its operator instead
     for wrong in (x.int(), x.sum()):
-        with pytest.raises(KernelError, match=r"mine gives a wrong result .* shape"):
-            suites.check(one, (x,), wrong, "mine")
+        with pytest.raises(KernelError, match=r"mine gives a wrong result .*: (torch\.int32|shape)"):
+            suites.check(one, inputs, wrong, "mine")

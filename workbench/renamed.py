@@ -59,7 +59,9 @@ MODULES = {
     "kernels.row_ladder": "teach.rungs.row_ladder",
     "kernels.view_ladder": "teach.rungs.view_ladder",
     "kernels.reduction_levels": "teach.rungs.reduction_levels",
-    "kernels.instances.operation": "operators.operation",
+    "kernels.instances.operation": "operators.spec",
+    "operators.operation": "operators.spec",
+    "profiler.verifying": "operators.judging",
     "compiler_repairs": "compat.compiler",
     "interpreted_libdevice": "interpreter.libdevice",
     "interpreted_numbers": "interpreter.numbers",
@@ -87,6 +89,7 @@ MODULES |= {f"viz.{name}": f"viz.{room}.{name}" for room, names in _OF_VIZ.items
 # The new name of each member of a module that still exists, without `workbench.`.
 MEMBERS = {
     "bench.accuracy.of_arithmetic": "bench.accuracy.allowed_relative_error",
+    "bench.baseline.lengths_of": "measured.lengths_of",
     "bench.data.drawn": "bench.data.draw",
     "bench.data.whole": "bench.data.to_int8",
     "kernels.instances.gemm.asked_of": "kernels.choosing.gemm.asked_of",
@@ -96,10 +99,26 @@ MEMBERS = {
     "explore.tile_sizes": "explore.tiles.tile_sizes",
     "explore.intensity": "explore.tiles.intensity",
     "lens.attention_bytes": "readings.attention.attention_bytes",
-    "operators.operation.listed": "operators.operation.list_instances",
-    "operators.operation.of_convolutions": "operators.operation.convolution_precision",
-    "operators.operation.of_products": "operators.operation.matmul_precision",
-    "operators.operation.sum_of": "operators.operation.sum_accuracy",
+    "operators.spec.Operation": "operators.spec.OperatorSpec",
+    "operators.spec.listed": "operators.spec.list_instances",
+    "operators.spec.of_convolutions": "operators.accuracy.convolution_precision",
+    "operators.spec.of_products": "operators.accuracy.matmul_precision",
+    "operators.spec.operations": "operators.registry.specs",
+    "operators.spec.sum_of": "operators.accuracy.sum_accuracy",
+    "profiler.default_sizes": "profiler.problem.default_case",
+    "profiler.problem.default_sizes": "profiler.problem.default_case",
+}
+# Members of `operators.operation`, which is found as `operators.spec`, by their module in `operators`.
+_OF_OPERATION = {
+    "accuracy": "EXACT convolution_precision largest matmul_precision precision_of sum_accuracy",
+    "arguments": "Draw given",
+    "instance": "instances_of",
+    "registry": "register",
+}
+MEMBERS |= {
+    f"operators.spec.{name}": f"operators.{module}.{name}"
+    for module, names in _OF_OPERATION.items()
+    for name in names.split()
 }
 # These modules of `viz` are now packages, each with a module of its name.
 _IN_PACKAGES = {

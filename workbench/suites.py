@@ -8,6 +8,7 @@ correctness, then timed in turns in one run. This module is above `bench`, which
 from __future__ import annotations
 
 import gc
+import json
 import math
 import os
 import shutil
@@ -18,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, get_args
 
@@ -27,9 +28,8 @@ import triton
 from loky.process_executor import ProcessPoolExecutor
 from tqdm.auto import tqdm
 
-from workbench import device, ops
+from workbench import comparing, device, measured
 from workbench.bench import baseline, ceilings, data, recording
-from workbench.bench.accuracy import allowed_error
 from workbench.bench.recording import Line
 from workbench.bench.roofline import Ceilings, Point
 from workbench.bench.timing import (
@@ -45,7 +45,7 @@ from workbench.errors import (
     InvalidArgumentError,
     KernelError,
     NotMeasurableError,
-    UnknownNameError,
+    TensorMismatchError,
     WorkbenchError,
     check_each,
     check_name,
@@ -53,24 +53,17 @@ from workbench.errors import (
 )
 from workbench.kernels import gemm
 from workbench.launch import Work
-from workbench.problems import (
-    ATTENTION,
-    BLOCK_ELEMENTS,
-    BLOCK_QUERIES,
-    BLOCK_ROWS,
-    CONVOLUTIONS,
-    FUSED,
-    INT8,
-    OPERATORS,
-    VARLEN_ATTENTION,
-    Operator,
-    Reference,
-    itemsize_of,
-)
+from workbench.operators.arguments import Arguments, tensors_of
+from workbench.operators.drawing import draw_arguments
+from workbench.operators.judging import judge
+from workbench.operators.parts import BLOCK_ELEMENTS
+from workbench.operators.registry import specs
+from workbench.operators.spec import OperatorSpec
 from workbench.runtime.worker import end_with_parent
 from workbench.teach.rungs import ladder, reduction_levels
 from workbench.tune.gemm import tune_gemm
 
+INT8 = data.INT8
 WORKBENCH, COMPILER, FLEX = "workbench", "torch.compile", "flex_attention"
 AUTOTUNED = "torch.compile max-autotune"
 TUNED = "tuned"  # not a rung
@@ -90,18 +83,15 @@ _LEAST_CALLS, _LEAST_BATCHES, _BATCH_MS = 5, 8, 20
 # The least number of kernels to compile ahead: for fewer, starting the processes takes longer.
 _FEWEST_AHEAD = 8
 
-# Operators that are a matrix product, alone or with an epilogue.
-_PRODUCT_OPERATORS = ("matmul", "fused_matmul")
-
 
 @dataclass(frozen=True)
 class Case:
     """A problem of an operator.
 
     Attributes:
-        op: the operator's name in `ops` and torch.
+        op: the operator's name, see :func:`spec_of`.
         dtype: as in recordings.
-        case: the problem, in the keys of a recording (see `recording.CASE_KEYS`).
+        case: the problem, in the keys of the operator's spec.
         providers: the candidates: "workbench" for `ops.<op>`, "workbench:<rung>" for one of
             `teach.rungs.ladder.RUNGS`, "tuned" for the tuner's result for a product on a GPU, or names of
             baselines; those that do not run on this device are ignored.
@@ -183,7 +173,7 @@ class Recorded:
 def get(name: str) -> Suite:
     """Return the suite with this name; raise UnknownNameError, which lists the nearest names, if unknown."""
     check_name("suite", name, SUITES)
-    return SUITES[name]
+    return _of_all_operators() if name == "operators" else SUITES[name]
 
 
 def record(
@@ -333,11 +323,7 @@ def _is_quick(case: Case) -> bool:
         return is_forward and _FEWEST_QUICK <= _elements(case) <= _MOST_QUICK
     if case.op == "matmul" and _problem(case) not in map(_problem, _MATMUL.cases):
         return False
-    return (
-        case.mode == "events"
-        and not case.dtype.startswith("fp8")
-        and OPERATORS[case.op].work(case.dtype, case.case).flops <= 2 * 4096**3
-    )
+    return case.mode == "events" and not case.dtype.startswith("fp8") and _work_of(case).flops <= 2 * 4096**3
 
 
 def _elements(case: Case) -> int:
@@ -471,128 +457,134 @@ def _run_into(
 
 
 def check(
-    case: Case, inputs: Sequence[torch.Tensor], result: torch.Tensor | tuple[torch.Tensor, ...], provider: str
+    case: Case, arguments: Arguments, result: torch.Tensor | Sequence[torch.Tensor], provider: str
 ) -> None:
-    """Compare a result with fp64 arithmetic on the same inputs.
+    """Compare a result with the meaning of its operator in float64, by the accuracy of its spec.
 
-    All elements are checked, except for three kinds of operators. Of matrix products these are the first,
-    middle and last rows, in all columns; of attention, the first rows of the first head and the last rows of
-    the last head; of convolutions and their gradients of the input, the first and the last image.
-
-    Copies, maxima, indices and integer products must be exact. Otherwise, if an element sums n terms, the
-    allowed error is 4 eps plus sqrt(n) eps of fp32, for the order of the sum, times the largest reference
-    value; if the elements are themselves sums of normal values, times at least their deviation, sqrt(n). See
-    `bench.accuracy.allowed_error`.
+    All elements are checked, or those of `OperatorSpec.parts`. Strides are not.
 
     Args:
         case: the problem.
-        inputs: the candidate's inputs, as `Operator.inputs` makes them.
-        result: its result: a tensor, or for a backward the gradients of all inputs.
-        provider: its name, for the message, and to find the part of the operator that it computes
-            (`Operator.parts`).
+        arguments: the candidate's arguments, as :func:`arguments_of` makes them.
+        result: its result: a tensor, or several, such as the gradients of a backward.
+        provider: its name, for the message, and to find the part of the operator that it computes.
 
     Raises:
-        KernelError: the largest error is more than allowed.
-        ArgumentTypeError, InvalidArgumentError: an argument is not as above. UnknownNameError: the operator
-            is unknown.
+        KernelError: the result is wrong. ArgumentTypeError, InvalidArgumentError: an argument is not as
+            above. UnknownNameError: the operator is unknown.
     """
     check_type("case", case, Case, "Give a Case.")
     _check_problem(case)
-    inputs = check_each("inputs", inputs, torch.Tensor, "Give the tensors that the candidate was given.")
-    check_type("result", result, torch.Tensor | tuple, "Give what the candidate returned.")
-    operator = OPERATORS[case.op]
-    if len(inputs) != operator.arity:
-        raise InvalidArgumentError(
-            "inputs", f"got {len(inputs)} tensors", f"Give {operator.arity}, as the operator {case.op} takes."
+    _check_arguments(case, arguments)
+    check_type("result", result, torch.Tensor | tuple | list, "Give what the candidate returned.")
+    part, given = _part_of(case, provider, arguments)
+    results = [result] if isinstance(result, torch.Tensor) else list(result)
+    with _precision(case):
+        said = judge(spec_of(part.op), given, results)
+    if said:
+        raise KernelError(
+            case.op,
+            f"{provider} gives a wrong result for {case}: {said}",
+            fix="Correct the kernel, or take this provider out of the case: a run with a wrong result is not "
+            "recorded.",
         )
-    case, inputs = _part_of(case, provider, inputs)
-    operator = OPERATORS[case.op]
-    results = result if isinstance(result, tuple) else (result,)
-    references = operator.references(inputs, case.case)
-    if len(results) != len(references):
-        raise _wrong(case, provider, f"{len(results)} results")
-    for each, reference in zip(results, references, strict=True):
-        _check_result(case, operator, each, reference, provider)
 
 
-def _part_of(
-    case: Case, provider: str, inputs: Sequence[torch.Tensor]
-) -> tuple[Case, Sequence[torch.Tensor]]:
-    """Return the case and inputs of the part that a provider computes, by default all."""
-    op = OPERATORS[case.op].parts.get(provider)
-    return (case, inputs) if op is None else (replace(case, op=op), inputs[: OPERATORS[op].arity])
+def _check_arguments(case: Case, arguments: Arguments) -> None:
+    """Raise ArgumentTypeError or InvalidArgumentError unless these are arguments of the case's operator."""
+    fix = "Give the arguments that the candidate was given, such as suites.arguments_of(case, device)."
+    check_type("arguments", arguments, Arguments, fix)
+    wanted = arguments_of(case, "meta")
+    if len(arguments.args) != len(wanted.args) or arguments.keywords.keys() != wanted.keywords.keys():
+        words = "".join(f", {word}" for word in arguments.keywords)
+        raise InvalidArgumentError("arguments", f"got {len(arguments.args)}{words}", fix)
+    for place, (each, like) in enumerate(zip(arguments.args, wanted.args, strict=True)):
+        if isinstance(like, torch.Tensor):
+            check_type(f"arguments.args[{place}]", each, torch.Tensor, fix)
 
 
-def _check_result(
-    case: Case, operator: Operator, result: torch.Tensor, reference: Reference, provider: str
-) -> None:
-    """Check one of a candidate's results, block by block."""
-    is_whole = operator.is_index or case.dtype == INT8
-    if result.is_floating_point() == is_whole or not result.dim():
-        raise _wrong(case, provider, f"shape {tuple(result.shape)} of {result.dtype}")
-    if case.case.get("dim") == 0 and result.dim() == 2:
-        result = result.t()
-    eps = 2**-10 if case.dtype == "tf32" else 0 if is_whole else torch.finfo(result.dtype).eps
-    for rows in operator.blocks(result):
-        wanted = reference.rows(rows)
-        if result[rows].shape != wanted.shape:
-            raise _wrong(case, provider, f"shape {tuple(result.shape)}")
-        error = (result[rows].double() - wanted).abs().max().item()
-        allowed = allowed_error(wanted, eps, reference.terms, reference.least)
-        if not error <= allowed:  # NaN is an error too
-            raise _wrong(case, provider, f"the largest error is {error:.3g}, allowed is {allowed:.3g}")
+def spec_of(op: str) -> OperatorSpec:
+    """Return the spec of an operator that suites measure; raise UnknownNameError if there is none."""
+    known = {**specs(), **measured.SPECS}
+    check_name("op", op, known)
+    return known[op]
+
+
+def arguments_of(case: Case, device: str) -> Arguments:
+    """Return the arguments of a case, filled with normal values.
+
+    Args:
+        device: the device of the tensors; "meta" for tensors without memory.
+
+    Raises:
+        UnknownNameError, InvalidArgumentError: as for :func:`plan`.
+    """
+    return draw_arguments(spec_of(case.op), case.case, case.dtype, device)
+
+
+def _part_of(case: Case, provider: str, arguments: Arguments) -> tuple[Case, Arguments]:
+    """Return the case and arguments of the part of the operator that a provider computes, by default all."""
+    op = measured.PARTS.get(case.op, {}).get(provider)
+    if op is None:
+        return case, arguments
+    return replace(case, op=op), Arguments(arguments.args[:2], arguments.keywords if op != "matmul" else {})
 
 
 def _check_problem(case: Case) -> None:
-    """Check that a case is a problem of its operator, without keys that are not measured.
+    """Check that a case is a problem of its operator.
 
     Raises:
         UnknownNameError: operator or dtype is unknown. InvalidArgumentError: keys or values of the problem.
     """
-    check_name("op", case.op, OPERATORS)
-    operator, problem = OPERATORS[case.op], case.case
-    if not (operator.has_int8 and case.dtype == INT8):
-        data.torch_dtype(case.dtype)
-    if not operator.keys <= problem.keys() <= operator.keys | operator.optional:
-        more = f" (and {', '.join(sorted(operator.optional))})" if operator.optional else ""
-        raise InvalidArgumentError(
-            "case",
-            f"{case.op} of {dict(problem)}",
-            f"The keys of {case.op} are {', '.join(sorted(operator.keys))}{more}. Give these and no others.",
-        )
-    if problem.get("dim", -1) not in operator.dims:
-        dims = " or ".join(map(str, operator.dims))
-        raise InvalidArgumentError("dim", f"got {problem['dim']}", f"Give {dims}, as suites of {case.op} do.")
-    if not math.prod(problem.get("shape", [1])) or problem.get("shape") == []:
-        raise InvalidArgumentError(
-            "shape", f"got {problem['shape']}", "Give one or more lengths, none of them 0."
-        )
-    if not _are_dims(problem, operator):
-        which = "every dimension" if operator.is_permutation else "different dimensions"
-        fix = f"Give {which} of the shape, from 0 to {len(problem['shape']) - 1}, none of them twice."
-        raise InvalidArgumentError("dims", f"got {problem['dims']}", fix)
-
-
-def _are_dims(problem: Mapping[str, Any], operator: Operator) -> bool:
-    """Return whether a problem's `dims` are distinct dimensions of its shape; all, for a permutation."""
-    dims = sorted(problem.get("dims", []))
-    every = list(range(len(problem["shape"]) if "dims" in problem else 0))
-    return dims == every if operator.is_permutation else dims == sorted({*dims} & {*every})
-
-
-def _wrong(case: Case, provider: str, how: str) -> KernelError:
-    return KernelError(
-        case.op,
-        f"{provider} gives a wrong result for {case}: {how}",
-        fix="Correct the kernel, or take this provider out of the case: a run with a wrong result is not "
-        "recorded.",
+    spec = spec_of(case.op)
+    if case.dtype != INT8:
+        data.torch_dtype(case.dtype)  # a known name
+    allowed = (
+        *spec.dtypes,
+        *(("tf32",) if spec.fp32_precision is not None and "fp32" in spec.dtypes else ()),
     )
+    # Of two matrices of fp8_e5m2 the reason is more than that: no library multiplies them.
+    allowed += ("fp8_e5m2",) if "fp8_e4m3" in spec.dtypes else ()
+    if case.dtype not in allowed:
+        raise InvalidArgumentError(
+            "dtype", f"{case.op} of {case.dtype}", f"Give one of {', '.join(allowed)}."
+        )
+    if not math.prod(case.case.get("shape", [1])) or case.case.get("shape") == []:
+        raise InvalidArgumentError(
+            "shape", f"got {case.case['shape']}", "Give one or more lengths, none of them 0."
+        )
+    spec.completed(case.case)
+    _work_of(case)
+
+
+def _work_of(case: Case) -> Work:
+    """Return the FLOPs and the least bytes of a case.
+
+    Raises:
+        InvalidArgumentError: it is not a problem of its operator.
+    """
+    return _kept_work(spec_of(case.op), case.dtype, json.dumps(case.case, sort_keys=True))
+
+
+@lru_cache(4096)
+def _kept_work(spec: OperatorSpec, dtype: str, problem: str) -> Work:
+    case = json.loads(problem)
+    try:
+        work = spec.work_of(draw_arguments(spec, case, dtype, "meta"))
+    except TensorMismatchError as error:
+        raise InvalidArgumentError("case", f"got {case}", str(error)) from None
+    except WorkbenchError:
+        raise
+    except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        words = f"torch says: {str(error).splitlines()[0].rstrip('.')}. Give a case that torch accepts."
+        raise InvalidArgumentError("case", f"got {case}", words) from None
+    return Work(0, 0) if work is None else work
 
 
 def _obstacle(case: Case, providers: tuple[str, ...], here: device.Device, free_bytes: int) -> str:
     """Return why a case cannot run; empty if it can."""
-    work = OPERATORS[case.op].work(case.dtype, case.case)
-    is_float_product = "layout" in case.case and case.dtype != INT8
+    work = _work_of(case)
+    is_float_product = spec_of(case.op).fp32_precision is not None and case.dtype != INT8
     if is_float_product and (absence := data.product_absence(case.dtype, here)):
         return absence
     if not providers:
@@ -611,18 +603,20 @@ def _obstacle(case: Case, providers: tuple[str, ...], here: device.Device, free_
 
 def _needed_bytes(case: Case, work: Work) -> int:
     """Return the memory for inputs, one result and the check, and for libraries and cache flushes."""
-    checking = 4 * 8 * BLOCK_ELEMENTS
-    if "layout" in case.case:
-        m, n, k = (case.case[key] for key in "mnk")
-        inner = case.case.get("l", 0)
-        checking = 8 * (2 * k * n + inner * (k + n) + BLOCK_ROWS * (k + inner + 4 * n))
-        if itemsize_of(case.dtype) == 1:
-            checking += 4 * (m * k + k * n)  # fp8 and int8 inputs are drawn in fp32
-    elif case.op in (*ATTENTION, *VARLEN_ATTENTION):
-        checking = 4 * 8 * BLOCK_QUERIES * (case.case["n_k"] + 4 * case.case["d"])
-    elif case.op in CONVOLUTIONS:
-        checking = 16 * work.bytes  # in fp64, plus the workspace of its library
+    checking = _kept_checking(spec_of(case.op), case.dtype, json.dumps(case.case, sort_keys=True))
     return work.bytes + checking + ceilings.SPARE_BYTES
+
+
+@lru_cache(4096)
+def _kept_checking(spec: OperatorSpec, dtype: str, problem: str) -> int:
+    """Return the memory to draw inputs and to check a result, besides these."""
+    arguments = draw_arguments(spec, json.loads(problem), dtype, "meta")
+    checked = max(
+        sum(tensor.numel() for tensor in tensors_of(part.calls[0])) for part in spec.parts(arguments)
+    )
+    wide = 4 * sum(t.numel() for t in tensors_of(arguments) if t.element_size() == 1)  # in fp32
+    # Twice in float64, to compute and to see whether sums are exact; and errors of blocks.
+    return wide + 2 * 8 * (checked + min(checked, BLOCK_ELEMENTS))
 
 
 def _measure_case(
@@ -631,16 +625,15 @@ def _measure_case(
     time_together: Callable[..., dict[str, Measurement]],
     name_kernels: bool,
 ) -> tuple[list[Line], list[Cut]]:
-    operator = OPERATORS[case.op]
-    inputs = operator.inputs(case.dtype, case.case)
+    arguments = arguments_of(case, device.current().torch_device)
     with _precision(case):
-        candidates, left_out = _checked_candidates(case, inputs, time_together)
+        candidates, left_out = _checked_candidates(case, arguments, time_together)
         if not candidates:
             return [], left_out
         config: dict[str, dict[str, Any]] = {name: {} for name in candidates}
-        measured = time_together(candidates, work=operator.work(case.dtype, case.case), mode=case.mode)
+        timed = time_together(candidates, work=_work_of(case), mode=case.mode)
         if case.mode in IN_GRAPHS:
-            room = int(_BATCH_MS / max(each.median_ms for each in measured.values()))
+            room = int(_BATCH_MS / max(each.median_ms for each in timed.values()))
             overheads = launch_overheads(
                 candidates,
                 calls=max(_LEAST_CALLS, min(_CALLS, room)),
@@ -652,9 +645,7 @@ def _measure_case(
             for name, function in candidates.items():
                 config[name]["kernels"] = list(baseline.kernels_of(function))
     when = datetime.now(UTC).isoformat(timespec="seconds")
-    done = {
-        name: OPERATORS[_part_of(case, name, inputs)[0].op].work(case.dtype, case.case) for name in measured
-    }
+    done = {name: _work_of(_part_of(case, name, arguments)[0]) for name in timed}
     lines = [
         Line(
             **provenance,
@@ -672,34 +663,31 @@ def _measure_case(
             flops=done[name].flops,
             bytes=done[name].bytes,
         )
-        for name, result in measured.items()
+        for name, result in timed.items()
     ]
     return lines, left_out
 
 
 def _checked_candidates(
-    case: Case, inputs: Sequence[torch.Tensor], time_together: Callable[..., dict[str, Measurement]]
+    case: Case, arguments: Arguments, time_together: Callable[..., dict[str, Measurement]]
 ) -> tuple[dict[str, Callable[[], Any]], list[Cut]]:
     """Return a case's candidates with right results, and a cut for each candidate that is left out.
 
-    Left out are optional libraries that fail, and parts of the operator (`Operator.parts`) that this device
-    does not have.
+    Left out are optional libraries that fail, and parts of the operator that this device does not have.
     """
-    operator = OPERATORS[case.op]
-    options = operator.options(case.case)
     candidates: dict[str, Callable[[], Any]] = {}
     left_out = []
     for name in case.providers:
         try:
-            candidate = _candidate(name, case, inputs, options)
-            check(case, inputs, candidate(), name)
+            candidate = _candidate(name, case, arguments)
+            check(case, arguments, candidate(), name)
             if _is_optional(name):
                 # Not every candidate can be captured in a graph, and later calls use other code paths than
                 # the first one, through caches of compiled and tuned kernels.
                 time_together({name: candidate}, mode=case.mode, rounds=1)
-                check(case, inputs, candidate(), name)
+                check(case, arguments, candidate(), name)
         except Exception as error:
-            is_absent = name in operator.parts and isinstance(error, NotMeasurableError)
+            is_absent = name in measured.PARTS.get(case.op, {}) and isinstance(error, NotMeasurableError)
             if not (_is_optional(name) or is_absent):
                 raise
             left_out.append(Cut(case, f"{name} is left out: {_first_line(error)}"))
@@ -723,38 +711,28 @@ def _precision(case: Case) -> AbstractContextManager[None]:
     return baseline.precision("fp32" if case.dtype == INT8 else case.dtype)
 
 
-def _candidate(
-    provider: str, case: Case, inputs: Sequence[torch.Tensor], options: Mapping[str, Any]
-) -> Callable[[], torch.Tensor | tuple[torch.Tensor, ...]]:
-    if provider in OPERATORS[case.op].parts:
-        part, some = _part_of(case, provider, inputs)
-        whose = WORKBENCH if _is_ours(provider) else provider
-        return _candidate(whose, part, some, OPERATORS[part.op].options(part.case))
-    op = case.op
+def _candidate(provider: str, case: Case, arguments: Arguments) -> Callable[[], Any]:
+    """Return a function of no arguments that computes a case with a provider."""
+    part, given = _part_of(case, provider, arguments)
+    if part.op != case.op:
+        provider = WORKBENCH if _is_ours(provider) else provider
     if provider == TUNED:
-        return _tuned(case, inputs)
+        return _tuned(part, given)
     if provider == WORKBENCH:
-        if (ours := OPERATORS[op].ours) is not None:
-            return ours(*inputs, **options)
-        if not hasattr(ops, op):
-            raise UnknownNameError("operator of ops", op, (name for name in OPERATORS if hasattr(ops, name)))
-        return partial(getattr(ops, op), *inputs, **options)
+        return measured.our_call_of(spec_of(part.op), given)
     if _is_ours(provider):
-        rungs, rung = ladder.RUNGS.get(op, {}), provider.removeprefix(f"{WORKBENCH}:")
-        check_name(f"rung of {op}", rung, rungs)
-        return rungs[rung](*inputs, **options)
-    # For int8, torch.matmul would return int8; _int_mm is the vendor's library.
-    if inputs[0].dtype == torch.int8 and not _is_optional(provider):
-        return partial(torch._int_mm, *inputs)
-    return baseline.get(provider).build(op, *inputs, **options)
+        rungs, rung = ladder.RUNGS.get(part.op, {}), provider.removeprefix(f"{WORKBENCH}:")
+        check_name(f"rung of {part.op}", rung, rungs)
+        return rungs[rung](*given.args, **given.keywords)
+    return comparing.call_of(provider, spec_of(part.op), given)
 
 
-def _tuned(case: Case, inputs: Sequence[torch.Tensor]) -> Callable[[], torch.Tensor]:
+def _tuned(case: Case, arguments: Arguments) -> Callable[[], torch.Tensor]:
     """Return the tuner's winner for a product, in the mode that the case is timed in."""
     check_name("operator that the tuner knows", case.op, ("matmul",))
     precision = "tf32" if case.dtype == "tf32" else "ieee"
-    found = tune_gemm(*inputs, precision=precision, mode=case.mode, progress=False)
-    launch = gemm.launch(*inputs, precision=precision, **found.winner.candidate)
+    found = tune_gemm(*arguments.args, precision=precision, mode=case.mode, progress=False)
+    launch = gemm.launch(*arguments.args, precision=precision, **found.winner.candidate)
     return lambda: launch.run()[0]
 
 
@@ -772,18 +750,13 @@ def _is_optional(provider: str) -> bool:
     return not _is_ours(provider) and baseline.get(provider).is_optional
 
 
-def _optional(op: str) -> tuple[str, ...]:
-    """Return the optional libraries that have an operator."""
-    return tuple(name for name, one in baseline.BASELINES.items() if one.is_optional and op in one.operators)
-
-
 def _compile_ahead(cases: Sequence[Case]) -> None:
     """Fill torch's and Triton's compilation caches in several processes; sequentially it takes minutes."""
     ahead = (replace(case, providers=_compiled_ahead(case)) for case in cases)
     compiled = _merged(replace(case, mode="events") for case in ahead if case.providers)
     if len(compiled) < _FEWEST_AHEAD:
         return
-    needed = max(_needed_bytes(case, OPERATORS[case.op].work(case.dtype, case.case)) for case in compiled)
+    needed = max(_needed_bytes(case, _work_of(case)) for case in compiled)
     room = device.free_memory_bytes() // needed
     workers = min(len(compiled), os.cpu_count() or 1, room)
     if workers > 1:
@@ -796,20 +769,18 @@ def _compiled_ahead(case: Case) -> tuple[str, ...]:
 
     Candidates that tune themselves are left out: they would measure while others run.
     """
-    products = (*_PRODUCT_OPERATORS, *FUSED)
-    is_of_its_own = case.op in (*products, *CONVOLUTIONS, *ATTENTION, *VARLEN_ATTENTION)
+    is_of_its_own = spec_of(case.op).fp32_precision is not None
     ours = {f"{WORKBENCH}:{level}" for level in reduction_levels.LEVELS}
     ours = (ours | {WORKBENCH} if is_of_its_own else ours) if device.current().is_gpu else set()
     return tuple(name for name in case.providers if name in {COMPILER, FLEX} | ours)
 
 
 def _compile(case: Case) -> None:
-    operator = OPERATORS[case.op]
     try:
-        inputs = operator.inputs(case.dtype, case.case)
+        arguments = arguments_of(case, device.current().torch_device)
         with _precision(case):
             for name in case.providers:
-                _candidate(name, case, inputs, operator.options(case.case))()
+                _candidate(name, case, arguments)()
     except torch.OutOfMemoryError:
         pass  # when it is measured, it has all of the memory
     finally:
@@ -886,7 +857,7 @@ def _rows(op: str, rows: int, cols: int, dtype: str, *more: str, dim: int = -1) 
     Warm caches matter little: inputs larger than the cache leave next to nothing in it for the next call.
     """
     rungs = (f"{WORKBENCH}:{rung}" for rung in more)
-    providers = (WORKBENCH, "torch", COMPILER, *_optional(op), *rungs)
+    providers = (WORKBENCH, "torch", COMPILER, *comparing.optional_baselines_of(op), *rungs)
     return Case(op, dtype, {"rows": rows, "cols": cols, "dim": dim}, providers, "cuda_graph")
 
 
@@ -898,16 +869,11 @@ def _over_shapes(op: str, dtype: str, *, across: bool = False) -> Iterator[Case]
         yield _rows(op, 8192, 8192, dtype, dim=0)
 
 
-def _usual_layout(dtype: str) -> str:
-    """Return the layout in which products of a dtype are measured by default."""
-    return "nt" if dtype == INT8 or dtype.startswith("fp8") else "nn"
-
-
 def _product(m: int, n: int, k: int, dtype: str) -> Case:
     """Return a product by the vendor's libraries."""
     like = "fp8_e4m3" if dtype == INT8 else dtype  # the same interface multiplies both
     libraries = (*baseline.product_libraries(like, "cuda"), *baseline.product_libraries(like, "hip"))
-    case = {"m": m, "n": n, "k": k, "layout": _usual_layout(dtype)}
+    case = {"m": m, "n": n, "k": k, "layout": baseline.product_layout(dtype)}
     return Case("matmul", dtype, case, (*libraries, "torch"))
 
 
@@ -919,7 +885,11 @@ def _our_products(m: int, n: int, k: int, dtype: str, layout: str) -> Iterator[C
     """
     given = _product(m, n, k, dtype)
     is_asked = (dtype, layout) == ("fp16", "nn") and (m == n == k or (m, n, k) in _SKINNY)
-    providers = (WORKBENCH, *given.providers, *(_optional("matmul") if is_asked else ()))
+    providers = (
+        WORKBENCH,
+        *given.providers,
+        *(comparing.optional_baselines_of("matmul") if is_asked else ()),
+    )
     ours = replace(given, case={**given.case, "layout": layout}, providers=providers)
     if m * n * k <= _SMALL or m * n * k > _SHORT:
         yield ours
@@ -1314,7 +1284,7 @@ def _attention_case(
     return Case(op, dtype, case, (WORKBENCH, "cuDNN", "FlashAttention-2"), mode="cuda_graph")
 
 
-_FORWARD, _BACKWARD = ATTENTION
+_FORWARD, _BACKWARD = "scaled_dot_product_attention", "scaled_dot_product_attention_backward"
 
 
 def _designs(op: str, d: int, causal: bool) -> tuple[str, ...]:
@@ -1370,7 +1340,7 @@ _VARLEN = Suite(
             _attention_case(op, dtype, 16384, d, causal=causal, b=8),
             providers=(WORKBENCH, "FlashAttention-2"),
         )
-        for op in VARLEN_ATTENTION
+        for op in measured.VARLEN
         for dtype in ("fp16", "bf16")
         for causal in (False, True)
         for d in (64, 128)
@@ -1421,6 +1391,22 @@ _FUSED_TEMPLATES = Suite(
         )
     ),
 )  # fmt: skip
+
+
+def _of_all_operators() -> Suite:
+    """Return one case of every operator that has a function, those of folders and notebooks too."""
+    cases = []
+    for spec in filter(comparing.has_function, specs().values()):
+        problem = {
+            key: list(value) if isinstance(value, tuple) else value
+            for key, value in spec.defaults(is_gpu=True).items()
+            if key not in spec.optional
+        }
+        dtype = "bf16" if "bf16" in spec.dtypes else spec.dtypes[0]
+        cases.append(Case(spec.name, dtype, problem, (WORKBENCH, "torch"), "cuda_graph"))
+    return Suite("operators", "one case of every operator against torch, in bf16", tuple(cases))
+
+
 _PARTS = (
     _ELEMENTWISE, _REDUCTION, _REDUCTION_LEVELS, _SOFTMAX, _NORMALIZATION, _TRANSFER,
     _REARRANGEMENT, _IMAGES, _GEMM, _FUSED, _CONVOLUTION, _ATTENTION, _ATTENTION_BACKWARD, _DECODING,
@@ -1432,4 +1418,6 @@ _ALL = Suite(
     _merged(case for suite in _PARTS for case in suite.cases),
 )
 
-SUITES: dict[str, Suite] = {suite.name: suite for suite in (*_PARTS, _ALL, _TUNED, _FUSED_TEMPLATES)}
+SUITES: dict[str, Suite] = {
+    suite.name: suite for suite in (*_PARTS, _ALL, _TUNED, _FUSED_TEMPLATES, _of_all_operators())
+}

@@ -1,11 +1,21 @@
-"""An example of a recorded line, as an H200 would give it; tests change single fields."""
+"""Examples: a recorded line, as an H200 would give it, the H200 itself, and libraries to compare with."""
 
 from __future__ import annotations
 
+import sys
+from dataclasses import asdict
+from importlib.machinery import ModuleSpec
+from types import ModuleType
 from typing import Any
 
+import pytest
+
+from workbench.bench import baseline
 from workbench.bench.recording import Line
 from workbench.device import Device
+
+# name of a baseline -> the package of its optional library
+PACKAGES = {name: one.package for name, one in baseline.BASELINES.items() if one.package is not None}
 
 FIELDS: dict[str, Any] = {
     "run": "20260131T120000Z-0a1b2c3d",
@@ -58,3 +68,27 @@ def gpu(**changes: Any) -> Device:
         "driver": "580.159.04",
     }
     return Device(**{**fields, **changes})
+
+
+class GpuWithoutMemory(Device):
+    """A GPU by its fields, with tensors on the CPU: for tests on a machine without a GPU."""
+
+    @property
+    def torch_device(self) -> str:
+        return "cpu"
+
+
+def installed(monkeypatch: pytest.MonkeyPatch, name: str, **members: Any) -> None:
+    """Pretend that a module is installed, and the packages that contain it."""
+    parts = name.split(".")
+    for end in range(1, len(parts) + 1):
+        module = ModuleType(".".join(parts[:end]))
+        module.__spec__ = ModuleSpec(module.__name__, None)
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    vars(module).update(members)
+
+
+def on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pretend that the machine has a GPU, with tensors on the CPU."""
+    here = GpuWithoutMemory(**asdict(gpu()))
+    monkeypatch.setattr("workbench.device.current", lambda: here)

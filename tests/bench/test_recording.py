@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.bench.example import FIELDS, copy_line, line
+from workbench import measured
 from workbench.bench import recording
 from workbench.errors import (
     ArgumentTypeError,
@@ -24,6 +25,8 @@ from workbench.errors import (
     RecordingError,
     UnknownNameError,
 )
+from workbench.operators.registry import specs
+from workbench.operators.spec import OperatorSpec
 
 
 @pytest.fixture
@@ -73,18 +76,21 @@ WRONG: dict[str, list[Any]] = {
     ],
     "op": ["", "mat mul", "torch.mm", None],
     "case": [
-        {}, None, [4096], {"m": 1, "n": 1, "k": 1}, {"m": 1, "n": 1, "k": 1, "layout": "nn", "extra": 1},
-        {"m": "1", "n": 1, "k": 1, "layout": "nn"}, {"m": True, "n": 1, "k": 1, "layout": "nn"},
-        {"m": 1.5, "n": 1, "k": 1, "layout": "nn"}, {"m": 1, "n": 1, "k": 1, "layout": "xy"},
+        {}, None, [4096], {"": 1}, {"the rows": 1},
+        {"m": 0, "n": 1, "k": 1, "layout": "nn"}, {"m": math.inf, "n": 1, "k": 1, "layout": "nn"},
+        {"m": {}, "n": 1, "k": 1, "layout": "nn"}, {"m": 1, "n": 1, "k": 1, "layout": "xy"},
         {"shape": 4096}, {"shape": [1.5]}, {"shape": [True]}, {"shape": [1], "alpha": "2"},
         {"shape": [1], "alpha": math.nan}, {"rows": 1, "cols": None, "dim": -1},
+        {"rows": 1, "cols": 1, "dim": [0, 1]}, {"shape": [1], "dims": 0}, {"shape": [1], "shift": [1]},
+        {"shape": [1], "pad": -1}, {"shape": [1], "pad": [0, None]}, {"shape": [1], "window": 0},
+        {"shape": [1], "stride": [1, 0.5]}, {"shape": [1], "memory_format": "nhwc"},
         {"b": 1, "h": 1, "h_kv": 1, "n_q": 1, "n_k": 1, "d": 1, "causal": 1},
     ],
     "dtype": ["", "float16", "half", None, ["fp16"]],
     "provider": ["", None],
     "mode": ["", "wall_clock", None],
     "data": ["", None],
-    "config": [None, [], "", {"kernels": [math.nan]}, {"launch_us": math.inf}, {"": 1}],
+    "config": [None, [], "", {"kernels": [math.nan]}, {"launch_us": math.inf}, {"launch_us": -5.0}, {"": 1}],
     "median_ms": [0, -0.2, math.nan, math.inf, "0.2", None, True, 0.22, 0.18],  # last: beyond p20, p80
     "p20_ms": [0, math.nan, None, "0.19", 0.205],
     "p80_ms": [0, math.inf, None, "0.21", 0.195],
@@ -221,8 +227,8 @@ def test_lines_of_a_wrong_type_are_refused(path: Path, lines: Any) -> None:
 
 def test_a_line_that_was_spoiled_after_it_was_made_is_not_written(path: Path) -> None:
     spoiled = line(case={"m": 1, "n": 1, "k": 1, "layout": "nn"})
-    spoiled.case["m"] = "1"
-    with pytest.raises(InvalidArgumentError, match=r"lines\[1\]\.case"):
+    spoiled.case["m"] = 0
+    with pytest.raises(InvalidArgumentError, match=r"lines\[1\]\.case: got m 0"):
         recording.append(path, [line(), spoiled])
     assert not path.exists()
 
@@ -299,6 +305,8 @@ def test_select_names_the_nearest_device_and_operator() -> None:
         recording.select(lines, op="matmull")
     with pytest.raises(UnknownNameError, match=r"key of case: 'M'"):
         recording.select(lines, case={"M": 4096})
+    with pytest.raises(UnknownNameError, match=r"key of case: 'rows'.*Known: k, layout, m, n, shape"):
+        recording.select(lines, case={"rows": 4096})  # a key that other lines might have
 
 
 def test_select_returns_no_lines_for_possible_values_that_no_line_has() -> None:
@@ -309,7 +317,7 @@ def test_select_returns_no_lines_for_possible_values_that_no_line_has() -> None:
     assert recording.select(lines, op="matmul", case={"m": 512}) == []
     assert recording.select(lines, provider="rocBLAS") == []
     assert recording.select(lines, run="another") == []
-    assert recording.select([], device="any", op="any") == []  # no lines
+    assert recording.select([], device="any", op="any", case={"any": 1}) == []  # no lines
 
 
 @pytest.mark.parametrize("name", ["device", "op", "dtype", "provider", "mode", "case", "run"])
@@ -415,7 +423,7 @@ def test_rates_follow_from_work_and_time() -> None:
         ({"m": 8, "n": 8, "k": 8, "layout": "tt", "batch": 3}, "3 x 8^3, tt"),
         ({"rows": 4096, "cols": 768, "dim": -1}, "4096 x 768"),
         ({"rows": 4096, "cols": 768, "dim": 0}, "4096 x 768, dim 0"),
-        ({"rows": 4096, "cols": 768, "dim": [0, 1]}, "4096 x 768, dim [0, 1]"),
+        ({"rows": 4096, "cols": 768}, "4096 x 768"),
         ({"shape": [2**28]}, "2^28"),
         ({"shape": [1]}, "2^0"),
         ({"shape": [1000]}, "1000"),
@@ -445,31 +453,31 @@ _VALUES: dict[str, st.SearchStrategy[Any]] = {
     "shape": st.lists(st.integers(0, 8), max_size=3),
     "alpha": _WHOLE | st.floats(allow_nan=False, allow_infinity=False),
     "dims": st.lists(_WHOLE, max_size=3),
+    "dim": _WHOLE,
     "shift": _WHOLE,
     "memory_format": st.sampled_from(recording.MEMORY_FORMATS),
-    **dict.fromkeys(
-        ("dim", "stride", "pad", "dilation", "window"), _WHOLE | st.lists(_WHOLE, min_size=1, max_size=2)
-    ),
+    "pad": st.integers(0, 2),
 }
+SPECS = {**specs(), **measured.SPECS}
 
 
-def cases_of(family: str) -> st.SearchStrategy[dict[str, Any]]:
+def cases_of(spec: OperatorSpec) -> st.SearchStrategy[dict[str, Any]]:
     """Draw cases whose few lengths occur often, in different places."""
-    values = {
-        key: _VALUES.get(key, st.integers(1, 3)) for keys in recording.CASE_KEYS[family] for key in keys
-    }
-    must, may = recording.CASE_KEYS[family]
+    values = {key: _VALUES.get(key, st.integers(1, 3)) for key in spec.case}
     return st.fixed_dictionaries(
-        {key: values[key] for key in sorted(must)}, optional={key: values[key] for key in sorted(may)}
+        {key: values[key] for key in sorted(values.keys() - spec.optional)},
+        optional={key: values[key] for key in sorted(spec.optional)},
     )
 
 
-@pytest.mark.parametrize("family", recording.CASE_KEYS)
+# One operator for each set of keys.
+@pytest.mark.parametrize("op", {(*spec.case, spec.optional): name for name, spec in SPECS.items()}.values())
 @given(data=st.data())
-def test_different_cases_have_different_short_texts(family: str, data: st.DataObject) -> None:
+def test_different_cases_have_different_short_texts(op: str, data: st.DataObject) -> None:
     named: dict[str, dict[str, Any]] = {}
-    for case in data.draw(st.lists(cases_of(family), min_size=2, max_size=40)):
-        assert named.setdefault(recording.in_short(case), case) == case
+    for case in data.draw(st.lists(cases_of(SPECS[op]), min_size=2, max_size=40)):
+        whole = SPECS[op].completed(case)
+        assert named.setdefault(recording.in_short(case), whole) == whole
 
 
 def test_a_table_is_aligned_text() -> None:
@@ -530,12 +538,40 @@ def test_a_case_that_is_not_a_mapping_is_refused(case: Any) -> None:
         recording.in_short(case)
 
 
-@pytest.mark.parametrize("case", [{}, {"layout": "nn"}, {"rows": 3}, {"shape": 4}, {"shape": (4,)}, {3: 4}])
-def test_a_case_with_missing_keys_or_wrong_values_is_refused(case: Any) -> None:
-    with pytest.raises(InvalidArgumentError, match="case: got"):
+@pytest.mark.parametrize(
+    ("case", "said"),
+    [
+        ({}, r"case: got \{\}"),
+        ({"m": 4, "n": 0}, r"case: got n 0\. Give a whole number of 1 or more"),
+        ({"layout": "n"}, r"case: got layout 'n'\. Give one of nn, nt, tn, tt"),
+        ({"shape": 4}, r"case: got shape 4\. Give a list"),
+        ({"shape": (4,)}, r"case: got shape \(4,\)\. Give a list"),
+        ({3: 4}, "case: got the key 3"),
+    ],
+)
+def test_a_case_with_wrong_keys_or_values_is_refused(case: Any, said: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=said):
         recording.check_case(case)
-    with pytest.raises(InvalidArgumentError, match="case: got"):
+    with pytest.raises(InvalidArgumentError, match=said):
         recording.in_short(case)
+
+
+def test_any_key_may_be_a_length() -> None:
+    """Which keys a case has is up to its operator."""
+    recording.check_case({"l": 1, "experts": 8, "window": 3, "pad": 0, "causal": False})
+    recording.check_case({"eps": 1e-5, "gated": True, "by": "rows", "heads": [1, 2]})
+    for wrong in (math.nan, None, {}, -1, [1.5], ""):
+        with pytest.raises(InvalidArgumentError, match="case: got experts"):
+            recording.check_case({"experts": wrong})
+    assert line(case={"experts": 8, "top": 2}).problem == "experts 8, top 2"
+
+
+def test_a_wrong_value_of_a_key_is_named_as_the_caller_calls_it() -> None:
+    recording.check_value("--pad", "pad", 0)
+    with pytest.raises(InvalidArgumentError, match=r"^--pad: got -1\. Give a whole number of 0 or more"):
+        recording.check_value("--pad", "pad", -1)
+    with pytest.raises(InvalidArgumentError, match=r"^--m: got 0\. Give a whole number of 1 or more"):
+        recording.check_value("--m", "m", 0)
 
 
 @pytest.mark.parametrize("recorded", [None, 1, "no"])
@@ -572,7 +608,7 @@ def test_a_device_without_a_recording_is_named() -> None:
         ("case", {"shape": [-4]}),
         ("case", {"shape": [10**400]}),
         ("case", {"shape": [4], "alpha": 10**400}),
-        ("case", {"m": [4, 4], "n": 4, "k": 4, "layout": "nn"}),  # only a convolution has pairs of lengths
+        ("case", {"m": [4, 4.5], "n": 4, "k": 4, "layout": "nn"}),
         ("case", {"m": 0, "n": 4, "k": 4, "layout": "nn"}),
         ("config", {"kernels": None}),
         ("config", {"kernels": "binary_kernel"}),

@@ -216,8 +216,13 @@ class Library:
     """Stand-in for a library of the vendor on a machine without a GPU."""
 
     @staticmethod
-    def build(op: str, *inputs: torch.Tensor) -> Callable[[], torch.Tensor]:
-        return partial(getattr(torch, op), *inputs)
+    def call(function: Callable[..., torch.Tensor], *args: torch.Tensor) -> Callable[[], torch.Tensor]:
+        return partial(function, *args)
+
+
+def ones(shape: tuple[int, ...], dtype: str, *_: Any, **__: Any) -> torch.Tensor:
+    """Stand-in for `data.draw` on a machine without a GPU."""
+    return torch.ones(shape, dtype=getattr(torch, {"fp16": "float16"}.get(dtype, dtype)))
 
 
 def test_measuring_shows_the_faster_vendor_library(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,13 +237,14 @@ def test_measuring_shows_the_faster_vendor_library(monkeypatch: pytest.MonkeyPat
         return {name: Measurement(ms, ms, ms, "events") for name, ms in times.items()}
 
     monkeypatch.setattr(device, "current", lambda: here)
-    monkeypatch.setattr(data, "matrices", lambda m, n, k, *_: (torch.ones(m, k), torch.ones(k, n)))
+    monkeypatch.setattr(data, "draw", ones)
     monkeypatch.setattr(baseline, "get", lambda name: Library)
     monkeypatch.setattr(explore.tiles, "measure_together", measured)
     widget = explore.tiles.tile_sizes((64, 64, 64), targets=("sm_90", "gfx942"))
     widget.measure_button.click()
     assert widget.error == ""
     assert isinstance(asked[0][explore.tiles.THIS_TILE], Launch)
+    assert torch.equal(asked[0]["cuBLAS"](), torch.full((64, 64), 64.0, dtype=torch.float16))
     rate = 2 * 64**3 / 1e12
     assert f"measured: cuBLASLt {rate:.3g} TFLOP/s; measured: this tile {rate / 2:.3g}" in widget.picture.alt
     widget.controls["target"].value = "gfx942"
@@ -257,7 +263,7 @@ def test_int8_is_measured_beside_cublaslt(
         return {name: Measurement(1.0, 1.0, 1.0, "events") for name in candidates}
 
     monkeypatch.setattr(device, "current", lambda: here)
-    monkeypatch.setattr(data, "matrices", lambda m, n, k, *_: (torch.ones(m, k), torch.ones(k, n)))
+    monkeypatch.setattr(data, "draw", ones)
     monkeypatch.setattr(explore.tiles, "measure_together", measured)
     widget = explore.tiles.tile_sizes((64, 64, 64), "int8", targets=("sm_90",))
     widget.measure_button.click()

@@ -13,7 +13,7 @@ from tests.profiler.test_profiler import FAMILIES
 from workbench import device, ops, profiler
 from workbench.__main__ import main
 from workbench.bench import measure_together
-from workbench.operators.operation import given, operations
+from workbench.operators import given, named
 
 pytestmark = pytest.mark.gpu
 
@@ -55,12 +55,12 @@ def test_the_best_product_is_timed_kept_and_found_again() -> None:
     assert not profiler.profile("matmul", given(*matrices(1040)), again=False, progress=False).is_kept
 
 
-@pytest.mark.parametrize(("name", "sizes", "how"), FAMILIES)
+@pytest.mark.parametrize(("name", "case", "how"), FAMILIES)
 def test_every_instance_passes_verification_or_is_refused(
-    name: str, sizes: dict[str, int], how: dict[str, Any]
+    name: str, case: dict[str, Any], how: dict[str, Any]
 ) -> None:
-    small = {size: least for size, (least, _) in operations()[name].sizes.items()}
-    found = profiler.profile(name, profiler.arguments_of(name, small | sizes, **how), progress=False)
+    small = named(name).defaults(is_gpu=False)
+    found = profiler.profile(name, profiler.arguments_of(name, small | case, **how), progress=False)
     assert [trial for trial in found.trials if trial.fate in ("wrong", "failed")] == []
     assert found.best is not None
 

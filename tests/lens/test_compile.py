@@ -33,7 +33,7 @@ from workbench.kernels import gemm
 from workbench.kernels.epilogues import own, relu
 from workbench.kernels.pointwise import elementwise
 from workbench.kernels.tile import transfer
-from workbench.launch import Launch, Step
+from workbench.launch import Launch
 from workbench.lens._assembler import serialized_wgmma
 from workbench.lens._step import CompileRequest, DescriptorSpec, PointerSpec
 from workbench.lens.compile import (
@@ -46,6 +46,7 @@ from workbench.lens.compile import (
     compile,
 )
 from workbench.lens.targets import TARGETS, target
+from workbench.lens.trace import trace
 
 if TYPE_CHECKING:
     from tests.machine import Machine
@@ -484,10 +485,15 @@ def test_a_launch_without_steps_compiles_nothing() -> None:
     assert str(compare(empty, ["sm_90"])).startswith("compiled for")
 
 
-def test_a_launch_of_meta_tensors_is_refused() -> None:
-    x = torch.empty(4, device="meta")
-    with pytest.raises(TensorMismatchError, match="meta device"):
-        compile(Launch((Step(add_kernel, (1,), (x, x, x, 4), {"BLOCK_SIZE": 4}),), (x,)), "sm_90")
+def test_a_launch_of_meta_tensors_is_compiled_without_memory() -> None:
+    x = torch.empty(2**30, device="meta")
+    launch = Launch.of(add_kernel, (1,), x, x, x, 4, outputs=x, BLOCK_SIZE=4)
+    (step,) = compile(launch, "sm_90")
+    assert step.registers > 0
+    with pytest.raises(TensorMismatchError, match="tensors on meta, while kernels run on"):
+        launch.run()
+    with pytest.raises(TensorMismatchError, match=r"launch: tensors on the meta device.*hold data"):
+        trace(launch)
 
 
 @triton.jit

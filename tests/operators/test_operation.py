@@ -1,4 +1,4 @@
-"""The table of operators: errors of arguments and sizes, accuracy, and switches of precision."""
+"""The pages of operators: errors of arguments and sizes, accuracy, and switches of precision."""
 
 from __future__ import annotations
 
@@ -10,15 +10,17 @@ import torch
 from workbench import ops, profiler
 from workbench.errors import ArgumentTypeError, InvalidArgumentError, TensorMismatchError, WorkbenchError
 from workbench.kernels import epilogues
-from workbench.operators import operation
-from workbench.operators.operation import given, list_instances, operations
+from workbench.operators.accuracy import Accuracy, added, convolution_precision, matmul_precision
+from workbench.operators.arguments import Arguments, given
+from workbench.operators.registry import named
+from workbench.operators.spec import list_instances
 
 IMAGE, TAPS, MATRIX = torch.ones(2, 4, 6, 6), torch.ones(8, 4, 3, 3), torch.ones(4, 6)
 HEADS = torch.ones(1, 2, 8, 16)
 CASTING = epilogues.cast(torch.int8)
 
 # Operator, its arguments, the error, and the argument that the error names.
-LISTED: tuple[tuple[str, operation.Arguments, type[WorkbenchError], str], ...] = (
+LISTED: tuple[tuple[str, Arguments, type[WorkbenchError], str], ...] = (
     ("attention", given(HEADS, HEADS, HEADS[:, :, :4]), TensorMismatchError, "query, key, value"),
     ("conv2d", given(IMAGE, torch.ones(8, 3, 3, 3)), TensorMismatchError, "input, weight"),
     ("conv2d", given(IMAGE, torch.ones(8, 4, 7, 3)), TensorMismatchError, "weight"),
@@ -49,10 +51,10 @@ LISTED: tuple[tuple[str, operation.Arguments, type[WorkbenchError], str], ...] =
 
 @pytest.mark.parametrize(("name", "arguments", "kind", "argument"), LISTED)
 def test_invalid_arguments_are_named(
-    name: str, arguments: operation.Arguments, kind: type[WorkbenchError], argument: str
+    name: str, arguments: Arguments, kind: type[WorkbenchError], argument: str
 ) -> None:
     with pytest.raises(kind) as caught:
-        list_instances(name, operations()[name], arguments)
+        list_instances(named(name), arguments)
     assert str(caught.value).startswith(f"{argument}: ")
     assert str(caught.value).endswith(".")
 
@@ -65,13 +67,13 @@ def test_reasons_name_operands_as_the_operator_does(name: str) -> None:
         (MATRIX.t().half(), "input is torch.float32, other is torch.float16"),
     ):
         with pytest.raises(TensorMismatchError) as caught:
-            list_instances(name, operations()[name], given(MATRIX, other))
+            list_instances(named(name), given(MATRIX, other))
         assert str(caught.value).startswith(f"input, other: {reason}")
         assert "Give plain matrices, or batches of them, of one supported dtype" in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("name", "sizes", "size"),
+    ("name", "case", "key"),
     [
         ("scaled_dot_product_attention", {"h": 4, "h_kv": 3}, "--h_kv"),
         ("scaled_dot_product_attention", {"causal": 2}, "--causal"),
@@ -79,13 +81,13 @@ def test_reasons_name_operands_as_the_operator_does(name: str) -> None:
         ("conv2d", {"h": 2, "r": 7, "pad": 1}, "--r"),
         ("conv_transpose2d", {"h": 1, "r": 3, "stride": 1, "pad": 2}, "--pad"),
         ("grouped_mm", {"groups": 100_000}, "--groups"),
-        ("group_norm", {"c": 6, "groups": 4}, "--groups"),
+        ("group_norm", {"shape": (2, 6, 4, 4), "groups": 4}, "--groups"),
     ],
 )
-def test_impossible_sizes_are_named(name: str, sizes: dict[str, int], size: str) -> None:
+def test_impossible_cases_are_named(name: str, case: dict[str, Any], key: str) -> None:
     with pytest.raises(InvalidArgumentError) as caught:
-        profiler.arguments_of(name, sizes)
-    assert str(caught.value).startswith(f"{size}: got ")
+        profiler.arguments_of(name, case)
+    assert str(caught.value).startswith(f"{key}: got ")
 
 
 def test_batch_norm_of_known_statistics_has_instances_without_splits() -> None:
@@ -100,8 +102,8 @@ def test_batch_norm_of_known_statistics_has_instances_without_splits() -> None:
 
 
 def test_the_accuracy_of_linear_counts_its_products_and_bias_and_that_of_amax_is_exact() -> None:
-    def accuracy(name: str, *args: Any) -> operation.Accuracy:
-        (found,) = operations()[name].accuracy(*args)
+    def accuracy(name: str, *args: Any) -> Accuracy:
+        (found,) = named(name).accuracy(*args)
         return found
 
     assert accuracy("linear", MATRIX, MATRIX).terms == 7  # six products and the bias
@@ -110,8 +112,8 @@ def test_the_accuracy_of_linear_counts_its_products_and_bias_and_that_of_amax_is
 
 def test_fp32_precision_follows_torchs_switches(monkeypatch: pytest.MonkeyPatch) -> None:
     for switch, module in (
-        (operation.matmul_precision, torch.backends.cuda.matmul),
-        (operation.convolution_precision, torch.backends.cudnn.conv),  # type: ignore[attr-defined]
+        (matmul_precision, torch.backends.cuda.matmul),
+        (convolution_precision, torch.backends.cudnn.conv),  # type: ignore[attr-defined]
     ):
         before = module.fp32_precision
         try:
@@ -120,3 +122,12 @@ def test_fp32_precision_follows_torchs_switches(monkeypatch: pytest.MonkeyPatch)
                 assert switch() == precision
         finally:
             module.fp32_precision = before
+
+
+def test_accuracies_of_added_results_have_the_deviation_of_their_sum() -> None:
+    each = Accuracy(9, 3.0, torch.tensor([3.0, 0.0]), is_sum=True)
+    assert added([each]) is each
+    both = added([each, Accuracy(16, 4.0, 4.0)])
+    assert (both.terms, both.least, both.is_sum) == (25, 5.0, False)
+    assert torch.equal(torch.as_tensor(both.between), torch.tensor([5.0, 4.0]))
+    assert added([Accuracy(1, between=3.0), Accuracy(1, between=4.0)]).between == 5.0

@@ -29,30 +29,25 @@ from workbench.errors import (
 )
 from workbench.kernels import epilogues, gemm, reference, tile
 from workbench.launch import Launch
-from workbench.operators.operation import (
-    Accuracy,
-    Arguments,
-    Instance,
-    Operation,
-    instances_of,
-    list_instances,
-    operations,
-    register,
-)
-from workbench.operators.operation import given as called_with
+from workbench.operators.accuracy import Accuracy
+from workbench.operators.arguments import Arguments
+from workbench.operators.arguments import given as called_with
+from workbench.operators.instance import Instance, instances_of
+from workbench.operators.judging import judge_of
+from workbench.operators.registry import register, specs
+from workbench.operators.spec import OperatorSpec, list_instances
 from workbench.ops.profiled import profiled
-from workbench.profiler.verifying import judge_of
 
-OPERATIONS = operations()
+SPECS = specs()
 FUNCTIONS = {name: getattr(ops, name) for name in ops.__all__}
 
 # One problem of each family and of each gradient: how operands are made, and sizes that show their use.
-FAMILIES: list[tuple[str, dict[str, int], dict[str, str]]] = [
-    ("add", {"rows": 3, "cols": 1}, {"dtype": "bf16"}),
+FAMILIES: list[tuple[str, dict[str, Any], dict[str, str]]] = [
+    ("add", {"shape": (3, 1)}, {"dtype": "bf16"}),
     ("permute_copy", {}, {"init": "integer"}),
-    ("pixel_unshuffle", {"c": 1, "h": 2, "w": 5, "factor": 3}, {}),
+    ("pixel_unshuffle", {"shape": (1, 1, 6, 15), "factor": 3}, {}),
     ("flip", {}, {"init": "integer"}),
-    ("unfold", {"h": 5, "w": 6, "pad": 0}, {"init": "integer", "dtype": "fp32"}),
+    ("unfold", {"shape": (1, 2, 5, 6), "pad": 0}, {"init": "integer", "dtype": "fp32"}),
     ("sum", {"rows": 1}, {"dtype": "fp32"}),
     ("max", {"rows": 2}, {"init": "integer"}),  # many elements are the largest
     ("softmax", {}, {"init": "one-hot"}),
@@ -61,34 +56,38 @@ FAMILIES: list[tuple[str, dict[str, int], dict[str, str]]] = [
     ("layer_norm", {"cols": 17}, {"dtype": "bf16"}),
     ("layer_norm_backward", {"cols": 130}, {}),
     ("rms_norm_backward", {"cols": 130}, {"dtype": "fp32"}),
-    ("group_norm", {}, {"layout": "nhwc"}),
-    ("batch_norm", {"n": 1}, {"init": "integer"}),
-    ("group_norm_backward", {"c": 6, "groups": 3}, {"layout": "nhwc", "dtype": "bf16"}),
-    ("batch_norm_backward", {"n": 3}, {"dtype": "fp32"}),
-    ("matmul", {"m": 17, "n": 33, "k": 1}, {"layout": "tt", "init": "integer"}),
+    ("group_norm", {"memory_format": "channels_last"}, {}),
+    ("batch_norm", {"shape": (1, 4, 5, 6)}, {"init": "integer"}),
+    (
+        "group_norm_backward",
+        {"shape": (2, 6, 5, 6), "groups": 3, "memory_format": "channels_last"},
+        {"dtype": "bf16"},
+    ),
+    ("batch_norm_backward", {"shape": (3, 4, 5, 6)}, {"dtype": "fp32"}),
+    ("matmul", {"m": 17, "n": 33, "k": 1, "layout": "tt"}, {"init": "integer"}),
     ("matmul", {"m": 16, "n": 31, "k": 70}, {"dtype": "int8"}),
     ("baddbmm", {"batch": 2, "m": 15, "n": 17, "k": 16}, {"dtype": "fp32"}),
     ("matmul_softmax", {"m": 17, "n": 33, "k": 20}, {"init": "integer"}),
     ("matmul_matmul", {"m": 17, "n": 16, "k": 16, "l": 33}, {"init": "one-hot"}),
     ("swiglu", {"m": 17, "n": 33, "k": 20}, {"dtype": "fp32"}),
-    ("fused_matmul", {"m": 17, "n": 33, "k": 20}, {"layout": "nt"}),
+    ("fused_matmul", {"m": 17, "n": 33, "k": 20, "layout": "nt"}, {}),
     ("fused_grouped_mm", {"groups": 2, "m": 17, "n": 24, "k": 16}, {}),
     ("fused_conv2d", {}, {"dtype": "bf16"}),
     ("grouped_mm", {"groups": 2, "m": 17, "n": 24, "k": 16}, {"init": "one-hot"}),
-    ("conv2d", {"groups": 2}, {"layout": "nchw"}),
+    ("conv2d", {"groups": 2, "memory_format": "contiguous"}, {}),
     ("conv2d_backward_data", {"stride": 2}, {}),
     ("conv2d_backward_weight", {}, {"init": "integer"}),
     ("conv_transpose2d", {"stride": 2}, {}),
-    ("avg_pool2d", {"h": 5, "w": 6}, {"layout": "nhwc"}),
-    ("scaled_dot_product_attention", {"n_q": 17, "n_k": 33, "causal": 1}, {}),
+    ("avg_pool2d", {"shape": (2, 3, 5, 6), "memory_format": "channels_last"}, {}),
+    ("scaled_dot_product_attention", {"n_q": 17, "n_k": 33, "causal": True}, {}),
     ("attention", {"n_q": 1, "n_k": 65}, {"dtype": "bf16"}),  # decoding
     ("scaled_dot_product_attention_backward", {"h": 1, "n_q": 17, "n_k": 20}, {"dtype": "fp32"}),
 ]
 
 
 def test_every_function_of_the_client_api_is_an_operator() -> None:
-    assert set(ops.__all__) <= set(OPERATIONS)
-    assert set(OPERATIONS) - set(ops.__all__) >= {
+    assert set(ops.__all__) <= set(SPECS)
+    assert set(SPECS) - set(ops.__all__) >= {
         "batch_norm_backward", "conv2d_backward_data", "conv2d_backward_weight", "group_norm_backward",
         "layer_norm_backward", "log_softmax_backward", "rms_norm_backward",
         "scaled_dot_product_attention_backward", "softmax_backward",
@@ -97,7 +96,7 @@ def test_every_function_of_the_client_api_is_an_operator() -> None:
 
 @pytest.mark.parametrize("name", sorted(FUNCTIONS))
 def test_instances_know_arguments_by_the_names_of_the_call(name: str) -> None:
-    listed_by = inspect.signature(OPERATIONS[name].instances).parameters
+    listed_by = inspect.signature(SPECS[name].instances).parameters
     assert set(listed_by) <= set(inspect.signature(FUNCTIONS[name]).parameters)
 
 
@@ -107,8 +106,7 @@ def test_the_shipped_instance_gives_the_result_of_a_call(name: str) -> None:
     each = FUNCTIONS[name].instances(*arguments.args, **arguments.keywords)
     assert [one.is_shipped for one in each] == [True] + [False] * (len(each) - 1)
     assert len({one.name for one in each}) == len(each) > 1
-    options = {"reduction": "none"} if name == "cross_entropy" else {}  # the kernel's part
-    called = FUNCTIONS[name](*arguments.args, **arguments.keywords, **options)
+    called = FUNCTIONS[name](*arguments.args, **arguments.keywords)
     for result, wanted in zip(each[0].launch().run(), _tensors(called), strict=False):
         assert torch.equal(result.reshape(wanted.shape), wanted)
 
@@ -117,9 +115,9 @@ def _tensors(results: Any) -> tuple[torch.Tensor, ...]:
     return (results,) if isinstance(results, torch.Tensor) else tuple(results)
 
 
-@pytest.mark.parametrize(("name", "sizes", "how"), FAMILIES)
-def test_every_instance_passes_verification(name: str, sizes: dict[str, int], how: dict[str, Any]) -> None:
-    found = profiler.profile(name, profiler.arguments_of(name, sizes, **how), progress=False)
+@pytest.mark.parametrize(("name", "case", "how"), FAMILIES)
+def test_every_instance_passes_verification(name: str, case: dict[str, Any], how: dict[str, Any]) -> None:
+    found = profiler.profile(name, profiler.arguments_of(name, case, **how), progress=False)
     same = "the same launch as"
     assert [
         trial
@@ -139,8 +137,8 @@ CANCELING = [
         for rows in (1, 3)
         for cols in (1, 2)
     ),
-    ("group_norm", {"n": 7, "c": 2, "h": 1, "w": 2, "groups": 2}),
-    ("batch_norm", {"n": 1, "c": 2, "h": 1, "w": 2}),
+    ("group_norm", {"shape": (7, 2, 1, 2), "groups": 2}),
+    ("batch_norm", {"shape": (1, 2, 1, 2)}),
     ("log_softmax_backward", {"rows": 2, "cols": 2}),
     ("cross_entropy", {"rows": 1, "cols": 3}),
     ("logsumexp", {"rows": 3, "cols": 1}),
@@ -153,37 +151,37 @@ CANCELING = [
     *(("matmul_layer_norm", {"m": 1000, "n": 2, "k": k}) for k in (3, 17)),
     ("scaled_dot_product_attention_backward", {"n_q": 3, "n_k": 1, "d": 16}),
     ("scaled_dot_product_attention_backward", {"n_q": 3, "n_k": 17, "d": 1}),
-    ("scaled_dot_product_attention_backward", {"n_q": 3, "n_k": 17, "d": 16, "causal": 1}),
+    ("scaled_dot_product_attention_backward", {"n_q": 3, "n_k": 17, "d": 16, "causal": True}),
 ]
 
 
-@pytest.mark.parametrize(("name", "sizes"), CANCELING)
+@pytest.mark.parametrize(("name", "case"), CANCELING)
 @pytest.mark.parametrize("init", ["normal", "integer"])
 def test_results_that_cancel_are_held_to_the_size_of_their_terms(
-    name: str, sizes: dict[str, int], init: str
+    name: str, case: dict[str, Any], init: str
 ) -> None:
-    for dtype in OPERATIONS[name].dtypes:
-        arguments = profiler.arguments_of(name, sizes, dtype=dtype, init=init)
-        shipped, *_ = OPERATIONS[name].instances(*arguments.args, **arguments.keywords)
-        assert judge_of(OPERATIONS[name], arguments)(shipped.launch().run()) == "", dtype
+    for dtype in SPECS[name].dtypes:
+        arguments = profiler.arguments_of(name, case, dtype=dtype, init=init)
+        shipped, *_ = SPECS[name].instances(*arguments.args, **arguments.keywords)
+        assert judge_of(SPECS[name], arguments)(shipped.launch().run()) == "", dtype
 
 
 @pytest.mark.parametrize("name", sorted({name for name, _ in CANCELING} | {"layer_norm"}))
 @pytest.mark.parametrize("dtype", ["fp16", "fp32"])
 def test_an_error_of_a_hundredth_of_the_largest_element_is_rejected(name: str, dtype: str) -> None:
     """The error is added to one element of the first result, at usual sizes."""
-    operation = OPERATIONS[name]
-    sizes = {"rows": 16} if "rows" in operation.sizes else {}
-    arguments = profiler.arguments_of(name, sizes, dtype=dtype)
-    shipped, *_ = operation.instances(*arguments.args, **arguments.keywords)
-    judge, (first, *others) = judge_of(operation, arguments), shipped.launch().run()
+    spec = SPECS[name]
+    case = {"rows": 16} if "rows" in spec.case else {}
+    arguments = profiler.arguments_of(name, case, dtype=dtype)
+    shipped, *_ = spec.instances(*arguments.args, **arguments.keywords)
+    judge, (first, *others) = judge_of(spec, arguments), shipped.launch().run()
     assert judge((first, *others)) == ""
     first[(-1,) * first.dim()] += first.abs().max() / 100
     assert "the largest error is" in judge((first, *others))
 
 
 @pytest.mark.parametrize(
-    ("name", "sizes", "dtype", "init"),
+    ("name", "case", "dtype", "init"),
     [
         ("sum", {}, "bf16", "one-hot"),
         ("matmul", {"m": 4, "n": 8, "k": 4096}, "bf16", "one-hot"),
@@ -192,11 +190,11 @@ def test_an_error_of_a_hundredth_of_the_largest_element_is_rejected(name: str, d
         ("grouped_mm", {}, "bf16", "integer"),
     ],
 )
-def test_sums_of_whole_numbers_must_be_exact(name: str, sizes: dict[str, int], dtype: str, init: str) -> None:
+def test_sums_of_whole_numbers_must_be_exact(name: str, case: dict[str, Any], dtype: str, init: str) -> None:
     """An error of 1 in elements below 32 is rejected, even if the bound for the largest one allows it."""
-    arguments = profiler.arguments_of(name, sizes, dtype=dtype, init=init)
-    shipped, *_ = OPERATIONS[name].instances(*arguments.args, **arguments.keywords)
-    judge, (result, *_) = judge_of(OPERATIONS[name], arguments), shipped.launch().run()
+    arguments = profiler.arguments_of(name, case, dtype=dtype, init=init)
+    shipped, *_ = SPECS[name].instances(*arguments.args, **arguments.keywords)
+    judge, (result, *_) = judge_of(SPECS[name], arguments), shipped.launch().run()
     assert judge((result,)) == ""
     assert "sums of whole numbers are exact" in judge((torch.where(result.abs() < 32, result + 1, result),))
     assert judge((0 * result,)) != ""
@@ -204,31 +202,31 @@ def test_sums_of_whole_numbers_must_be_exact(name: str, sizes: dict[str, int], d
 
 @pytest.mark.parametrize("training", [True, False])
 def test_gradients_of_batch_norm_are_verified_for_their_own_mode_only(training: bool) -> None:
-    operation = OPERATIONS["batch_norm_backward"]
+    spec = SPECS["batch_norm_backward"]
     gradient, x = torch.randn(3, 4, 5, 6), torch.randn(3, 4, 5, 6) + 1
     vectors = [torch.rand(4) + 0.5 for _ in range(4)]
     arguments = called_with(gradient, x, *vectors, training, 0.3)
-    shipped, *_ = operation.instances(*arguments.args)
-    assert judge_of(operation, arguments)(shipped.launch().run()) == ""
+    shipped, *_ = spec.instances(*arguments.args)
+    assert judge_of(spec, arguments)(shipped.launch().run()) == ""
     other = called_with(gradient, x, *vectors, not training, 0.3)
-    assert judge_of(operation, other)(shipped.launch().run()) != ""
+    assert judge_of(spec, other)(shipped.launch().run()) != ""
 
 
 @pytest.mark.parametrize(
-    ("name", "sizes"),
+    ("name", "case"),
     [
         ("layer_norm_backward", {"rows": 64, "cols": 1024}),
-        ("group_norm_backward", {"n": 4, "c": 32, "h": 16, "w": 16, "groups": 8}),
-        ("batch_norm_backward", {"n": 4, "c": 8, "h": 16, "w": 16}),
+        ("group_norm_backward", {"shape": (4, 32, 16, 16), "groups": 8}),
+        ("batch_norm_backward", {"shape": (4, 8, 16, 16)}),
     ],
 )
 @pytest.mark.parametrize("dtype", ["fp16", "fp32"])
-def test_a_gradient_that_keeps_its_mean_is_rejected(name: str, sizes: dict[str, int], dtype: str) -> None:
+def test_a_gradient_that_keeps_its_mean_is_rejected(name: str, case: dict[str, Any], dtype: str) -> None:
     """In dx = scale * (g - mean of g - ...), with g the weighted gradient, the second term is left out."""
-    operation = OPERATIONS[name]
-    arguments = profiler.arguments_of(name, sizes, dtype=dtype)
-    shipped, *_ = operation.instances(*arguments.args, **arguments.keywords)
-    judge, (of_input, *others) = judge_of(operation, arguments), shipped.launch().run()
+    spec = SPECS[name]
+    arguments = profiler.arguments_of(name, case, dtype=dtype)
+    shipped, *_ = spec.instances(*arguments.args, **arguments.keywords)
+    judge, (of_input, *others) = judge_of(spec, arguments), shipped.launch().run()
     assert judge((of_input, *others)) == ""
     gradient, x = arguments.args[:2]
     weight = next(one for one in arguments.args[2:] if isinstance(one, torch.Tensor))
@@ -249,7 +247,7 @@ def test_sums_of_other_numbers_need_not_be_exact() -> None:
     """Sums of normal values, and of whole numbers too large for fp32, may be off by a rounding."""
     large = torch.full((3, 5), 2.0**24 + 2)
     for x, moved in ((torch.randn(3, 5), 1e-6), (large, 16.0)):
-        judge = judge_of(OPERATIONS["sum"], called_with(x, 1))
+        judge = judge_of(SPECS["sum"], called_with(x, 1))
         assert judge((x.sum(1) + moved,)) == ""
 
 
@@ -269,10 +267,10 @@ def test_an_unusual_row_does_not_loosen_the_limits_of_others() -> None:
     """A row with masked scores, or of equal elements, does not hide errors in other rows."""
     masked, flat = torch.randn(64, 512), torch.randn(64, 512)
     masked[:, 500:], flat[0] = -1e9, 1000.0
-    judge = judge_of(OPERATIONS["logsumexp"], Arguments((masked, -1), {}))
+    judge = judge_of(SPECS["logsumexp"], Arguments((masked, -1), {}))
     assert judge((masked.logsumexp(-1),)) == ""
     assert "the largest error is" in judge((masked.logsumexp(-1) + 0.01,))
-    judge = judge_of(OPERATIONS["layer_norm"], Arguments((flat, (512,)), {}))
+    judge = judge_of(SPECS["layer_norm"], Arguments((flat, (512,)), {}))
     normed = torch.nn.functional.layer_norm(flat, (512,))
     normed[5:] += 0.01
     assert "the largest error is" in judge((normed,))
@@ -282,24 +280,27 @@ def test_empty_results_pass_verification() -> None:
     for name, sizes in (("layer_norm", (0, 5)), ("layer_norm", (3, 0)), ("softmax_backward", (3, 0))):
         x, vector = torch.empty(sizes), torch.empty(sizes[1])
         args = (x, sizes[1:], vector, vector) if "norm" in name else (x, x, -1)
-        shipped, *_ = list_instances(name, OPERATIONS[name], called_with(*args))
-        assert judge_of(OPERATIONS[name], called_with(*args))(shipped.launch().run()) == ""
+        shipped, *_ = list_instances(SPECS[name], called_with(*args))
+        assert judge_of(SPECS[name], called_with(*args))(shipped.launch().run()) == ""
 
 
 @pytest.mark.parametrize(("heads", "shared", "width"), [(2, 1, 0), (0, 0, 8)])
 def test_empty_results_of_attention_pass_verification(heads: int, shared: int, width: int) -> None:
     query, key = torch.randn(1, heads, 3, width), torch.randn(1, shared, 4, width)
-    operation = OPERATIONS["scaled_dot_product_attention_backward"]
+    spec = SPECS["scaled_dot_product_attention_backward"]
     arguments = called_with(query, query, key, key, enable_gqa=True)
-    shipped, *_ = operation.instances(*arguments.args, **arguments.keywords)
-    assert judge_of(operation, arguments)(shipped.launch().run()) == ""
+    shipped, *_ = spec.instances(*arguments.args, **arguments.keywords)
+    assert judge_of(spec, arguments)(shipped.launch().run()) == ""
 
 
-def test_the_decorator_does_not_wrap_the_operator() -> None:
+def test_the_decorator_keeps_the_operators_signature() -> None:
     def matmul(x: torch.Tensor) -> torch.Tensor:
+        """Return x."""
         return x
 
-    assert profiled(matmul) is matmul  # the decorator returns the function itself
+    decorated = profiled(matmul)
+    assert inspect.signature(decorated) == inspect.signature(matmul)
+    assert (decorated.__doc__, decorated.__name__) == (matmul.__doc__, "matmul")
     assert all(inspect.isfunction(function) for function in FUNCTIONS.values())
     assert all(callable(function.best) for function in FUNCTIONS.values())
     a, b = torch.ones(17, 16), torch.ones(16, 15)
@@ -308,11 +309,11 @@ def test_the_decorator_does_not_wrap_the_operator() -> None:
     assert torch.equal(others[0].launch().run()[0], a @ b)
 
 
-def test_listing_instances_imports_neither_bench_nor_tuner_nor_lens_nor_profiler() -> None:
+def test_listing_instances_imports_neither_tuner_nor_lens_nor_profiler() -> None:
     code = (
         "import sys, torch; from workbench import ops; x = torch.ones(16, 16); ops.matmul.instances(x, x);"
-        "print([m for m in sys.modules if m.startswith(('workbench.bench', 'workbench.tune',"
-        "'workbench.lens', 'workbench.profiler'))])"
+        "print([m for m in sys.modules if m.startswith(('workbench.tune', 'workbench.lens',"
+        "'workbench.profiler'))])"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True
@@ -377,25 +378,29 @@ def _register(
     list_instances: Callable[..., list[Instance]],
     meaning: Callable[..., torch.Tensor],
 ) -> None:
-    operation = Operation(
-        sizes={"n": (16, 16)},
-        arguments=lambda draw, n: called_with(draw(n, n), draw(n, n)),
-        instances=list_instances,
-        reference=meaning,
-        accuracy=lambda input, other: (Accuracy(16, 4),),
+    monkeypatch.setattr("workbench.operators.registry._registered", {})
+    register(
+        OperatorSpec(
+            name,
+            meaning,
+            case={"n": (16, 16)},
+            arguments=lambda draw, n: called_with(draw(n, n), draw(n, n)),
+            instances=list_instances,
+            accuracy=lambda input, other: (Accuracy(16, 4),),
+        )
     )
-    monkeypatch.setattr("workbench.profiler.problem.operations", lambda: {name: operation})
 
 
 def test_an_operator_of_a_notebook_is_registered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("workbench.operators.operation._registered", {})
+    monkeypatch.setattr("workbench.operators.registry._registered", {})
 
-    def of_one(n: float) -> Operation:
-        return Operation(
-            sizes={"n": (16, 16)},
+    def of_one(name: str, n: float) -> OperatorSpec:
+        return OperatorSpec(
+            name,
+            lambda a, b: n * (a @ b),
+            case={"n": (16, 16)},
             arguments=lambda draw, n: called_with(draw(n, n), draw(n, n)),
             instances=lambda a, b: instances_of(partial(gemm.launch, a, b), {}),
-            reference=lambda a, b: n * (a @ b),
             accuracy=lambda a, b: (Accuracy(16, 4),),
         )
 
@@ -404,14 +409,14 @@ def test_an_operator_of_a_notebook_is_registered(monkeypatch: pytest.MonkeyPatch
         return gemm.launch(a, b).run()[0]
 
     for n, fate in ((2.0, "wrong"), (1.0, "verified")):  # the later registration counts
-        register("my_product", of_one(n))
+        register(of_one("my_product", n))
         arguments = profiler.arguments_of("my_product", dtype="fp32")
         assert [t.fate for t in profiler.profile("my_product", arguments, progress=False).trials] == [fate]
     assert [each.name for each in my_product.instances(*arguments.args)] == ["shipped"]
     with pytest.raises(InvalidArgumentError, match="name: got 'matmul', an operator of the package"):
-        register("matmul", of_one(1.0))
-    with pytest.raises(ArgumentTypeError, match="operation"):
-        register("mine", of_one)  # type: ignore[arg-type]  # on purpose
+        register(of_one("matmul", 1.0))
+    with pytest.raises(ArgumentTypeError, match="spec"):
+        register(of_one)  # type: ignore[arg-type]  # on purpose
 
 
 @given(st.integers(0, 11), st.sampled_from([torch.float32, torch.float16, torch.bfloat16]), st.data())
@@ -420,8 +425,7 @@ def test_results_pass_verification_only_within_their_rounding(
     place: int, dtype: torch.dtype, data: st.DataObject
 ) -> None:
     exact = torch.randn(3, 4, generator=torch.Generator().manual_seed(place)).double()
-    operation = Operation({}, called_with, list, lambda: exact, lambda: (Accuracy(1),))
-    judge = judge_of(operation, Arguments((), {}))
+    judge = judge_of(_constant(exact, Accuracy(1)), Arguments((), {}))
     right = exact.to(dtype)
     assert judge((right.flatten(),)) == ""
     wrong = right.clone()
@@ -432,15 +436,18 @@ def test_results_pass_verification_only_within_their_rounding(
     assert judge(()) == "0 results, expected 1"
 
 
+def _constant(result: torch.Tensor, accuracy: Accuracy) -> OperatorSpec:
+    """Return an operator without arguments."""
+    return OperatorSpec("constant", lambda: result, {}, called_with, list, lambda: (accuracy,))
+
+
 def test_results_beyond_the_range_of_fp16_must_be_infinite_or_0() -> None:
-    operation = Operation(
-        {}, called_with, list, lambda: torch.tensor([1e6, 1e-30]).double(), lambda: (Accuracy(4),)
-    )
-    judge = judge_of(operation, Arguments((), {}))
+    spec = _constant(torch.tensor([1e6, 1e-30]).double(), Accuracy(4))
+    judge = judge_of(spec, Arguments((), {}))
     assert judge((torch.tensor([torch.inf, 0.0]).half(),)) == ""
     assert judge((torch.tensor([-torch.inf, 0.0]).half(),)) != ""
     assert judge((torch.tensor([65504.0, 0.0]).half(),)) != ""
-    exact = Operation({}, called_with, list, lambda: torch.tensor([3]), lambda: (Accuracy(0),))
+    exact = _constant(torch.tensor([3]), Accuracy(0))
     assert judge_of(exact, Arguments((), {}))((torch.tensor([4]),)) != ""
 
 
@@ -556,7 +563,7 @@ def test_wrong_arguments_of_the_profiler_are_named() -> None:
         ops.scaled_dot_product_attention.instances(a, a, a, dropout_p=0.5)
     with pytest.raises(UnknownNameError, match="matmul"):
         profiler.profile("matmull", Arguments((a, a), {}))
-    with pytest.raises(UnknownNameError, match="size"):
+    with pytest.raises(UnknownNameError, match="key"):
         profiler.arguments_of("matmul", {"q": 3})
     with pytest.raises(InvalidArgumentError, match="--m: got 0"):
         profiler.arguments_of("matmul", {"m": 0})
@@ -564,14 +571,22 @@ def test_wrong_arguments_of_the_profiler_are_named() -> None:
         InvalidArgumentError, match=r"--dtype: softmax is not made for 'int8'. Give one of fp16"
     ):
         profiler.arguments_of("softmax", dtype="int8")
-    with pytest.raises(InvalidArgumentError, match=r"--layout: .*leave it out"):
-        profiler.arguments_of("softmax", layout="nt")
-    with pytest.raises(UnknownNameError, match=r"--layout: .*Known: nn"):
-        profiler.arguments_of("matmul", layout="xx")
+    with pytest.raises(UnknownNameError, match="key: 'layout' is not known"):
+        profiler.arguments_of("softmax", {"layout": "nt"})
+    with pytest.raises(InvalidArgumentError, match=r"--layout: got 'xx'\. Give one of nn"):
+        profiler.arguments_of("matmul", {"layout": "xx"})
+    with pytest.raises(InvalidArgumentError, match=r"--causal: got 2\. Give true or false"):
+        profiler.arguments_of("scaled_dot_product_attention", {"causal": 2})
     with pytest.raises(InvalidArgumentError, match=r"--stride: got 18,446,744,073,709,551,616\. Give 68,7"):
         profiler.arguments_of("conv2d", {"stride": 2**64})
     with pytest.raises(InvalidArgumentError, match=r"--pad: got -1\. Give a whole number of 0 or more"):
         profiler.arguments_of("avg_pool2d", {"pad": -1})
+    with pytest.raises(ArgumentTypeError, match=r"case: got \[1\]"):
+        profiler.arguments_of("add", [1])  # type: ignore[arg-type]  # on purpose
+    with pytest.raises(InvalidArgumentError, match=r"dim: got 5 for 2 dimensions\. Give -2 to 1"):
+        profiler.profile("sum", called_with(a, 5), progress=False)
+    with pytest.raises(ArgumentTypeError, match="arguments of unfold: TypeError"):
+        profiler.profile("unfold", called_with(torch.ones(1, 2, 5, 5), (2, 2)), progress=False)
     large = profiler.arguments_of("matmul", {"m": 4096, "n": 4096, "k": 64})
     with pytest.raises(InvalidArgumentError, match=r"--verify: .* for the interpreter\. Leave sizes out"):
         profiler.profile("matmul", large, progress=False)
@@ -645,20 +660,24 @@ from functools import partial
 import torch
 
 from workbench.kernels import twice as template
-from workbench.operators.operation import Accuracy, Operation, given, instances_of
+from workbench.operators.accuracy import Accuracy
+from workbench.operators.arguments import given
+from workbench.operators.instance import instances_of
+from workbench.operators.spec import OperatorSpec
 
 def twice(input: torch.Tensor):
     return instances_of(partial(template.launch, input), {}, ({"tile": n} for n in (32, 128, 512)))
 
-OPERATIONS = {
-    "twice": Operation(
-        sizes={"n": (100, 2**24)},
+SPECS = (
+    OperatorSpec(
+        "twice",
+        lambda input: 2 * input,
+        case={"n": (100, 2**24)},
         arguments=lambda draw, n: given(draw(n)),
         instances=twice,
-        reference=lambda input: 2 * input,
         accuracy=lambda input: (Accuracy(1),),
-    )
-}
+    ),
+)
 """,
     "ops/twice.py": '''
 import torch
@@ -696,7 +715,7 @@ def test_a_users_operator_is_a_file_in_each_layer(package: None, capsys: pytest.
     assert torch.equal(twice(x), 2 * x)
     assert [each.name for each in twice.instances(x)] == ["shipped", "32", "128", "512"]
     assert [each.is_supported for each in twice.instances(x)] == [True, True, True, False]
-    assert list_instances("twice", operations()["twice"], called_with(x))[2].launch().run()[0][99] == 198
+    assert list_instances(specs()["twice"], called_with(x))[2].launch().run()[0][99] == 198
     assert main(["profile", "twice", "--n", "70", "--init", "integer", "--dtype", "bf16"]) == 0
     printed = capsys.readouterr().out
     assert "twice: n=70, bf16, integer" in printed

@@ -25,8 +25,14 @@ def launch(x, y, splits):
     total.zero_()
     arguments = (x.stride(0), x.stride(1), *y.stride())
     step = Step(kernel, (splits, 1), arguments, {"SPLITS": splits, "DIVISORS": divisors(n)})
-    _launches.run((x.shape, x.stride(), x.dtype), make, x, f"of {y.stride()}")
     return Launch((step,), (y,), accumulators=(total,))
+
+
+def _guard(x):
+    unlike = ["not alike(x)"]
+    unlike.append("is_grad_enabled()")
+    unlike += ["preparing"]
+    return unlike
 
 
 class Doubled(torch.autograd.Function):
@@ -56,7 +62,7 @@ EXPECTED = {
         "tl.zeros([BLOCK], tl.float32) -> (tl.zeros([BLOCK], tl.float32) + 1)",
         "torch.zeros(4) -> torch.zeros(4).fill_(1)",
     ],
-    "stale_warm_call": ["x.dtype -> *()", "x.shape -> *()", "x.stride() -> *()"],
+    "stale_warm_call": ['unlike += ["preparing"] -> pass', 'unlike.append("is_grad_enabled()") -> pass'],
 }  # fmt: skip
 
 

@@ -145,7 +145,7 @@ def _copy_bandwidth(size: int) -> float:
 def _product_rate(size: int, dtype: str) -> float:
     a, b = data.matrices(size, size, size, dtype, baseline.product_layout(dtype))
     libraries = baseline.product_libraries(dtype)
-    products = {name: baseline.get(name).build("matmul", a, b) for name in libraries}
+    products = {name: baseline.get(name).call(baseline.product, a, b) for name in libraries}
     with baseline.precision(dtype):
         measured = measure_together(products, rounds=_ROUNDS, rep_ms=_ROUNDS * _REP_MS)
     return 2 * size**3 / (min(product.median_ms for product in measured.values()) / 1e3)

@@ -46,23 +46,6 @@ LAYOUTS = ("nn", "nt", "tn", "tt")
 # torch's memory formats of images (n, c, h, w).
 MEMORY_FORMATS = ("contiguous", "channels_last")
 
-# The keys that describe a problem, by family of operators: required keys, and optional ones.
-CASE_KEYS: Mapping[str, tuple[frozenset[str], frozenset[str]]] = {
-    # l: columns of the first of two products, back to back
-    "matrix product": (frozenset({"m", "n", "k", "layout"}), frozenset({"batch", "l"})),
-    "row operator": (frozenset({"rows", "cols", "dim"}), frozenset()),
-    "attention": (frozenset({"b", "h", "h_kv", "n_q", "n_k", "d", "causal"}), frozenset({"window"})),
-    "convolution": (
-        frozenset({"n", "c", "h", "w", "k", "r", "s", "stride", "pad", "dilation", "groups"}),
-        frozenset(),
-    ),
-    "memory operator": (
-        frozenset({"shape"}),
-        frozenset({"alpha", "dims", "factor", "groups", "memory_format", "pad", "shift", "stride", "window"}),
-    ),
-}
-_ALL_CASE_KEYS = frozenset(key for must, may in CASE_KEYS.values() for key in must | may)
-
 
 @dataclass(frozen=True)
 class Line:
@@ -74,9 +57,9 @@ class Line:
         driver, torch, triton: versions.
         commit: the commit of this repository; with "-dirty" if files were changed; "unknown" outside of git.
         when: ISO time to the second, with its offset from UTC.
-        op: the operator's name in `ops`, or `<op>_backward`.
-        case: the problem, in the keys of one family of `CASE_KEYS`; a matrix product's `layout` is one of
-            `LAYOUTS`.
+        op: the operator's name, such as "conv2d" or "conv2d_backward_data".
+        case: the problem, in the keys of the operator's spec. A value is a length, except for keys such as
+            `shape`; see :func:`check_value`.
         dtype: one of `DTYPES`.
         provider: "workbench" for `ops.<op>` with the shipped instances; otherwise a baseline's name.
         mode: "events" (caches flushed before each call), "cuda_graph" (consecutive calls, caches warm, no
@@ -237,8 +220,8 @@ def select(
     """Return the lines that have all the given values; a line's `case` may have further keys.
 
     Raises:
-        UnknownNameError: `dtype`, `mode` or a key of `case` is unknown; or there are lines, and none has this
-            `device` or `op`. Other values that no line has select nothing.
+        UnknownNameError: `dtype` or `mode` is unknown; or there are lines, and none has this `device` or
+            `op`, or a key of `case`. Other values that no line has select nothing.
         ArgumentTypeError: `lines` are not Lines, `case` is not a mapping, or `provider` or `run` is not text.
     """
     lines = _as_lines(lines)
@@ -251,8 +234,8 @@ def select(
     for what, name in (("dtype", dtype), ("mode", mode), ("device", device), ("op", op)):
         if name is not None and what in known:
             check_name(what, name, known[what])
-    for key in case or {}:
-        check_name("key of case", key, _ALL_CASE_KEYS)
+    for key in (case or {}) if lines else ():
+        check_name("key of case", key, {key for line in lines for key in line.case})
     wanted = {"device": device, "op": op, "dtype": dtype, "provider": provider, "mode": mode, "run": run}
     wanted = {name: value for name, value in wanted.items() if value is not None}
     problem = {key: list(value) if isinstance(value, tuple) else value for key, value in (case or {}).items()}
@@ -402,42 +385,61 @@ def table(
 def in_short(case: Mapping[str, Any]) -> str:
     """Return a case in short form: "4096^3", "16 x 4096 x 4096, nt", "8192 x 8192, dim 0", "2^28".
 
-    Usual values are left out: layout "nn", dim -1. Different cases of one family of `CASE_KEYS`, and so of
-    one operator, have different texts.
+    Usual values are left out: layout "nn", dim -1. Different cases of one operator have different texts.
 
     Raises:
         ArgumentTypeError, InvalidArgumentError: as :func:`check_case`.
     """
     check_case(case)
-    if "layout" in case:
-        m, n, k = case["m"], case["n"], case["k"]
-        text = f"{m}^3" if m == n == k else f"{m} x {n} x {k}"
-        text = f"{case['batch']} x {text}" if "batch" in case else text
-        text = f"{text}, l {case['l']}" if "l" in case else text
-        return text if case["layout"] == "nn" else f"{text}, {case['layout']}"
-    if "rows" in case:
-        text = f"{case['rows']} x {case['cols']}"
-        return text if case["dim"] == -1 else f"{text}, dim {case['dim']}"
-    if "shape" in case:
-        shape = case["shape"]
+    left = dict(case)
+    words: list[str] = []
+    if {"m", "n", "k"} <= left.keys():
+        m, n, k = (left.pop(key) for key in "mnk")
+        sizes = f"{m}^3" if m == n == k else f"{m} x {n} x {k}"
+        words.append(f"{left.pop('batch')} x {sizes}" if "batch" in left else sizes)
+    elif {"rows", "cols"} <= left.keys():
+        words.append(f"{left.pop('rows')} x {left.pop('cols')}")
+    elif "shape" in left:
+        shape = left.pop("shape")
         one_power = len(shape) == 1 and shape[0] > 0 and shape[0] & (shape[0] - 1) == 0
         text = f"2^{shape[0].bit_length() - 1}" if one_power else " x ".join(map(str, shape)) or "one element"
-        keys = ("alpha", "dims", "factor", "groups", "pad", "shift", "stride", "window")
-        more = [f"{key} {case[key]}" for key in keys if key in case]
-        more += [case["memory_format"]] if "memory_format" in case else []
-        return ", ".join([text, *more])
+        words.append(text)
+    if words:
+        by_themselves = [left.pop(key) for key in ("layout", "memory_format") if key in left]
+        shown = {key: value for key, value in left.items() if (key, value) != ("dim", -1)}
+        words += [f"{key} {shown[key]}" for key in sorted(shown)]
+        words += [each for each in by_themselves if each != "nn"]
+        return ", ".join(words)
     return ", ".join(f"{key} {value}" for key, value in case.items())
 
 
 def check_case(case: Mapping[str, Any]) -> None:
-    """Check that a problem has the keys of one family of `CASE_KEYS`, with valid values.
+    """Check the values of a problem's keys; which keys it has is up to the operator.
 
     Raises:
-        ArgumentTypeError: `case` is not a mapping. InvalidArgumentError: a key or a value is invalid.
+        ArgumentTypeError: `case` is not a mapping. InvalidArgumentError: it is empty, or a key or a value is
+            invalid.
     """
-    check_type("case", case, Mapping, _CASE_FIX)
-    if not _is_case(dict(case)):
-        raise InvalidArgumentError("case", f"got {in_brief(dict(case))}", _CASE_FIX)
+    check_type("case", case, Mapping, 'Give keys and values, such as {"m": 4096, "n": 4096, "k": 4096}.')
+    if fault := _fault_of_case(dict(case)):
+        raise InvalidArgumentError(*fault)
+
+
+def check_value(argument: str, key: str, value: object) -> None:
+    """Check the value of a key of a problem.
+
+    `shape` is a list of whole numbers of 0 or more; `dims` of whole numbers; `layout` one of `LAYOUTS`;
+    `memory_format` one of `MEMORY_FORMATS`; `causal` true or false; `alpha` a number; `dim` and `shift` are
+    whole; `pad` is whole, and 0 or more.
+    Values of other keys are lengths, whole numbers of 1 or more; or finite numbers with a point, texts, true
+    or false, or lists of whole numbers. `OperatorSpec.completed` checks which of these an operator takes.
+
+    Raises:
+        InvalidArgumentError: the value is invalid; the error names `argument`.
+    """
+    fits, fix = _check_of(key, value)
+    if not fits(value):
+        raise InvalidArgumentError(argument, f"got {in_brief(value)}", fix)
 
 
 def _as_lines(lines: object) -> list[Line]:
@@ -520,6 +522,8 @@ def _fault(record: Mapping[str, Any]) -> tuple[str, str, str] | None:
     for name, (fits, fix) in _CHECKS.items():
         if not fits(record[name]):
             return name, f"got {in_brief(record[name])}", fix
+    if fault := _fault_of_case(record["case"]):
+        return fault
     if not record["p20_ms"] <= record["median_ms"] <= record["p80_ms"]:
         given = ", ".join(f"{name} {record[name]}" for name in ("p20_ms", "median_ms", "p80_ms"))
         return "median_ms", f"out of order: {given}", "Give a median from p20_ms to p80_ms."
@@ -542,12 +546,17 @@ def _is_when(value: object) -> bool:
     return time.tzinfo is not None and time.isoformat(timespec="seconds") == value
 
 
-def _is_case(value: object) -> bool:
-    return (
-        isinstance(value, dict)
-        and any(must <= value.keys() <= must | may for must, may in CASE_KEYS.values())
-        and all(_CASE_VALUES.get(key, _is_length)(item) for key, item in value.items())
-    )
+def _fault_of_case(case: object) -> tuple[str, str, str] | None:
+    """Return the first invalid key or value as (name, value, fix); None if all are valid."""
+    if not isinstance(case, dict) or not case:
+        return "case", f"got {in_brief(case)}", "Give an object of keys and values."
+    for key, value in case.items():
+        if not isinstance(key, str) or not key.isidentifier():
+            return "case", f"got the key {key!r}", "Give names as keys."
+        fits, fix = _check_of(key, value)
+        if not fits(value):
+            return "case", f"got {key} {in_brief(value)}", fix
+    return None
 
 
 def _is_whole(value: object) -> bool:
@@ -566,21 +575,40 @@ def _is_list(value: object) -> bool:
     return isinstance(value, list) and all(map(_is_whole, value))
 
 
-def _is_whole_or_list(value: object) -> bool:
-    return _is_whole(value) or _is_list(value)
+def _is_pad(value: object) -> bool:
+    return isinstance(value, int) and _is_whole(value) and value >= 0
 
 
-_CASE_VALUES: dict[str, Callable[[object], bool]] = {
-    "layout": lambda value: value in LAYOUTS,
-    "causal": lambda value: isinstance(value, bool),
-    "shape": _is_shape,
-    # One number for all dimensions, or one for each.
-    **dict.fromkeys(("dim", "stride", "pad", "dilation", "window"), _is_whole_or_list),
-    "dims": _is_list,
-    "shift": _is_whole,
-    "memory_format": lambda value: value in MEMORY_FORMATS,
-    "alpha": lambda value: not isinstance(value, bool) and _is_number(value),
-}
+def _is_any(value: object) -> bool:
+    """Return whether a value fits a key that is not in `_CASE_VALUES`."""
+    return (
+        _is_length(value) or isinstance(value, bool) or _is_text(value) or _is_list(value) or _is_real(value)
+    )
+
+
+def _is_real(value: object) -> bool:
+    return isinstance(value, float) and _is_number(value)
+
+
+_LENGTH = (_is_length, "Give a whole number of 1 or more.")
+_ANY = (_is_any, "Give a whole number of 1 or more, a finite number, true or false, a text, or a list.")
+_CASE_VALUES: dict[str, tuple[Callable[[object], bool], str]] = {
+    "layout": (lambda value: value in LAYOUTS, f"Give one of {', '.join(LAYOUTS)}."),
+    "causal": (lambda value: isinstance(value, bool), "Give true or false."),
+    "shape": (_is_shape, "Give a list of whole numbers of 0 or more."),
+    "pad": (_is_pad, "Give a whole number of 0 or more."),
+    "dims": (_is_list, "Give a list of whole numbers."),
+    **dict.fromkeys(("dim", "shift"), (_is_whole, "Give a whole number.")),
+    "memory_format": (
+        lambda value: value in MEMORY_FORMATS, f"Give one of {', '.join(MEMORY_FORMATS)}."
+    ),
+    "alpha": (lambda value: not isinstance(value, bool) and _is_number(value), "Give a finite number."),
+}  # fmt: skip
+
+
+def _check_of(key: str, value: object) -> tuple[Callable[[object], bool], str]:
+    """Return how a key's value is checked, and what to give instead of a wrong one."""
+    return _CASE_VALUES.get(key) or (_LENGTH if type(value) is int else _ANY)
 
 
 def _is_number(value: object) -> bool:
@@ -612,19 +640,10 @@ def _is_config(value: object) -> bool:
         and all(map(_is_text, kernels))
         and not isinstance(launch_us, bool)
         and _is_number(launch_us)
+        and launch_us >= 0
     )
 
 
-_FAMILIES = "; ".join(
-    f"{family} {', '.join(sorted(must))}" + (f" (and {', '.join(sorted(may))})" if may else "")
-    for family, (must, may) in CASE_KEYS.items()
-)
-_CASE_FIX = (
-    f"Give the keys of one family: {_FAMILIES}. Lengths are whole numbers of 1 or more, "
-    f"`shape` is a list of whole numbers of 0 or more, `layout` one of {', '.join(LAYOUTS)}, "
-    "`causal` true or false, "
-    f"`memory_format` one of {', '.join(MEMORY_FORMATS)}."
-)
 _TEXT = (_is_text, "Give a text of one line.")
 _MILLISECONDS = (_is_milliseconds, "Give a finite number of milliseconds above 0.")
 _COUNT = (_is_count, "Give a whole number of 0 or more, or null where it is unknown.")
@@ -632,12 +651,11 @@ _CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
     **dict.fromkeys(("run", "device", "driver", "torch", "triton", "commit", "provider", "data"), _TEXT),
     "when": (_is_when, "Give a time such as 2026-01-31T12:00:00+00:00."),
     "op": (lambda value: _is_text(value) and value.isidentifier(), "Give the operator's name in ops."),
-    "case": (_is_case, _CASE_FIX),
     "dtype": (lambda value: value in DTYPES, f"Give one of {', '.join(DTYPES)}."),
     "mode": (lambda value: value in MODES, f"Give one of {', '.join(MODES)}."),
     "config": (
         _is_config,
-        "Give a JSON object without NaN; in it `kernels` is a list of texts, `launch_us` a number.",
+        "Give a JSON object without NaN; in it `kernels` is a list of texts, `launch_us` 0 or more.",
     ),
     **dict.fromkeys(("median_ms", "p20_ms", "p80_ms"), _MILLISECONDS),
     **dict.fromkeys(("flops", "bytes"), _COUNT),

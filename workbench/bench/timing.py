@@ -42,6 +42,7 @@ from workbench.errors import (
     readers_frames,
 )
 from workbench.launch import Launch, Work
+from workbench.runtime.replay import repeated
 
 Subject = Launch | Callable[[], object]
 Mode = Literal["events", "cuda_graph", "burst"]
@@ -334,7 +335,7 @@ def interpreter_time_error(fix: str) -> NotMeasurableError:
 
 
 def callable_of(argument: str, subject: object) -> Callable[[], object]:
-    """Return the function that runs a subject: a Launch's `run`, or the function itself.
+    """Return the function that runs a subject: for a Launch its quickest way to run again, else itself.
 
     Args:
         argument: the argument's name, for the message.
@@ -345,7 +346,7 @@ def callable_of(argument: str, subject: object) -> Callable[[], object]:
             arguments.
     """
     if isinstance(subject, Launch):
-        return subject.run
+        return repeated(subject)
     if compat.is_kernel(subject) or compat.is_wrapped_kernel(subject):
         raise ArgumentTypeError(
             argument, "got a kernel, without grid and arguments", "Give Launch.of(kernel, grid, ...)."

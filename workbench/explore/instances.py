@@ -13,7 +13,7 @@ import torch
 
 from workbench.errors import InvalidArgumentError, check_type
 from workbench.lens.targets import TARGETS
-from workbench.operators.operation import Instance
+from workbench.operators.instance import Instance
 from workbench.tune import Trial, Trials, prune_gemm
 from workbench.tune.result import in_words
 from workbench.viz.gemm.instance_landscape import InstanceLandscapeWidget, LandscapeInstance

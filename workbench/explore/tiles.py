@@ -22,6 +22,7 @@ compiler.warm_up(_BUILDER)  # starts while the imports below run
 # ruff: noqa: E402
 from workbench import compat, device, lens
 from workbench.bench import baseline, ceilings, data, recording
+from workbench.bench.data import INT8
 from workbench.bench.recording import Line
 from workbench.bench.roofline import Ceilings, Point
 from workbench.bench.timing import measure_together
@@ -41,7 +42,8 @@ from workbench.kernels.tile import order
 from workbench.launch import Launch, Work
 from workbench.lens.compile import CompiledStep
 from workbench.lens.targets import TARGETS, Target
-from workbench.problems import INT8, OPERATORS
+from workbench.operators.drawing import draw_arguments
+from workbench.operators.registry import named
 from workbench.viz.gemm.tile_explorer import ExploredTile, TileConfiguration, TileExplorerWidget
 
 TARGETS_OFFERED = ("sm_90", "sm_80", "gfx942")
@@ -181,7 +183,8 @@ class _GemmExplorer:
             check_name("target", name, TARGETS)
             check_type(f"roofs[{name!r}]", given, Ceilings, "Give Ceilings.")
         a, output = _uninitialized((m, k), kind), _uninitialized((m, n), gemm.result_dtype(kind))
-        b = _uninitialized((n, k), kind).t() if _layout(dtype) == "nt" else _uninitialized((k, n), kind)
+        is_transposed = baseline.product_layout(dtype) == "nt"
+        b = _uninitialized((n, k), kind).t() if is_transposed else _uninitialized((k, n), kind)
         return cls((m, n, k), dtype, a, b, output, dict(roofs or {}))
 
     def first(self, target: str) -> TileConfiguration:
@@ -240,15 +243,15 @@ class _GemmExplorer:
                 f"{here.name} is {here.architecture}, not {chosen.target}: "
                 f"choose {here.architecture} to measure."
             )
-        a, b = OPERATORS["matmul"].inputs(self.dtype, self._case)
+        a, b = draw_arguments(named("matmul"), self._case, self.dtype, here.torch_device).args
         candidates: dict[str, Any] = {THIS_TILE: self._launch(chosen, a, b, on=None)}
         if self.dtype == INT8:
             # torch.matmul would return int8; of the vendor's libraries only this one returns int32.
             library = next(name for name in baseline.VENDOR_LIBRARIES[here.kind] if name.endswith("Lt"))
-            candidates[library] = partial(torch._int_mm, a, b)
+            candidates[library] = partial(baseline.product, a, b)
         else:
             for name in baseline.product_libraries(self.dtype):
-                candidates[name] = baseline.get(name).build("matmul", a, b)
+                candidates[name] = baseline.get(name).call(baseline.product, a, b)
         with baseline.precision(self.dtype) if self.dtype != INT8 else nullcontext():
             measured = measure_together(candidates, rounds=2, rep_ms=40)
         today = datetime.now(UTC).date().isoformat()
@@ -335,12 +338,15 @@ class _GemmExplorer:
     @cached_property
     def _case(self) -> dict[str, Any]:
         m, n, k = self.shape
-        return {"m": m, "n": n, "k": k, "layout": _layout(self.dtype)}
+        return {"m": m, "n": n, "k": k, "layout": baseline.product_layout(self.dtype)}
 
     @cached_property
     def _work(self) -> Work:
         """FLOPs and bytes of the product, as recordings count them."""
-        return OPERATORS["matmul"].work(self.dtype, self._case)
+        spec = named("matmul")
+        work = spec.work_of(draw_arguments(spec, self._case, self.dtype, "meta"))
+        assert work is not None  # a product's launch states it
+        return work
 
     def _known(self, on: Target) -> tuple[Ceilings | None, tuple[Point, ...]]:
         """Return roofs for the dtype (given ones first), and recorded points of this matrix product."""
@@ -349,11 +355,6 @@ class _GemmExplorer:
         roofs = self.roofs.get(on.name, recorded)
         points = _best(roofed, self.dtype, self._case) or _best(other, self.dtype, self._case)
         return roofs if roofs is not None and self.dtype in roofs.matrix else None, points
-
-
-def _layout(dtype: str) -> str:
-    """Return the layout of recorded products of a dtype; libraries need "nt" for int8, as for fp8."""
-    return "nt" if dtype == INT8 else baseline.product_layout(dtype)
 
 
 def _uninitialized(shape: tuple[int, int], dtype: torch.dtype) -> torch.Tensor:

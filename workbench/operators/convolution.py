@@ -1,26 +1,33 @@
-"""Convolutions, described for the profiler."""
+"""Specs of convolutions and their gradients."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import torch
 import triton
+from torch.nn import functional
 
 from workbench import device
+from workbench.bench import baseline
 from workbench.errors import InvalidArgumentError, TensorMismatchError
 from workbench.kernels import convolution, epilogues, reference
 from workbench.kernels.choosing.convolution import chosen, problem_of, splits_of
 from workbench.kernels.convolution import Configuration, Geometry, sides_of
 from workbench.kernels.epilogues import Epilogue, ImageFrame
 from workbench.kernels.instances.convolution import OF_PIXELS, OF_WEIGHT
+from workbench.kernels.layout import CHANNELS_LAST
 from workbench.kernels.options import options_of
-from workbench.operators import operation
+from workbench.operators.accuracy import Accuracy, convolution_precision, precision_of, sum_accuracy
+from workbench.operators.arguments import Arguments, Draw, given
+from workbench.operators.images import in_format
+from workbench.operators.instance import Instance, instances_of
+from workbench.operators.parts import by_rows, first_and_last
+from workbench.operators.spec import OperatorSpec, Prepared, gradient_of
 
 Numbers = int | tuple[int, ...]
-NHWC, NCHW = LAYOUTS = ("nhwc", "nchw")
 
 
 def geometry_of(
@@ -64,19 +71,18 @@ def _instances(
     second: torch.Tensor,
     shape: Sequence[int],
     epilogue: Epilogue | None = None,
-) -> list[operation.Instance]:
+) -> list[Instance]:
     """Return the instances of one of `convolution.KINDS`; the result is channels_last if `first` is."""
-    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
-    is_last = first.dim() in formats and first.is_contiguous(memory_format=formats[first.dim()])
-    format = formats[first.dim()] if is_last else torch.contiguous_format
+    last = CHANNELS_LAST.get(first.dim(), torch.contiguous_format)
+    format = last if first.is_contiguous(memory_format=last) else torch.contiguous_format
     output = torch.empty(tuple(shape), dtype=first.dtype, device=first.device, memory_format=format)
     make = partial(
         convolution.launch, kind, first, second, output, geometry=geometry, epilogue=epilogue,
-        precision=operation.precision_of(first, operation.convolution_precision),
+        precision=precision_of(first, convolution_precision),
     )  # fmt: skip
     shipped = chosen(kind, geometry, first.shape[0], first.dtype)
     others = _configurations(kind, geometry, first, shipped)
-    return operation.instances_of(make, options_of(shipped), others)
+    return instances_of(make, options_of(shipped), others)
 
 
 def _configurations(
@@ -108,7 +114,7 @@ def _forward(
     padding: Numbers | str = 0,
     dilation: Numbers = 1,
     groups: int = 1,
-) -> list[operation.Instance]:
+) -> list[Instance]:
     geometry = geometry_of(input, weight, stride, padding, dilation, groups)
     shape = (input.shape[0], geometry.features, *geometry.outputs)
     chain = None if bias is None else _of_bias(bias, geometry)
@@ -125,7 +131,7 @@ def _fused(
     groups: int = 1,
     *,
     epilogue: Epilogue,
-) -> list[operation.Instance]:
+) -> list[Instance]:
     """Return the configurations of `ops.fused_conv2d`; the epilogue must not cast."""
     if epilogue.permuted or epilogue.result_dtype(input.dtype) != input.dtype:
         fix = "Leave casts and permutations out of it: the instances are the same."
@@ -145,7 +151,7 @@ def _of_bias(bias: torch.Tensor, geometry: Geometry) -> Epilogue:
     return epilogues.bias(bias)
 
 
-def _backward(kind: str) -> Callable[..., list[operation.Instance]]:
+def _backward(kind: str) -> Callable[..., list[Instance]]:
     """Return the function that lists the instances of a gradient: "backward_data" or "backward_weight"."""
 
     def instances(
@@ -156,7 +162,7 @@ def _backward(kind: str) -> Callable[..., list[operation.Instance]]:
         padding: Numbers | str = 0,
         dilation: Numbers = 1,
         groups: int = 1,
-    ) -> list[operation.Instance]:
+    ) -> list[Instance]:
         geometry = geometry_of(input, weight, stride, padding, dilation, groups)
         operand, result = (weight, input) if kind == "backward_data" else (input, weight)
         return _instances(kind, geometry, gradient, operand, result.shape)
@@ -170,7 +176,7 @@ def _transposed(
     bias: torch.Tensor | None = None,
     stride: int = 1,
     padding: int = 0,
-) -> list[operation.Instance]:
+) -> list[Instance]:
     """Return the configurations of the kernel of `ops.conv_transpose2d`, which adds no bias."""
     if bias is not None:
         raise TensorMismatchError("bias", "given", "Leave it out: it is added after the product.")
@@ -183,103 +189,161 @@ def _transposed(
     return _instances("backward_data", geometry, input, weight, shape)
 
 
-def _laid(tensor: torch.Tensor, layout: str) -> torch.Tensor:
-    """Return the tensor, in channels_last if the layout is NHWC."""
-    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
-    is_last = layout == NHWC and tensor.dim() in formats
-    return tensor.contiguous(memory_format=formats[tensor.dim()]) if is_last else tensor
+def _arguments(rank: int, is_backward: bool = False) -> Callable[..., Arguments]:
+    """Return a function that makes the arguments; c and k count all groups together.
 
+    Images have h x w pixels and windows r x s taps if `rank` is 2; else all sides have h pixels and r taps.
+    """
 
-def _arguments(rank: int, kind: str) -> Callable[..., operation.Arguments]:
-    """Return a function that makes the arguments: square images; c and k count all groups together."""
-
-    def arguments(
-        draw: operation.Draw, n: int, c: int, h: int, k: int, r: int, stride: int, pad: int, groups: int
-    ) -> operation.Arguments:
+    def arguments(draw: Draw, c: int, k: int, groups: int, memory_format: str, **case: int) -> Arguments:
         if c % groups or k % groups:
-            raise InvalidArgumentError(
-                "--groups", f"got {groups} for {c} and {k} channels", "Give a number that divides both."
-            )
-        if (reach := h + 2 * pad) < r:
-            given = f"got {r} taps for {reach} pixels, padding included"
-            raise InvalidArgumentError("--r", given, "Give fewer taps, or more padding.")
-        x, weight = draw(n, c, *(h,) * rank), draw(k, c // groups, *(r,) * rank)
-        out = (h + 2 * pad - r) // stride + 1
-        gradient = [draw(n, k, *(out,) * rank)] if kind != "forward" else []
-        tensors = (_laid(each, draw.layout) for each in (*gradient, x, weight))
-        return operation.given(*tensors, stride=stride, padding=pad, groups=groups)
+            fix = "Give a number that divides both."
+            raise InvalidArgumentError("groups", f"got {groups} for {c} and {k} channels", fix)
+        n, sizes, taps = case["n"], _sides(rank, case, "hw"), _sides(rank, case, "rs")
+        x, weight = draw(n, c, *sizes), draw(k, c // groups, *taps)
+        counts = _counts(rank, case)
+        gradient = [draw(n, k, *counts)] if is_backward else []
+        tensors = (in_format(each, memory_format) for each in (*gradient, x, weight))
+        steps = {"stride": case["stride"], "padding": case["pad"], "dilation": case["dilation"]}
+        return given(*tensors, **steps, groups=groups)
 
     return arguments
 
 
-def _with_a_residual(
-    draw: operation.Draw, n: int, c: int, h: int, k: int, r: int, stride: int, pad: int, groups: int
-) -> operation.Arguments:
+def _sides(rank: int, case: Mapping[str, int], keys: str) -> tuple[int, ...]:
+    """Return the lengths of all sides: the second key's from the second on, or the first one's for all."""
+    first, second = case[keys[0]], case.get(keys[1])
+    return (first, *(first if second is None else second,) * (rank - 1))
+
+
+def _counts(rank: int, case: Mapping[str, int]) -> tuple[int, ...]:
+    """Return the numbers of output pixels."""
+    counts = []
+    for size, taps in zip(_sides(rank, case, "hw"), _sides(rank, case, "rs"), strict=True):
+        room = size + 2 * case["pad"] - case["dilation"] * (taps - 1) - 1
+        if room < 0:
+            what = f"got {taps} taps for {size + 2 * case['pad']} pixels, padding included"
+            raise InvalidArgumentError("r", what, "Give fewer taps, less dilation, or more padding.")
+        counts.append(room // case["stride"] + 1)
+    return tuple(counts)
+
+
+def _with_a_residual(draw: Draw, k: int, memory_format: str, **case: int) -> Arguments:
     """Return the arguments of a convolution with bias, residual and ReLU, as in a block of ResNet."""
-    args, keywords = _arguments(2, "forward")(draw, n, c, h, k, r, stride, pad, groups)
-    out = (h + 2 * pad - r) // stride + 1
-    chain = epilogues.residual(_laid(draw(n, k, out, out), draw.layout)) | epilogues.relu()
-    return operation.given(*args, draw(k), **keywords, epilogue=chain)
+    args, keywords = _arguments(2)(draw, k=k, memory_format=memory_format, **case)
+    added = in_format(draw(case["n"], k, *_counts(2, case)), memory_format)
+    return given(*args, draw(k), **keywords, epilogue=epilogues.residual(added) | epilogues.relu())
 
 
 def _transposed_arguments(
-    draw: operation.Draw, n: int, c: int, h: int, k: int, r: int, stride: int, pad: int
-) -> operation.Arguments:
+    draw: Draw, n: int, c: int, h: int, k: int, r: int, stride: int, pad: int, memory_format: str
+) -> Arguments:
     if (h - 1) * stride + r <= 2 * pad:
-        raise InvalidArgumentError("--pad", f"got {pad}", "Give less padding, or a larger image.")
-    tensors = (_laid(each, draw.layout) for each in (draw(n, c, h, h), draw(c, k, r, r)))
-    return operation.given(*tensors, stride=stride, padding=pad)
+        raise InvalidArgumentError("pad", f"got {pad}", "Give less padding, or a larger image.")
+    tensors = (in_format(each, memory_format) for each in (draw(n, c, h, h), draw(c, k, r, r)))
+    return given(*tensors, stride=stride, padding=pad)
 
 
-def _of_taps(
-    input: torch.Tensor, weight: torch.Tensor, *args: Any, **how: Any
-) -> Sequence[operation.Accuracy]:
-    return (operation.sum_accuracy(weight[0].numel() + 2),)
+def _of_taps(input: torch.Tensor, weight: torch.Tensor, *args: Any, **how: Any) -> Sequence[Accuracy]:
+    return (sum_accuracy(weight[0].numel() + 2),)
 
 
 def _of_data(
     gradient: torch.Tensor, input: torch.Tensor, weight: torch.Tensor, **how: Any
-) -> Sequence[operation.Accuracy]:
-    return (operation.sum_accuracy(max(weight.numel() // weight.shape[1] // how.get("groups", 1), 1)),)
+) -> Sequence[Accuracy]:
+    return (sum_accuracy(max(weight.numel() // weight.shape[1] // how.get("groups", 1), 1)),)
 
 
 def _of_weights(
     gradient: torch.Tensor, input: torch.Tensor, weight: torch.Tensor, **how: Any
-) -> Sequence[operation.Accuracy]:
-    return (operation.sum_accuracy(gradient.numel() // gradient.shape[1]),)
+) -> Sequence[Accuracy]:
+    return (sum_accuracy(gradient.numel() // gradient.shape[1]),)
 
 
-_SIZES = {
+_CASE: dict[str, tuple[Any, Any]] = {
     "n": (2, 32), "c": (4, 64), "h": (6, 56), "k": (8, 64), "r": (3, 3), "stride": (1, 1), "pad": (1, 1),
+    "dilation": (1, 1), "groups": (1, 1), "memory_format": ("channels_last", "channels_last"),
 }  # fmt: skip
-_GROUPED = {**_SIZES, "groups": (1, 1)}
-_operation = partial(
-    operation.Operation,
-    layouts=LAYOUTS,
-    may_be_zero=frozenset({"pad"}),
-    switch=operation.convolution_precision,
+_IMAGES = {**_CASE, "w": (6, 56), "s": (3, 3)}
+_spec = partial(
+    OperatorSpec,
+    optional=frozenset({"memory_format"}),
+    fp32_precision=convolution_precision,
+    parts=by_rows(0, blocks=first_and_last),
 )
-_RANKS = ((1, reference.conv1d), (2, reference.conv2d), (3, reference.conv3d))
-_GRADIENT = partial(operation.gradients_of, partial(reference.conv2d, bias=None))
 
-OPERATIONS = {
-    **{
-        f"conv{rank}d": _operation(
-            {**_GROUPED, "n": (1, 8), "h": (4, 16)} if rank == 3 else _GROUPED,
-            _arguments(rank, "forward"), _forward, meaning, _of_taps,
+
+def _convolution_backward(
+    of: int,
+    gradient: torch.Tensor,
+    input: torch.Tensor,
+    weight: torch.Tensor,
+    stride: int,
+    padding: int,
+    dilation: int,
+    groups: int,
+) -> Callable[[], torch.Tensor]:
+    """Return a call for one gradient: of the input if `of` is 0, of the weight if it is 1."""
+    pair = [stride] * 2, [padding] * 2, [dilation] * 2
+    wanted = [of == 0, of == 1, False]
+
+    def call() -> torch.Tensor:
+        found = torch.ops.aten.convolution_backward(
+            gradient, input, weight, None, *pair, False, [0, 0], groups, wanted
         )
-        for rank, meaning in _RANKS
-    },
-    "fused_conv2d": _operation(_GROUPED, _with_a_residual, _fused, reference.fused_conv2d, _of_taps),
-    "conv2d_backward_data": _operation(
-        _GROUPED, _arguments(2, "backward_data"), _backward("backward_data"), _GRADIENT((0,)), _of_data
+        result: torch.Tensor = found[of]
+        return result
+
+    return call
+
+
+def _benchmarked_backward(of: int, *args: Any, **how: Any) -> Callable[[], torch.Tensor]:
+    return baseline.benchmarked(_convolution_backward(of, *args, **how))
+
+
+_CONV2D = _spec(
+    "conv2d", reference.conv2d, case=_IMAGES, arguments=_arguments(2), instances=_forward, accuracy=_of_taps,
+    aten=("conv2d", "convolution"), torch=functional.conv2d,
+    baselines={"cuDNN": baseline.benchmarked(functional.conv2d)},
+)  # fmt: skip
+
+SPECS = (
+    _spec(
+        "conv1d", reference.conv1d, case=_CASE, arguments=_arguments(1), instances=_forward,
+        accuracy=_of_taps, aten=("conv1d",), torch=functional.conv1d,
+        baselines={"cuDNN": baseline.benchmarked(functional.conv1d)},
     ),
-    "conv2d_backward_weight": _operation(
-        _GROUPED, _arguments(2, "backward_weight"), _backward("backward_weight"), _GRADIENT((1,)),
-        _of_weights,
+    _CONV2D,
+    _spec(
+        "conv3d", reference.conv3d, case={**_CASE, "n": (1, 8), "h": (4, 16)}, arguments=_arguments(3),
+        instances=_forward, accuracy=_of_taps, aten=("conv3d",), torch=functional.conv3d,
+        baselines={"cuDNN": baseline.benchmarked(functional.conv3d)},
     ),
-    "conv_transpose2d": _operation(
-        _SIZES, _transposed_arguments, _transposed, reference.conv_transpose2d,
-        lambda input, weight, **how: (operation.sum_accuracy(weight.numel() // weight.shape[1]),),
+    _spec(
+        "fused_conv2d", reference.fused_conv2d, case=_IMAGES, arguments=_with_a_residual, instances=_fused,
+        accuracy=_of_taps, parts=by_rows(0, "epilogue", blocks=first_and_last),
     ),
-}  # fmt: skip
+    *(
+        gradient_of(
+            _CONV2D, (of,), _arguments(2, is_backward=True), _backward(f"backward_{end}"), accuracy,
+            name=f"backward_{end}", aten=("convolution_backward",),
+            baselines={
+                "torch": Prepared(partial(_convolution_backward, of)),
+                "cuDNN": Prepared(partial(_benchmarked_backward, of)),
+            },
+            parts=parts,
+        )
+        for of, end, accuracy, parts in (
+            (0, "data", _of_data, by_rows(0, 1, blocks=first_and_last)),
+            (1, "weight", _of_weights, by_rows(0, 1, of_results=0)),
+        )
+    ),
+    _spec(
+        "conv_transpose2d", reference.conv_transpose2d,
+        case={key: both for key, both in _CASE.items() if key not in ("dilation", "groups")},
+        arguments=_transposed_arguments, instances=_transposed,
+        accuracy=lambda input, weight, **how: (sum_accuracy(weight.numel() // weight.shape[1]),),
+        aten=("conv_transpose2d.input",), torch=functional.conv_transpose2d,
+        baselines={"cuDNN": baseline.benchmarked(functional.conv_transpose2d)},
+    ),
+)  # fmt: skip

@@ -1,24 +1,22 @@
-"""Operators of elementwise arithmetic."""
+"""Specs of elementwise arithmetic."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import partial
 
 import torch
 
+from workbench.bench import plain_triton
 from workbench.kernels import reference
 from workbench.kernels.instances.pointwise import ELEMENTWISE
 from workbench.kernels.pointwise import elementwise
-from workbench.operators.operation import (
-    Accuracy,
-    Arguments,
-    Draw,
-    Instance,
-    Operation,
-    given,
-    instances_of,
-)
+from workbench.operators.accuracy import Accuracy
+from workbench.operators.arguments import Arguments, Draw, given
+from workbench.operators.instance import Instance, instances_of
+from workbench.operators.parts import by_rows
+from workbench.operators.spec import OperatorSpec
 
 
 def add(input: torch.Tensor, other: torch.Tensor, *, alpha: float = 1) -> list[Instance]:
@@ -30,16 +28,21 @@ def add(input: torch.Tensor, other: torch.Tensor, *, alpha: float = 1) -> list[I
     return instances_of(make, {}, [each._asdict() for each in ELEMENTWISE])
 
 
-def _arguments(draw: Draw, rows: int, cols: int) -> Arguments:
-    return given(draw(rows, cols), draw(rows, cols))
+def _arguments(draw: Draw, shape: Sequence[int], alpha: float) -> Arguments:
+    return given(draw(*shape), draw(*shape), **({} if alpha == 1 else {"alpha": alpha}))
 
 
-OPERATIONS = {
-    "add": Operation(
-        sizes={"rows": (3, 8192), "cols": (700, 8192)},
+SPECS = (
+    OperatorSpec(
+        "add",
+        reference.add,
+        case={"shape": ((3, 700), (8192, 8192)), "alpha": (1.0, 1.0)},
         arguments=_arguments,
         instances=add,
-        reference=reference.add,
         accuracy=lambda input, other, alpha=1: (Accuracy(2, math.sqrt(2)),),
-    )
-}
+        aten=("add.Tensor", "add.Scalar"),
+        baselines={"Triton": plain_triton.JITTED["add"], "Triton autotuned": plain_triton.AUTOTUNED["add"]},
+        parts=by_rows(0, 1),
+        optional=frozenset({"alpha"}),
+    ),
+)

@@ -1,26 +1,31 @@
-"""Matrix products, described for the profiler: arguments, instances, references, accuracies."""
+"""Specs of matrix products, also with epilogues."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
 from functools import partial
+from itertools import chain
 
 import torch
+from torch.nn import functional
 
 from workbench import device
+from workbench.bench import baseline, plain_triton
+from workbench.bench.recording import LAYOUTS
 from workbench.errors import InvalidArgumentError, TensorMismatchError
 from workbench.kernels import epilogues, gemm, reference
 from workbench.kernels.choosing import gemm as choosing
 from workbench.kernels.epilogues import Epilogue
 from workbench.kernels.instances.gemm import HOPPER, OTHERS, PING_PONG
-from workbench.operators import operation
+from workbench.operators.accuracy import EXACT, Accuracy, matmul_precision, precision_of, sum_accuracy
+from workbench.operators.arguments import Arguments, Draw, check_one_of, given
+from workbench.operators.instance import Instance, instances_of
+from workbench.operators.libraries import flag_gems
+from workbench.operators.parts import by_rows, first_and_last, some_rows
+from workbench.operators.spec import FLOATS, OperatorSpec
 
-# Layouts of A and B: "n" contiguous, "t" transposed in memory.
-LAYOUTS = ("nn", "nt", "tn", "tt")
-
-
-DTYPES = (*operation.FLOATS, "fp8_e4m3", "int8")
+DTYPES = (*FLOATS, "fp8_e4m3", "int8")
 
 
 def instances_for(
@@ -30,7 +35,7 @@ def instances_for(
     alpha: float = 1.0,
     beta: float = 1.0,
     epilogue: Epilogue | None = None,
-) -> list[operation.Instance]:
+) -> list[Instance]:
     """List the instances of alpha * (a @ b) + beta * addend on this device, even those with too large tiles.
 
     With an epilogue, the configurations compute its result; it must not cast or permute. If kernels are
@@ -48,7 +53,7 @@ def instances_for(
         fix = "Leave casts and permutations out of it: the instances are the same."
         raise InvalidArgumentError("epilogue", "it casts or permutes", fix)
     output = torch.empty((*gemm.batch_shape(a, b), a.shape[-2], b.shape[-1]), dtype=dtype, device=a.device)
-    precision = operation.precision_of(a, operation.matmul_precision)
+    precision = precision_of(a, matmul_precision)
     make = partial(
         gemm.launch, a, b, output=output, addend=addend, alpha=alpha, beta=beta, epilogue=epilogue,
         precision=precision,
@@ -60,7 +65,7 @@ def instances_for(
     else:
         shipped = choosing.chosen(a, b, output, precision)
     others = _others(a, b, output, precision, takes_turns=epilogue is None or epilogue.takes_turns)
-    return operation.instances_of(make, shipped.keywords, [each.keywords for each in others])
+    return instances_of(make, shipped.keywords, [each.keywords for each in others])
 
 
 def _as_the_operator_gives_them(
@@ -104,119 +109,159 @@ def _others(
 
 def _addmm(
     input: torch.Tensor, mat1: torch.Tensor, mat2: torch.Tensor, *, beta: float = 1, alpha: float = 1
-) -> list[operation.Instance]:
+) -> list[Instance]:
     return instances_for(mat1, mat2, input, float(alpha), float(beta))
 
 
 def _baddbmm(
     input: torch.Tensor, batch1: torch.Tensor, batch2: torch.Tensor, *, beta: float = 1, alpha: float = 1
-) -> list[operation.Instance]:
+) -> list[Instance]:
     return instances_for(batch1, batch2, input, float(alpha), float(beta))
 
 
-def _linear(
-    input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None
-) -> list[operation.Instance]:
+def _linear(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> list[Instance]:
     return instances_for(input, weight.t(), bias)
 
 
-def _product(input: torch.Tensor, other: torch.Tensor) -> list[operation.Instance]:
+def _product(input: torch.Tensor, other: torch.Tensor) -> list[Instance]:
     return instances_for(input, other)
 
 
-def _mm(input: torch.Tensor, mat2: torch.Tensor) -> list[operation.Instance]:
+def _mm(input: torch.Tensor, mat2: torch.Tensor) -> list[Instance]:
     return instances_for(input, mat2)
 
 
-def _fused(input: torch.Tensor, other: torch.Tensor, *, epilogue: Epilogue) -> list[operation.Instance]:
+def _fused(input: torch.Tensor, other: torch.Tensor, *, epilogue: Epilogue) -> list[Instance]:
     return instances_for(input, other, epilogue=epilogue)
 
 
-def _operands(
-    draw: operation.Draw, m: int, n: int, k: int, batch: tuple[int, ...] = ()
+def operands(
+    draw: Draw, m: int, n: int, k: int, layout: str, batch: tuple[int, ...] = (), deviation: float = 1.0
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return A and B in the requested layout."""
-    a = draw(*batch, m, k) if draw.layout[0] == "n" else draw(*batch, k, m).mT
-    return a, draw(*batch, k, n) if draw.layout[1] == "n" else draw(*batch, n, k).mT
+    """Return A (m x k), with values of a deviation, and B (k x n), in one of `recording.LAYOUTS`."""
+    check_one_of("layout", layout, LAYOUTS)
+    a = (
+        draw(*batch, m, k, deviation=deviation)
+        if layout[0] == "n"
+        else draw(*batch, k, m, deviation=deviation).mT
+    )
+    return a, right(draw, n, k, layout, batch)
 
 
-def _of_matrices(draw: operation.Draw, m: int, n: int, k: int) -> operation.Arguments:
-    return operation.given(*_operands(draw, m, n, k))
+def right(
+    draw: Draw, n: int, k: int, layout: str, batch: tuple[int, ...] = (), deviation: float = 1.0
+) -> torch.Tensor:
+    """Return B (k x n) in one of `recording.LAYOUTS`."""
+    if layout[1] == "n":
+        return draw(*batch, k, n, deviation=deviation)
+    return draw(*batch, n, k, deviation=deviation).mT
 
 
-def _with_two_addends(draw: operation.Draw, m: int, n: int, k: int) -> operation.Arguments:
-    """Return the arguments of Composable Kernel's example: two addends, one of them a row, and FastGELU."""
-    chain = epilogues.add(draw(m, n)) | epilogues.add(draw(n)) | epilogues.fast_gelu()
-    return operation.given(*_operands(draw, m, n, k), epilogue=chain)
+def _of_matrices(draw: Draw, m: int, n: int, k: int, layout: str) -> Arguments:
+    return given(*operands(draw, m, n, k, layout))
 
 
-def _of_batches(draw: operation.Draw, batch: int, m: int, n: int, k: int) -> operation.Arguments:
-    return operation.given(*_operands(draw, m, n, k, (batch,)))
+def _with_two_addends(draw: Draw, m: int, n: int, k: int, layout: str) -> Arguments:
+    """Return the arguments of Composable Kernel's example: two addends and FastGELU."""
+    a, b = operands(draw, m, n, k, layout)
+    return given(a, b, epilogue=epilogues.add(draw(m, n)) | epilogues.add(draw(m, n)) | epilogues.fast_gelu())
 
 
-def _with_a_row(draw: operation.Draw, m: int, n: int, k: int) -> operation.Arguments:
-    return operation.given(draw(n), *_operands(draw, m, n, k))
+def _of_batches(draw: Draw, batch: int, m: int, n: int, k: int, layout: str) -> Arguments:
+    return given(*operands(draw, m, n, k, layout, (batch,)))
 
 
-def _with_matrices(draw: operation.Draw, batch: int, m: int, n: int, k: int) -> operation.Arguments:
-    return operation.given(draw(batch, m, n), *_operands(draw, m, n, k, (batch,)))
+def _with_a_row(draw: Draw, m: int, n: int, k: int, layout: str) -> Arguments:
+    return given(draw(n), *operands(draw, m, n, k, layout))
 
 
-def _with_weight(draw: operation.Draw, m: int, n: int, k: int) -> operation.Arguments:
-    return operation.given(draw(m, k), draw(n, k), draw(n))
+def _with_matrices(draw: Draw, batch: int, m: int, n: int, k: int, layout: str) -> Arguments:
+    return given(draw(batch, m, n), *operands(draw, m, n, k, layout, (batch,)))
 
 
-def _accuracy(input: torch.Tensor, other: torch.Tensor) -> tuple[operation.Accuracy]:
-    return (operation.sum_accuracy(input.shape[-1]) if input.is_floating_point() else operation.EXACT,)
+def _with_weight(draw: Draw, m: int, n: int, k: int) -> Arguments:
+    return given(draw(m, k), draw(n, k), draw(n))
+
+
+def _torch_bmm(input: torch.Tensor, mat2: torch.Tensor) -> torch.Tensor:
+    """Multiply batches; of fp8 and int8, which torch multiplies in no batches, one pair after the other."""
+    if input.dtype.itemsize > 1:
+        return torch.bmm(input, mat2)
+    return torch.stack([baseline.product(*pair) for pair in zip(input, mat2, strict=True)])
+
+
+def _gelu_of_sum(input: torch.Tensor, other: torch.Tensor, *, epilogue: Epilogue) -> torch.Tensor:
+    """Compute the epilogue of :func:`_with_two_addends` by torch's own GELU, and any other by its meaning."""
+    product = input @ other
+    if [one.name for one in epilogue.functors] != ["add", "add", "fast_gelu"]:
+        return epilogue.meaning(product)
+    first, second = epilogue.tensors
+    return functional.gelu(product + first + second, approximate="tanh")
+
+
+def _accuracy(input: torch.Tensor, other: torch.Tensor) -> tuple[Accuracy]:
+    return (sum_accuracy(input.shape[-1]) if input.is_floating_point() else EXACT,)
 
 
 def _accuracy_of_sum(
     input: torch.Tensor, mat1: torch.Tensor, mat2: torch.Tensor, **factors: float
-) -> tuple[operation.Accuracy]:
-    return (operation.sum_accuracy(mat1.shape[-1] + 1),)
+) -> tuple[Accuracy]:
+    return (sum_accuracy(mat1.shape[-1] + 1),)
 
 
-def _accuracy_of_fused(
-    input: torch.Tensor, other: torch.Tensor, *, epilogue: Epilogue
-) -> tuple[operation.Accuracy]:
-    return (operation.sum_accuracy(input.shape[-1] + len(epilogue.functors)),)
+def _accuracy_of_fused(input: torch.Tensor, other: torch.Tensor, *, epilogue: Epilogue) -> tuple[Accuracy]:
+    return (sum_accuracy(input.shape[-1] + len(epilogue.functors)),)
 
 
 def _accuracy_of_linear(
     input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None
-) -> tuple[operation.Accuracy]:
-    return (operation.sum_accuracy(input.shape[-1] + 1),)
+) -> tuple[Accuracy]:
+    return (sum_accuracy(input.shape[-1] + 1),)
 
 
-_SIZES = {"m": (70, 4096), "n": (50, 4096), "k": (90, 4096)}
+_CASE = {"m": (70, 4096), "n": (50, 4096), "k": (90, 4096), "layout": ("nn", "nn")}
+_BATCHED = {"batch": (2, 16), "m": (40, 1024), "n": (50, 1024), "k": (60, 1024), "layout": ("nn", "nn")}
 
+# What multiplies matrices, on NVIDIA's and AMD's GPUs: each is called through torch.
+_LIBRARIES = dict.fromkeys(chain.from_iterable(baseline.VENDOR_LIBRARIES.values()), baseline.product)
 
-_BATCH = {"batch": (2, 16), "m": (40, 1024), "n": (50, 1024), "k": (60, 1024)}
+_spec = partial(OperatorSpec, case=_CASE, fp32_precision=matmul_precision)
+_of_some_rows = by_rows(0, blocks=some_rows, rank=2)
 
-
-_operation = partial(operation.Operation, switch=operation.matmul_precision)
-
-
-OPERATIONS = {
-    "matmul": _operation(_SIZES, _of_matrices, _product, reference.matmul, _accuracy, DTYPES, LAYOUTS),
-    "mm": _operation(_SIZES, _of_matrices, _mm, reference.mm, _accuracy, DTYPES, LAYOUTS),
-    "bmm": _operation(_BATCH, _of_batches, _mm, reference.bmm, _accuracy, DTYPES, LAYOUTS),
-    "addmm": _operation(
-        _SIZES, _with_a_row, _addmm, reference.addmm, _accuracy_of_sum, operation.FLOATS, LAYOUTS
+SPECS = (
+    _spec(
+        "matmul", reference.matmul, arguments=_of_matrices, instances=_product, accuracy=_accuracy,
+        aten=("matmul",), torch=baseline.product, dtypes=DTYPES, parts=_of_some_rows,
+        baselines={
+            **_LIBRARIES, "Triton": plain_triton.JITTED["matmul"],
+            "Triton autotuned": plain_triton.AUTOTUNED["matmul"],
+            "FlagGems": lambda a, b: flag_gems().mm(a, b),
+        },
     ),
-    "baddbmm": _operation(
-        _BATCH, _with_matrices, _baddbmm, reference.baddbmm, _accuracy_of_sum, operation.FLOATS, LAYOUTS
+    _spec(
+        "mm", reference.mm, arguments=_of_matrices, instances=_mm, accuracy=_accuracy, aten=("mm",),
+        torch=baseline.product, dtypes=DTYPES, baselines=_LIBRARIES, parts=_of_some_rows,
     ),
-    "fused_matmul": _operation(
-        _SIZES,
-        _with_two_addends,
-        _fused,
-        reference.fused_matmul,
-        _accuracy_of_fused,
-        operation.FLOATS,
-        LAYOUTS,
+    _spec(
+        "bmm", reference.bmm, case=_BATCHED, arguments=_of_batches, instances=_mm, accuracy=_accuracy,
+        aten=("bmm",), torch=_torch_bmm, dtypes=DTYPES, parts=by_rows(0, 1, blocks=first_and_last),
     ),
-    "linear": _operation(
-        _SIZES, _with_weight, _linear, reference.linear, _accuracy_of_linear, operation.FLOATS
+    _spec(
+        "addmm", reference.addmm, arguments=_with_a_row, instances=_addmm, accuracy=_accuracy_of_sum,
+        aten=("addmm",), parts=by_rows(1, blocks=some_rows, rank=2),
     ),
-}
+    _spec(
+        "baddbmm", reference.baddbmm, case=_BATCHED, arguments=_with_matrices, instances=_baddbmm,
+        accuracy=_accuracy_of_sum, aten=("baddbmm",), parts=by_rows(0, 1, 2, blocks=first_and_last),
+    ),
+    _spec(
+        "fused_matmul", reference.fused_matmul, arguments=_with_two_addends, instances=_fused,
+        accuracy=_accuracy_of_fused, torch=_gelu_of_sum,
+        parts=by_rows(0, "epilogue", blocks=some_rows, rank=2),
+    ),
+    OperatorSpec(
+        "linear", reference.linear, case={key: _CASE[key] for key in "mnk"}, arguments=_with_weight,
+        instances=_linear, accuracy=_accuracy_of_linear, aten=("linear",), fp32_precision=matmul_precision,
+        parts=_of_some_rows,
+    ),
+)  # fmt: skip

@@ -1,13 +1,13 @@
-"""The normalizations, layer, RMS, group and batch norm, and their gradients."""
+"""Specs of layer, RMS, group and batch norm, and of their gradients."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any
 
 import torch
+from torch.nn import functional
 
 from workbench.errors import InvalidArgumentError
 from workbench.kernels import reference
@@ -15,21 +15,14 @@ from workbench.kernels.rows import batch_norm as by_channel
 from workbench.kernels.rows import group_norm as by_group
 from workbench.kernels.rows import normalization
 from workbench.kernels.rows.rowwise import Options
-from workbench.operators.operation import (
-    Accuracy,
-    Arguments,
-    Draw,
-    Instance,
-    Operation,
-    given,
-    gradients_of,
-    instances_of,
-    largest,
-    sum_accuracy,
-)
+from workbench.operators.accuracy import Accuracy, largest, sum_accuracy
+from workbench.operators.arguments import Arguments, Draw, check_one_of, given
+from workbench.operators.images import images
+from workbench.operators.instance import Instance, instances_of, results_of
+from workbench.operators.libraries import flag_gems, liger
+from workbench.operators.parts import by_rows
 from workbench.operators.row_tiles import row_tiles
-
-NCHW, NHWC = LAYOUTS = ("nchw", "nhwc")
+from workbench.operators.spec import OperatorSpec, Prepared, gradient_of
 
 
 def layer_norm(
@@ -93,7 +86,7 @@ def _backward(norm: str, vectors: int) -> Callable[..., list[Instance]]:
         _check_shape(input, normalized_shape)
         rank, columns = len(normalized_shape), [each.contiguous() for each in vector]
         forward = normalization.launch(norm, input, rank, *columns, epsilon=eps, with_statistics=True)
-        statistics = forward.run()[1:]
+        statistics = results_of(forward)[1:]
         make = partial(
             normalization.launch_backward, norm, gradient, input, rank, columns[0], statistics,
             vectors=vectors,
@@ -147,7 +140,7 @@ def _group_norm_backward(
     eps: float = 1e-5,
 ) -> list[Instance]:
     forward = by_group.launch(input, num_groups, weight, bias, epsilon=eps, with_statistics=True)
-    statistics = forward.run()[1:]
+    statistics = results_of(forward)[1:]
     make = partial(by_group.launch_backward, gradient, input, num_groups, weight, statistics, vectors=2)
     return instances_of(make, {}, ())
 
@@ -164,7 +157,7 @@ def _batch_norm_backward(
     eps: float = 1e-5,
 ) -> list[Instance]:
     known = _known(running_mean, running_var, training)
-    _, mean, scale, _ = by_channel.launch(input, weight, bias, epsilon=eps).run()
+    _, mean, scale, _ = results_of(by_channel.launch(input, weight, bias, epsilon=eps))
     if known is not None:
         mean, scale = known[0].to(mean.dtype), (known[1].to(scale.dtype) + eps).rsqrt()
     make = partial(
@@ -186,11 +179,13 @@ def _rms_norm(
     weight: torch.Tensor | None = None,
     eps: float | None = None,
 ) -> torch.Tensor:
+    """x / sqrt(mean of x^2 + eps) * weight; None for eps means that of fp32"""
     return reference.rms_norm(input, normalized_shape, weight, _epsilon(eps))
 
 
 def _arguments(vectors: int, is_backward: bool) -> Callable[..., Arguments]:
-    def arguments(draw: Draw, rows: int, cols: int) -> Arguments:
+    def arguments(draw: Draw, rows: int, cols: int, dim: int) -> Arguments:
+        check_one_of("dim", dim, (-1, 1))
         each = [draw(cols) for _ in range(vectors)]
         if not is_backward:
             return given(draw(rows, cols), (cols,), *each, eps=1e-5)
@@ -205,29 +200,24 @@ def _with_mean(drawn: torch.Tensor) -> torch.Tensor:
     return drawn + 1
 
 
-def _images(draw: Draw, n: int, c: int, h: int, w: int) -> torch.Tensor:
-    format = torch.channels_last if draw.layout == NHWC else torch.contiguous_format
-    return draw(n, c, h, w).contiguous(memory_format=format)
-
-
 def _group_arguments(is_backward: bool) -> Callable[..., Arguments]:
-    def arguments(draw: Draw, n: int, c: int, h: int, w: int, groups: int) -> Arguments:
-        if c % groups:
-            raise InvalidArgumentError(
-                "--groups", f"got {groups} for {c} channels", f"Give a number that divides {c}."
-            )
-        images = _images(draw, n, c, h, w)
-        gradient = [_with_mean(_images(draw, n, c, h, w))] if is_backward else []
-        return given(*gradient, images, groups, draw(c), draw(c))
+    def arguments(draw: Draw, shape: Sequence[int], groups: int, memory_format: str) -> Arguments:
+        x = images(draw, shape, memory_format)
+        channels = x.shape[1]
+        if channels % groups:
+            fix = f"Give a number that divides {channels}."
+            raise InvalidArgumentError("groups", f"got {groups} for {channels} channels", fix)
+        gradient = [_with_mean(images(draw, shape, memory_format))] if is_backward else []
+        return given(*gradient, x, groups, draw(channels), draw(channels))
 
     return arguments
 
 
 def _batch_arguments(is_backward: bool) -> Callable[..., Arguments]:
-    def arguments(draw: Draw, n: int, c: int, h: int, w: int) -> Arguments:
-        images = _images(draw, n, c, h, w)
-        gradient = [_with_mean(_images(draw, n, c, h, w))] if is_backward else []
-        return given(*gradient, images, None, None, draw(c), draw(c), training=True)
+    def arguments(draw: Draw, shape: Sequence[int], memory_format: str) -> Arguments:
+        x = images(draw, shape, memory_format)
+        gradient = [_with_mean(images(draw, shape, memory_format))] if is_backward else []
+        return given(*gradient, x, None, None, draw(x.shape[1]), draw(x.shape[1]), training=True)
 
     return arguments
 
@@ -380,43 +370,124 @@ def _accuracy_of_batches(
     return (Accuracy(terms, between=between.reshape(of_channels.shape).transpose(0, 1)),)
 
 
-_SIZES = {"rows": (3, 8192), "cols": (1100, 8192)}
-_IMAGES = {"n": (2, 32), "c": (4, 256), "h": (5, 32), "w": (6, 32)}
+_CASE = {"rows": (3, 8192), "cols": (1100, 8192), "dim": (-1, -1)}
+_IMAGES = {"shape": ((2, 4, 5, 6), (32, 256, 32, 32)), "memory_format": ("contiguous", "contiguous")}
 _GROUPS = {**_IMAGES, "groups": (2, 32)}
-_NORMS: dict[str, tuple[Callable[..., list[Instance]], Callable[..., torch.Tensor], int, Any]] = {
-    "layer_norm": (layer_norm, reference.layer_norm, 2, _accuracy_of_layers),
-    # In RMS norm nothing cancels.
-    "rms_norm": (
-        rms_norm, _rms_norm, 1, lambda input, shape, *args, **keywords: (Accuracy(math.prod(shape)),),
-    ),
-}  # fmt: skip
 
-_image_norm = partial(Operation, layouts=LAYOUTS)
 
-OPERATIONS = {
-    **{
-        name: Operation(_SIZES, _arguments(vectors, is_backward=False), instances, meaning, accuracy)
-        for name, (instances, meaning, vectors, accuracy) in _NORMS.items()
-    },
-    **{
-        f"{name}_backward": Operation(
-            _SIZES, _arguments(vectors, is_backward=True), _backward(name, vectors),
-            gradients_of(meaning, (0, *range(2, 2 + vectors))), _accuracy_of_gradients(name),
-        )
-        for name, (_, meaning, vectors, _) in _NORMS.items()
-    },
-    "group_norm": _image_norm(
-        _GROUPS, _group_arguments(is_backward=False), group_norm, reference.group_norm, _accuracy_of_groups
+def _liger_layer_norm(
+    input: torch.Tensor, shape: Sequence[int], weight: torch.Tensor, bias: torch.Tensor, eps: float
+) -> torch.Tensor:
+    _check_last("Liger", input, shape)
+    result: torch.Tensor = liger().LigerLayerNormFunction.apply(input, weight, bias, eps)
+    return result
+
+
+def _liger_rms_norm(
+    input: torch.Tensor, shape: Sequence[int], weight: torch.Tensor, eps: float
+) -> torch.Tensor:
+    """Return Liger's variant that rounds once, at the end, as torch does.
+
+    It must not work in place, as Liger does by default: that overwrites the given gradient, which is passed
+    again to every call of a backward.
+    """
+    _check_last("Liger", input, shape)
+    offset, casting_mode, in_place = 0.0, "gemma", False
+    result: torch.Tensor = liger().LigerRMSNormFunction.apply(
+        input, weight, eps, offset, casting_mode, in_place
+    )
+    return result
+
+
+def _gems_layer_norm(
+    input: torch.Tensor, shape: Sequence[int], weight: torch.Tensor, bias: torch.Tensor, eps: float
+) -> torch.Tensor:
+    _check_last("FlagGems", input, shape)
+    # It also returns the rows' mean and 1 / deviation.
+    result: torch.Tensor = flag_gems().layer_norm(input, shape, weight, bias, eps)[0]
+    return result
+
+
+def _gems_layer_norm_backward(
+    gradient: torch.Tensor,
+    input: torch.Tensor,
+    shape: Sequence[int],
+    weight: torch.Tensor,
+    bias: torch.Tensor,
+    eps: float,
+) -> Callable[[], tuple[torch.Tensor, ...]]:
+    gems = flag_gems()
+    _check_last("FlagGems", input, shape)
+    _, *statistics = gems.layer_norm(input, shape, weight, bias, eps)
+    return partial(gems.layer_norm_backward, gradient, input, shape, *statistics, weight, bias, [True] * 3)
+
+
+def _gems_rms_norm(
+    input: torch.Tensor, shape: Sequence[int], weight: torch.Tensor, eps: float
+) -> torch.Tensor:
+    _check_last("FlagGems", input, shape)
+    result: torch.Tensor = flag_gems().rms_norm(input, shape, weight, eps)
+    return result
+
+
+def _check_last(library: str, input: torch.Tensor, shape: Sequence[int]) -> None:
+    if list(shape) != list(input.shape[-1:]):
+        fix = f"{library} is compared over the last dimension: give {list(input.shape[-1:])}."
+        raise InvalidArgumentError("normalized_shape", f"got {list(shape)}", fix)
+
+
+_norm = partial(OperatorSpec, case=_CASE, parts=by_rows(0))
+
+_LAYER_NORM, _RMS_NORM, _GROUP_NORM, _BATCH_NORM = (
+    _norm(
+        "layer_norm", reference.layer_norm, arguments=_arguments(2, is_backward=False), instances=layer_norm,
+        accuracy=_accuracy_of_layers, aten=("layer_norm", "native_layer_norm"), torch=functional.layer_norm,
+        baselines={"Liger": _liger_layer_norm, "FlagGems": _gems_layer_norm},
     ),
-    "group_norm_backward": _image_norm(
-        _GROUPS, _group_arguments(is_backward=True), _group_norm_backward,
-        gradients_of(reference.group_norm, (0, 2, 3)), _accuracy_of_group_gradients,
+    _norm(
+        "rms_norm", _rms_norm, arguments=_arguments(1, is_backward=False), instances=rms_norm,
+        # In RMS norm nothing cancels.
+        accuracy=lambda input, shape, *args, **keywords: (Accuracy(math.prod(shape)),),
+        aten=("rms_norm", "_fused_rms_norm"), torch=functional.rms_norm,
+        baselines={"Liger": _liger_rms_norm, "FlagGems": _gems_rms_norm},
     ),
-    "batch_norm": _image_norm(
-        _IMAGES, _batch_arguments(is_backward=False), batch_norm, reference.batch_norm, _accuracy_of_batches
+    OperatorSpec(
+        "group_norm", reference.group_norm, case=_GROUPS, arguments=_group_arguments(is_backward=False),
+        instances=group_norm, accuracy=_accuracy_of_groups, aten=("group_norm", "native_group_norm"),
+        torch=functional.group_norm, parts=by_rows(0),
     ),
-    "batch_norm_backward": _image_norm(
-        _IMAGES, _batch_arguments(is_backward=True), _batch_norm_backward,
-        gradients_of(reference.batch_norm, (0, 3, 4)), _accuracy_of_batch_gradients,
+    OperatorSpec(
+        "batch_norm", reference.batch_norm, case=_IMAGES, arguments=_batch_arguments(is_backward=False),
+        instances=batch_norm, accuracy=_accuracy_of_batches, aten=("batch_norm", "native_batch_norm"),
+        torch=functional.batch_norm,
     ),
-}  # fmt: skip
+)  # fmt: skip
+
+SPECS = (
+    _LAYER_NORM,
+    _RMS_NORM,
+    _GROUP_NORM,
+    _BATCH_NORM,
+    gradient_of(
+        _LAYER_NORM, (0, 2, 3), _arguments(2, is_backward=True), _backward("layer_norm", 2),
+        _accuracy_of_gradients("layer_norm"), aten=("native_layer_norm_backward",),
+        baselines={"Liger": _liger_layer_norm, "FlagGems": Prepared(_gems_layer_norm_backward)},
+        parts=by_rows(0, 1, of_results=1),
+    ),
+    # FlagGems is left out: it takes a whole row as one tile, and compiles for minutes.
+    gradient_of(
+        _RMS_NORM, (0, 2), _arguments(1, is_backward=True), _backward("rms_norm", 1),
+        _accuracy_of_gradients("rms_norm"), aten=("_fused_rms_norm_backward",),
+        baselines={"Liger": _liger_rms_norm},
+        parts=by_rows(0, 1, of_results=1),
+    ),
+    gradient_of(
+        _GROUP_NORM, (0, 2, 3), _group_arguments(is_backward=True), _group_norm_backward,
+        _accuracy_of_group_gradients, aten=("native_group_norm_backward",),
+        parts=by_rows(0, 1, of_results=1),
+    ),
+    gradient_of(
+        _BATCH_NORM, (0, 3, 4), _batch_arguments(is_backward=True), _batch_norm_backward,
+        _accuracy_of_batch_gradients, aten=("native_batch_norm_backward",),
+    ),
+)  # fmt: skip

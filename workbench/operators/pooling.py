@@ -1,30 +1,25 @@
-"""Pooling, described for the profiler."""
+"""Specs of pooling."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 import torch
+from torch.nn import functional
 
 from workbench.errors import InvalidArgumentError
 from workbench.kernels import reference
 from workbench.kernels.convolution import pooling
 from workbench.kernels.convolution.pooling import Pool
 from workbench.kernels.instances.pooling import ROWS, WARPS
-from workbench.operators.operation import (
-    EXACT,
-    Accuracy,
-    Arguments,
-    Draw,
-    Instance,
-    Operation,
-    given,
-    instances_of,
-)
-
-NCHW, NHWC = LAYOUTS = ("nchw", "nhwc")
+from workbench.operators.accuracy import Accuracy, exact
+from workbench.operators.arguments import Arguments, Draw, given
+from workbench.operators.images import images
+from workbench.operators.instance import Instance, instances_of
+from workbench.operators.parts import by_rows
+from workbench.operators.spec import OperatorSpec
 
 Pair = int | tuple[int, int]
 
@@ -72,28 +67,10 @@ def max_pool2d(
     return _instances("max", input, kernel_size, stride, padding)
 
 
-def _arguments(draw: Draw, n: int, c: int, h: int, w: int, window: int, stride: int, pad: int) -> Arguments:
-    format = torch.channels_last if draw.layout == NHWC else torch.contiguous_format
-    return given(draw(n, c, h, w).contiguous(memory_format=format), window, stride, pad)
-
-
-def _operation(
-    instances: Callable[..., list[Instance]],
-    meaning: Callable[..., torch.Tensor],
-    accuracy: Callable[..., Sequence[Accuracy]],
-) -> Operation:
-    return Operation(
-        sizes={
-            "n": (2, 32), "c": (3, 64), "h": (9, 112), "w": (10, 112), "window": (3, 3), "stride": (2, 2),
-            "pad": (1, 1),
-        },
-        arguments=_arguments,
-        instances=instances,
-        reference=meaning,
-        accuracy=accuracy,
-        layouts=LAYOUTS,
-        may_be_zero=frozenset({"pad"}),
-    )  # fmt: skip
+def _arguments(
+    draw: Draw, shape: Sequence[int], window: int, stride: int, pad: int, memory_format: str
+) -> Arguments:
+    return given(images(draw, shape, memory_format), window, stride, pad)
 
 
 def _of_window(input: torch.Tensor, kernel_size: Pair, *args: Any, **keywords: Any) -> Sequence[Accuracy]:
@@ -101,7 +78,23 @@ def _of_window(input: torch.Tensor, kernel_size: Pair, *args: Any, **keywords: A
     return (Accuracy(high * wide),)
 
 
-OPERATIONS = {
-    "avg_pool2d": _operation(avg_pool2d, reference.avg_pool2d, _of_window),
-    "max_pool2d": _operation(max_pool2d, reference.max_pool2d, lambda *args, **keywords: (EXACT,)),
-}
+_pool = partial(
+    OperatorSpec,
+    case={
+        "shape": ((2, 3, 9, 10), (32, 64, 112, 112)), "window": (3, 3), "stride": (2, 2), "pad": (1, 1),
+        "memory_format": ("contiguous", "contiguous"),
+    },
+    arguments=_arguments,
+    parts=by_rows(0),
+)  # fmt: skip
+
+SPECS = (
+    _pool(
+        "avg_pool2d", reference.avg_pool2d, instances=avg_pool2d, accuracy=_of_window, aten=("avg_pool2d",),
+        torch=functional.avg_pool2d,
+    ),
+    _pool(
+        "max_pool2d", reference.max_pool2d, instances=max_pool2d, accuracy=exact, aten=("max_pool2d",),
+        torch=functional.max_pool2d,
+    ),
+)  # fmt: skip

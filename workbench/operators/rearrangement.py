@@ -1,4 +1,4 @@
-"""Operators that move elements by a descriptor: flip, roll, pad, unfold."""
+"""Specs of operators that move elements by a descriptor: flip, roll, pad, unfold."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 
 import torch
+from torch.nn import functional
 
 from workbench.errors import InvalidArgumentError
 from workbench.kernels import reference
@@ -14,15 +15,12 @@ from workbench.kernels.instances.movement import REARRANGEMENTS
 from workbench.kernels.movement import rearrangement
 from workbench.kernels.movement.rearrangement import How, Windows
 from workbench.kernels.movement.view_transfer import bits_of
-from workbench.operators.operation import (
-    EXACT,
-    Arguments,
-    Draw,
-    Instance,
-    Operation,
-    given,
-    instances_of,
-)
+from workbench.operators.accuracy import exact
+from workbench.operators.arguments import Arguments, Draw, given
+from workbench.operators.images import images
+from workbench.operators.instance import Instance, instances_of
+from workbench.operators.parts import by_rows
+from workbench.operators.spec import OperatorSpec
 
 
 def _instances(how: How, input: torch.Tensor, shape: Sequence[int], fill: int = 0) -> list[Instance]:
@@ -72,44 +70,48 @@ def unfold(
     return _instances(windows, input, (n, channels * kernel_size**2, math.prod(counts)))
 
 
-_MATRIX = {"rows": (20, 8192), "cols": (90, 8192)}
-_EXACT = (EXACT,)
+def _flipped(draw: Draw, shape: Sequence[int], dims: Sequence[int]) -> Arguments:
+    _check_dims(shape, dims)
+    return given(draw(*shape), tuple(dims))
 
 
-def _unfold_arguments(draw: Draw, n: int, c: int, h: int, w: int, window: int, pad: int) -> Arguments:
-    return given(draw(n, c, h, w), window, padding=pad)
+def _rolled(draw: Draw, shape: Sequence[int], dims: Sequence[int], shift: int) -> Arguments:
+    _check_dims(shape, dims)
+    return given(draw(*shape), (shift,) * len(dims), tuple(dims))
 
 
-OPERATIONS = {
-    "flip": Operation(
-        sizes=_MATRIX,
-        arguments=lambda draw, rows, cols: given(draw(rows, cols), (0, 1)),
-        instances=flip,
-        reference=reference.flip,
-        accuracy=lambda *args: _EXACT,
+def _check_dims(shape: Sequence[int], dims: Sequence[int]) -> None:
+    if not set(dims) <= set(range(len(shape))) or len(set(dims)) < len(dims):
+        fix = f"Give different dimensions of the shape, from 0 to {len(shape) - 1}, none of them twice."
+        raise InvalidArgumentError("dims", f"got {list(dims)}", fix)
+
+
+def _padded(draw: Draw, shape: Sequence[int], pad: int) -> Arguments:
+    return given(draw(*shape), (pad,) * 2 * min(len(shape), 2))
+
+
+def _unfolded(draw: Draw, shape: Sequence[int], window: int, pad: int) -> Arguments:
+    return given(images(draw, shape, "contiguous"), window, padding=pad)
+
+
+_MATRIX = ((20, 90), (8192, 8192))
+
+SPECS = (
+    OperatorSpec(
+        "flip", reference.flip, {"shape": _MATRIX, "dims": ((0, 1), (0, 1))}, _flipped, flip, exact,
+        aten=("flip",), torch=torch.flip,
     ),
-    "roll": Operation(
-        sizes={**_MATRIX, "shift": (3, 3)},
-        arguments=lambda draw, rows, cols, shift: given(draw(rows, cols), (shift, shift), (0, 1)),
-        instances=roll,
-        reference=reference.roll,
-        accuracy=lambda *args: _EXACT,
-        may_be_zero=frozenset({"shift"}),
+    OperatorSpec(
+        "roll", reference.roll, {"shape": _MATRIX, "dims": ((0, 1), (0, 1)), "shift": (3, 3)}, _rolled, roll,
+        exact, aten=("roll",), torch=torch.roll,
     ),
-    "pad": Operation(
-        sizes={**_MATRIX, "pad": (3, 1)},
-        arguments=lambda draw, rows, cols, pad: given(draw(rows, cols), (pad,) * 4),
-        instances=pad,
-        reference=reference.pad,
-        accuracy=lambda *args, **keywords: _EXACT,
-        may_be_zero=frozenset({"pad"}),
+    OperatorSpec(
+        "pad", reference.pad, {"shape": _MATRIX, "pad": (3, 1)}, _padded, pad, exact,
+        aten=("pad", "constant_pad_nd"), torch=functional.pad,
     ),
-    "unfold": Operation(
-        sizes={"n": (1, 8), "c": (2, 64), "h": (5, 56), "w": (6, 56), "window": (3, 3), "pad": (1, 1)},
-        arguments=_unfold_arguments,
-        instances=unfold,
-        reference=reference.unfold,
-        accuracy=lambda *args, **keywords: _EXACT,
-        may_be_zero=frozenset({"pad"}),
+    OperatorSpec(
+        "unfold", reference.unfold,
+        {"shape": ((1, 2, 5, 6), (8, 64, 56, 56)), "window": (3, 3), "pad": (1, 1)},
+        _unfolded, unfold, exact, aten=("im2col",), torch=functional.unfold, parts=by_rows(0),
     ),
-}
+)  # fmt: skip

@@ -1,4 +1,4 @@
-"""Reductions: tiles, and the number of programs that share a row."""
+"""Specs of reductions."""
 
 from __future__ import annotations
 
@@ -13,16 +13,13 @@ from workbench.errors import InvalidArgumentError
 from workbench.kernels import reference
 from workbench.kernels.instances.rows import SPLITS
 from workbench.kernels.rows import reduction
-from workbench.operators.operation import (
-    EXACT,
-    Accuracy,
-    Instance,
-    Operation,
-    given,
-    instances_of,
-    sum_accuracy,
-)
+from workbench.operators.accuracy import EXACT, Accuracy, exact, sum_accuracy
+from workbench.operators.arguments import Arguments, Draw, check_one_of, given
+from workbench.operators.instance import Instance, instances_of
+from workbench.operators.libraries import flag_gems
+from workbench.operators.parts import by_lines
 from workbench.operators.row_tiles import row_tiles
+from workbench.operators.spec import OperatorSpec
 
 Dims = int | tuple[int, ...] | None
 
@@ -51,8 +48,12 @@ def _instances(name: str, input: torch.Tensor, dim: Dims = None, exponent: float
 def _places(dim: Dims, rank: int) -> tuple[int, ...]:
     """Return the dimensions counted from 0; all of them if `dim` is None or empty."""
     if isinstance(dim, int):
-        return (dim % rank,) if rank else ()
-    return tuple(d % rank for d in dim) if dim else tuple(range(rank))
+        dim = (dim,)
+    for one in dim or ():
+        if not -max(rank, 1) <= one < max(rank, 1):
+            fix = f"Give {-rank} to {rank - 1}." if rank else "Give 0 or -1."
+            raise InvalidArgumentError("dim", f"got {one} for {rank} dimensions", fix)
+    return tuple(d % rank for d in dim) if dim and rank else tuple(range(rank))
 
 
 def _reduction(name: str) -> Callable[..., list[Instance]]:
@@ -75,52 +76,66 @@ def _of_terms(input: torch.Tensor, dim: Dims = None) -> int:
     return math.prod(input.shape[d] for d in _places(dim, input.dim()))
 
 
-def _operation(
+def _spec(
     name: str,
     meaning: Callable[..., torch.Tensor | Sequence[torch.Tensor]],
     accuracy: Callable[[int], Sequence[Accuracy]],
-    *arguments: Any,
+    *exponent: Any,
     instances: Callable[..., list[Instance]] | None = None,
     cols: tuple[int, int] = (1100, 8192),
-) -> Operation:
+    aten: Sequence[str] = (),
+    gems: Callable[..., torch.Tensor] | None = None,
+) -> OperatorSpec:
+
+    def arguments(draw: Draw, rows: int, cols: int, dim: int) -> Arguments:
+        check_one_of("dim", dim, (-1, 1, 0))
+        return given(draw(rows, cols), *exponent, dim)
 
     def accuracies(input: torch.Tensor, *args: Any, **keywords: Any) -> Sequence[Accuracy]:
-        dim = args[len(arguments) :]  # after an exponent, if there is one
+        dim = args[len(exponent) :]  # after an exponent, if there is one
         return accuracy(_of_terms(input, *dim, *([keywords["dim"]] if "dim" in keywords else [])))
 
-    return Operation(
-        sizes={"rows": (3, 8192), "cols": cols},
-        arguments=lambda draw, rows, cols: given(draw(rows, cols), *arguments, -1),
+    return OperatorSpec(
+        name,
+        meaning,
+        case={"rows": (3, 8192), "cols": cols, "dim": (-1, -1)},
+        arguments=arguments,
         instances=instances or _reduction(name),
-        reference=meaning,
         accuracy=accuracies,
+        aten=tuple(aten),
+        baselines={} if gems is None else {"FlagGems": gems},
+        parts=by_lines(0, dim=1 + len(exponent)),
     )
-
-
-def _exact(terms: int) -> Sequence[Accuracy]:
-    return (EXACT,)
 
 
 def _relative(terms: int) -> Sequence[Accuracy]:
     return (Accuracy(terms),)
 
 
-_MEANINGS: dict[str, tuple[Callable[..., Any], Callable[[int], Sequence[Accuracy]]]] = {
-    "sum": (reference.sum, lambda terms: (sum_accuracy(terms),)),
-    "mean": (reference.mean, lambda terms: (Accuracy(terms, 1 / math.sqrt(max(terms, 1))),)),
-    "amax": (reference.amax, _exact),
-    "amin": (reference.amin, _exact),
-    "max": (reference.max, lambda terms: (EXACT, EXACT)),
-    "min": (reference.min, lambda terms: (EXACT, EXACT)),
-    "argmax": (reference.argmax, _exact),
-    "argmin": (reference.argmin, _exact),
-    "all": (reference.all, _exact),
-    "any": (reference.any, _exact),
-}
+# Few columns, because a product of many normal values is 0 in 16 bits.
+_SHORT = (40, 32)
 
-OPERATIONS = {
-    **{name: _operation(name, *meaning) for name, meaning in _MEANINGS.items()},
-    # Few columns, because a product of many normal values is 0 in 16 bits.
-    "prod": _operation("prod", reference.prod, _relative, cols=(40, 32)),
-    "norm": _operation("norm", reference.norm, _relative, "fro", instances=norm),
-}
+SPECS = (
+    _spec(
+        "sum", reference.sum, lambda terms: (sum_accuracy(terms),), aten=("sum", "sum.dim_IntList"),
+        gems=lambda x, dim: flag_gems().sum_dim(x, [dim]),
+    ),
+    _spec(
+        "mean", reference.mean, lambda terms: (Accuracy(terms, 1 / math.sqrt(max(terms, 1))),),
+        aten=("mean", "mean.dim"),
+    ),
+    _spec(
+        "amax", reference.amax, exact, aten=("amax",), gems=lambda x, dim: flag_gems().amax(x, [dim])
+    ),
+    _spec("amin", reference.amin, exact, aten=("amin",)),
+    _spec("max", reference.max, lambda terms: (EXACT, EXACT), aten=("max.dim",)),
+    _spec("min", reference.min, lambda terms: (EXACT, EXACT), aten=("min.dim",)),
+    _spec(
+        "argmax", reference.argmax, exact, aten=("argmax",), gems=lambda x, dim: flag_gems().argmax(x, dim)
+    ),
+    _spec("argmin", reference.argmin, exact, aten=("argmin",)),
+    _spec("all", reference.all, exact, aten=("all", "all.dim")),
+    _spec("any", reference.any, exact, aten=("any", "any.dim")),
+    _spec("prod", reference.prod, _relative, cols=_SHORT, aten=("prod", "prod.dim_int")),
+    _spec("norm", reference.norm, _relative, "fro", instances=norm, aten=("norm.ScalarOpt_dim",)),
+)  # fmt: skip

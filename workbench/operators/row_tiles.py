@@ -1,4 +1,4 @@
-"""Tiles of row operators that the profiler compares."""
+"""Tiles of row operators, for the instances of several pages."""
 
 from __future__ import annotations
 

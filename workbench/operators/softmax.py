@@ -1,4 +1,4 @@
-"""Softmax, its logarithm, log-sum-exp and their gradients, and cross entropy."""
+"""Specs of softmax, its logarithm, log-sum-exp and their gradients, and of cross entropy."""
 
 from __future__ import annotations
 
@@ -8,24 +8,20 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch.nn import functional
 
-from workbench.errors import TensorMismatchError
+from workbench.errors import InvalidArgumentError, TensorMismatchError
 from workbench.kernels import reference
 from workbench.kernels.rows import cross_entropy as losses
 from workbench.kernels.rows import softmax
 from workbench.kernels.rows.rowwise import Options
-from workbench.operators.operation import (
-    Accuracy,
-    Arguments,
-    Draw,
-    Instance,
-    Operation,
-    given,
-    gradients_of,
-    instances_of,
-    largest,
-)
+from workbench.operators.accuracy import Accuracy, largest
+from workbench.operators.arguments import Arguments, Draw, check_one_of, given
+from workbench.operators.instance import Instance, instances_of, results_of
+from workbench.operators.libraries import flag_gems, liger
+from workbench.operators.parts import by_lines, by_rows
 from workbench.operators.row_tiles import row_tiles
+from workbench.operators.spec import OperatorSpec, Prepared, gradient_of
 
 
 def _tiles(input: torch.Tensor, dim: int) -> Iterator[Options]:
@@ -43,7 +39,7 @@ def _forward(name: str) -> Callable[..., list[Instance]]:
 
 def _backward(name: str) -> Callable[..., list[Instance]]:
     def instances(gradient: torch.Tensor, input: torch.Tensor, dim: int) -> list[Instance]:
-        (result,) = softmax.launch(name, input, dim=dim).run()
+        (result,) = results_of(softmax.launch(name, input, dim=dim))
         output = torch.empty_like(input)
         make = partial(softmax.launch, f"{name}_backward", result, gradient, dim=dim, output=output)
         return instances_of(make, {}, _tiles(input, dim))
@@ -65,9 +61,13 @@ def cross_entropy(
     weight: torch.Tensor | None = None,
     *,
     ignore_index: int = -100,
+    reduction: str = "mean",
     label_smoothing: float = 0.0,
 ) -> list[Instance]:
-    """Return the configurations of the kernel of `ops.cross_entropy` that gives the loss of each row."""
+    """Return the configurations of the kernel of `ops.cross_entropy` that gives the loss of each row.
+
+    `reduction` does not change them.
+    """
     if target.dtype not in losses.TARGETS:
         raise TensorMismatchError("target", f"{target.dtype}", "Give class indices in int64 or uint8.")
     dim = 1 if input.dim() > 1 else 0
@@ -80,20 +80,23 @@ def cross_entropy(
 
 
 def _losses(*args: torch.Tensor, **keywords: Any) -> torch.Tensor:
-    return reference.cross_entropy(*args, **keywords, reduction="none")
+    """-log(softmax(input)) at the target class of each row, or their mean or sum"""
+    return reference.cross_entropy(*args, **{**keywords, "reduction": "none"})
 
 
-def _rows(draw: Draw, rows: int, cols: int) -> Arguments:
-    return given(draw(rows, cols), -1)
+def _rows(draw: Draw, rows: int, cols: int, dim: int) -> Arguments:
+    check_one_of("dim", dim, (-1, 1, 0))
+    return given(draw(rows, cols), dim)
 
 
-def _rows_and_gradient(draw: Draw, rows: int, cols: int) -> Arguments:
-    return given(draw(rows, cols), draw(rows, cols), -1)
+def _rows_and_gradient(draw: Draw, rows: int, cols: int, dim: int) -> Arguments:
+    check_one_of("dim", dim, (-1, 1, 0))
+    return given(draw(rows, cols), draw(rows, cols), dim)
 
 
 def _scores_and_classes(draw: Draw, rows: int, cols: int) -> Arguments:
     classes = torch.arange(rows, device=draw.device) * 7 % cols
-    return given(draw(rows, cols), classes)
+    return given(draw(rows, cols), classes, reduction="none")
 
 
 def _of_columns(input: torch.Tensor, dim: int) -> tuple[Accuracy]:
@@ -115,7 +118,8 @@ def _of_log_gradient(gradient: torch.Tensor, input: torch.Tensor, dim: int) -> t
 def _of_logs(input: torch.Tensor, dim: int | tuple[int, ...]) -> tuple[Accuracy]:
     """Return the accuracy relative to a row's maximum, which can cancel with the logarithm of its sum."""
     largest_of_each = input.double().amax(dim, keepdim=True).abs() if input.numel() else 0.0
-    return (Accuracy(input.numel(), between=largest_of_each),)
+    dims = (dim,) if isinstance(dim, int) else dim
+    return (Accuracy(math.prod(input.shape[d] for d in dims), between=largest_of_each),)
 
 
 def _of_losses(input: torch.Tensor, target: torch.Tensor, *args: Any, **keywords: Any) -> tuple[Accuracy]:
@@ -123,42 +127,57 @@ def _of_losses(input: torch.Tensor, target: torch.Tensor, *args: Any, **keywords
     return (Accuracy(input.shape[-1], between=1.0),)
 
 
-_SIZES = {"rows": (3, 8192), "cols": (1100, 8192)}
-_MEANINGS = {"softmax": reference.softmax, "log_softmax": reference.log_softmax}
+_CASE = {"rows": (3, 8192), "cols": (1100, 8192), "dim": (-1, -1)}
+_spec = partial(OperatorSpec, case=_CASE, arguments=_rows, parts=by_lines(0, dim=1))
 
-OPERATIONS = {
-    **{
-        name: Operation(
-            sizes=_SIZES,
-            arguments=_rows,
-            instances=_forward(name),
-            reference=meaning,
-            accuracy=_of_columns,
-        )
-        for name, meaning in _MEANINGS.items()
-    },
-    **{
-        f"{name}_backward": Operation(
-            sizes=_SIZES,
-            arguments=_rows_and_gradient,
-            instances=_backward(name),
-            reference=gradients_of(meaning),
-            accuracy={"softmax": _of_gradient, "log_softmax": _of_log_gradient}[name],
-        )
-        for name, meaning in _MEANINGS.items()
-    },
-    "logsumexp": Operation(
-        sizes=_SIZES,
-        arguments=_rows,
-        instances=logsumexp,
-        reference=reference.logsumexp,
-        accuracy=_of_logs,
+
+def _liger_softmax(input: torch.Tensor, dim: int) -> torch.Tensor:
+    if dim not in (-1, input.dim() - 1):
+        fix = "Liger has softmax along the last dimension only: give -1, or use another baseline."
+        raise InvalidArgumentError("dim", f"got {dim}", fix)
+    result: torch.Tensor = liger().LigerSoftmaxFunction.apply(input)
+    return result
+
+
+def _gems_softmax_backward(
+    gradient: torch.Tensor, input: torch.Tensor, dim: int
+) -> Callable[[], torch.Tensor]:
+    result = flag_gems().softmax(input, dim)
+    return partial(flag_gems().softmax_backward, gradient, result, dim, input.dtype)
+
+
+_SOFTMAX, _LOG_SOFTMAX = (
+    _spec(
+        "softmax", reference.softmax, instances=_forward("softmax"), accuracy=_of_columns,
+        aten=("softmax.int", "_softmax"),
+        baselines={"Liger": _liger_softmax, "FlagGems": lambda x, dim: flag_gems().softmax(x, dim)},
     ),
-    "cross_entropy": Operation(
-        sizes={"rows": (3, 8192), "cols": (1100, 32768)},
-        arguments=_scores_and_classes,
-        instances=cross_entropy,
-        reference=_losses,
-        accuracy=_of_losses,
+    _spec(
+        "log_softmax", reference.log_softmax, instances=_forward("log_softmax"), accuracy=_of_columns,
+        aten=("log_softmax.int", "_log_softmax"),
     ),
-}
+)  # fmt: skip
+
+SPECS = (
+    _SOFTMAX,
+    _LOG_SOFTMAX,
+    gradient_of(
+        _SOFTMAX, (0,), _rows_and_gradient, _backward("softmax"), _of_gradient,
+        aten=("_softmax_backward_data",),
+        baselines={"Liger": _liger_softmax, "FlagGems": Prepared(_gems_softmax_backward)},
+        parts=by_lines(0, 1, dim=2),
+    ),
+    gradient_of(
+        _LOG_SOFTMAX, (0,), _rows_and_gradient, _backward("log_softmax"), _of_log_gradient,
+        aten=("_log_softmax_backward_data",), parts=by_lines(0, 1, dim=2),
+    ),
+    _spec(
+        "logsumexp", reference.logsumexp, instances=logsumexp, accuracy=_of_logs, aten=("logsumexp",)
+    ),
+    _spec(
+        "cross_entropy", _losses, case={"rows": (3, 8192), "cols": (1100, 32768)},
+        arguments=_scores_and_classes, instances=cross_entropy, accuracy=_of_losses,
+        aten=("cross_entropy_loss",), torch=functional.cross_entropy,
+        parts=by_rows(0, 1),
+    ),
+)  # fmt: skip

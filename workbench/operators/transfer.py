@@ -1,26 +1,22 @@
-"""Operators that copy and change the layout: clone, permute, pixel shuffle."""
+"""Specs of copies that change the layout: clone, permute, pixel shuffle."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 import torch
+from torch.nn import functional
 
-from workbench.errors import TensorMismatchError
+from workbench.errors import InvalidArgumentError, TensorMismatchError
 from workbench.kernels import reference
 from workbench.kernels.instances.movement import COPY_WARPS
 from workbench.kernels.movement import transfer
-from workbench.operators.operation import (
-    EXACT,
-    Accuracy,
-    Arguments,
-    Draw,
-    Instance,
-    Operation,
-    given,
-    instances_of,
-)
+from workbench.operators.accuracy import exact
+from workbench.operators.arguments import Arguments, Draw, given
+from workbench.operators.instance import Instance, instances_of
+from workbench.operators.parts import by_rows
+from workbench.operators.spec import OperatorSpec
 
 
 def _instances(view: torch.Tensor, output: torch.Tensor) -> list[Instance]:
@@ -91,56 +87,58 @@ def _check_divides(name: str, factor: int, lengths: Sequence[int], divisor: int,
         )
 
 
-def _images(channels: Callable[[int, int], int], grown: bool) -> Callable[..., Arguments]:
-    def arguments(draw: Draw, n: int, c: int, h: int, w: int, factor: int) -> Arguments:
-        by = factor if grown else 1
-        return given(draw(n, channels(c, factor), h * by, w * by), factor)
-
-    return arguments
+def _of_shape(draw: Draw, shape: Sequence[int]) -> Arguments:
+    return given(draw(*shape))
 
 
-_MATRIX = {"rows": (70, 8192), "cols": (90, 8192)}
-_IMAGES = {"n": (1, 8), "c": (1, 64), "h": (3, 64), "w": (6, 64), "factor": (2, 2)}
+def _matrix(draw: Draw, shape: Sequence[int]) -> Arguments:
+    if len(shape) < 2:
+        raise InvalidArgumentError("shape", f"got {list(shape)}", "Give two or more lengths.")
+    return given(draw(*shape), 0, 1)
 
 
-def _exact(*args: object, **keywords: object) -> tuple[Accuracy]:
-    return (EXACT,)
+def _permuted(draw: Draw, shape: Sequence[int], dims: Sequence[int]) -> Arguments:
+    if sorted(dims) != list(range(len(shape))):
+        fix = f"Give every dimension of the shape, from 0 to {len(shape) - 1}, none of them twice."
+        raise InvalidArgumentError("dims", f"got {list(dims)}", fix)
+    return given(draw(*shape), tuple(dims))
 
 
-OPERATIONS = {
-    "clone": Operation(
-        sizes=_MATRIX,
-        arguments=lambda draw, rows, cols: given(draw(rows, cols)),
-        instances=clone,
-        reference=reference.clone,
-        accuracy=_exact,
+def _with_factor(draw: Draw, shape: Sequence[int], factor: int) -> Arguments:
+    return given(draw(*shape), factor)
+
+
+# Written as users write it: a permuted view, then a copy.
+def _permute_then_copy(input: torch.Tensor, dims: Sequence[int]) -> torch.Tensor:
+    return input.permute(*dims).contiguous()
+
+
+_MATRIX = ((70, 90), (8192, 8192))
+
+SPECS = (
+    OperatorSpec(
+        "clone", reference.clone, {"shape": _MATRIX}, _of_shape, clone, exact,
+        aten=("clone",), parts=by_rows(0),
     ),
-    "permute_copy": Operation(
-        sizes={"batch": (3, 64), "rows": (20, 1024), "cols": (34, 1024)},
-        arguments=lambda draw, batch, rows, cols: given(draw(batch, rows, cols), (2, 0, 1)),
-        instances=permute_copy,
-        reference=reference.permute_copy,
-        accuracy=_exact,
+    OperatorSpec(
+        "permute_copy", reference.permute_copy,
+        {"shape": ((3, 20, 34), (64, 1024, 1024)), "dims": ((2, 0, 1), (2, 0, 1))},
+        _permuted, permute_copy, exact, aten=("permute_copy",), torch=_permute_then_copy,
     ),
-    "transpose_copy": Operation(
-        sizes=_MATRIX,
-        arguments=lambda draw, rows, cols: given(draw(rows, cols), 0, 1),
-        instances=transpose_copy,
-        reference=reference.transpose_copy,
-        accuracy=_exact,
+    OperatorSpec(
+        "transpose_copy", reference.transpose_copy, {"shape": _MATRIX},
+        _matrix, transpose_copy, exact, aten=("transpose_copy.int",),
     ),
-    "pixel_shuffle": Operation(
-        sizes=_IMAGES,
-        arguments=_images(lambda c, factor: c * factor**2, grown=False),
-        instances=pixel_shuffle,
-        reference=reference.pixel_shuffle,
-        accuracy=_exact,
+    OperatorSpec(
+        "pixel_shuffle", reference.pixel_shuffle,
+        {"shape": ((1, 4, 3, 6), (8, 256, 64, 64)), "factor": (2, 2)},
+        _with_factor, pixel_shuffle, exact, aten=("pixel_shuffle",), torch=functional.pixel_shuffle,
+        parts=by_rows(0),
     ),
-    "pixel_unshuffle": Operation(
-        sizes=_IMAGES,
-        arguments=_images(lambda c, factor: c, grown=True),
-        instances=pixel_unshuffle,
-        reference=reference.pixel_unshuffle,
-        accuracy=_exact,
+    OperatorSpec(
+        "pixel_unshuffle", reference.pixel_unshuffle,
+        {"shape": ((1, 1, 6, 12), (8, 64, 128, 128)), "factor": (2, 2)},
+        _with_factor, pixel_unshuffle, exact, aten=("pixel_unshuffle",), torch=functional.pixel_unshuffle,
+        parts=by_rows(0),
     ),
-}
+)  # fmt: skip

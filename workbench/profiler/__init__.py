@@ -5,7 +5,13 @@ each lists its instances; compiling, racing and caching come from the tuner. Ope
 profiler.
 """
 
-from workbench.profiler.problem import arguments_of, default_sizes, named
+from workbench import renamed
+from workbench.operators.registry import named
+from workbench.profiler.problem import arguments_of, default_case
 from workbench.profiler.profiling import Profile, best, profile
 
-__all__ = ["Profile", "arguments_of", "best", "default_sizes", "named", "profile"]
+__all__ = ["Profile", "arguments_of", "best", "default_case", "named", "profile"]
+
+
+def __getattr__(name: str) -> object:
+    return renamed.find(__name__, name)

@@ -10,12 +10,21 @@ import triton
 
 from workbench import device
 from workbench.bench.timing import Mode, is_too_slow_to_interpret
-from workbench.errors import InvalidArgumentError, NotMeasurableError, check_name, check_type
+from workbench.errors import (
+    ArgumentTypeError,
+    InvalidArgumentError,
+    NotMeasurableError,
+    WorkbenchError,
+    check_name,
+    check_type,
+)
 from workbench.launch import Launch
 from workbench.lens.targets import Target
-from workbench.operators.operation import Arguments, Instance, list_instances
-from workbench.profiler.problem import named, within_memory
-from workbench.profiler.verifying import judge_of
+from workbench.operators.arguments import Arguments, within_memory
+from workbench.operators.instance import Instance
+from workbench.operators.judging import judge_of
+from workbench.operators.registry import named
+from workbench.operators.spec import OperatorSpec, list_instances
 from workbench.tune import cache
 from workbench.tune.checking import judge_each
 from workbench.tune.entrants import Entrants, enter
@@ -65,7 +74,7 @@ def profile(
     Args:
         name: the operator's name.
         arguments: the operator's arguments, for example from :func:`arguments_of`.
-        verify: compare results with `kernels.reference` in float64.
+        verify: compare results with the meaning of the operator's spec in float64.
         target: a name in `lens.targets.TARGETS` to compile for; None for this GPU, if there is one.
         mode: a timing mode, as in `bench.measure`.
         again: time the instances even if the best one is cached.
@@ -80,10 +89,10 @@ def profile(
     for word, flag in (("verify", verify), ("again", again), ("progress", progress)):
         check_type(word, flag, bool, "Give True or False.")
     check_name("mode", mode, get_args(Mode))
-    operation, here = named(name), device.current()
+    spec, here = named(name), device.current()
     with device.planning_for(target):
         with within_memory(name, "its results need", "Give smaller sizes."):
-            instances = list_instances(name, operation, arguments)
+            instances = _listed(spec, arguments)
         by_name = {each.name: each for each in instances}
         entrants = enter(
             lambda instance: _make_launch(by_name[instance]), [{"instance": each} for each in by_name]
@@ -103,7 +112,7 @@ def profile(
     if on is not None:
         compile_left(entrants, on, progress, against=no_room)
     if verify:
-        judge_each(entrants, judge_of(operation, arguments), progress)
+        judge_each(entrants, judge_of(spec, arguments), progress)
     about = _about(name, here.name, on)
     if key is None:
         for index in entrants.launches if verify else ():
@@ -112,6 +121,19 @@ def profile(
     elif entrants.launches:
         notes.append(keep_winner(key, entrants, race_left(entrants, mode, False, progress)))
     return Profile(tuple(entrants.trials), about, tuple(filter(None, notes)), tuple(instances))
+
+
+def _listed(spec: OperatorSpec, arguments: Arguments) -> list[Instance]:
+    """List the instances; raise ArgumentTypeError where the operator does not take the arguments."""
+    try:
+        return list_instances(spec, arguments)
+    except torch.OutOfMemoryError:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, TypeError) as error:
+        if isinstance(error, WorkbenchError):
+            raise
+        given, fix = f"{type(error).__name__}: {error}", f"Give arguments that {spec.name} takes."
+        raise ArgumentTypeError(f"arguments of {spec.name}", given, fix) from error
 
 
 def best(name: str, arguments: Arguments, *, mode: Mode = "events", progress: bool = True) -> Instance:

@@ -459,7 +459,7 @@ def _build_portable(
 
 
 def _build_one_pass(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, gradient: torch.Tensor, is_causal: bool,
+    gradient: torch.Tensor, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, is_causal: bool,
     enable_gqa: bool,
 ) -> Callable[[], tuple[torch.Tensor, ...]]:  # fmt: skip
     """Build the gradients in one pass, which adds up the query's gradient with atomics."""

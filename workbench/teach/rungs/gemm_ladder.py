@@ -748,14 +748,15 @@ def product_rms_norm(
     return Launch((step,), (output,), work=work)
 
 
-def _build_fused(
-    input: torch.Tensor, other: torch.Tensor, *addends: torch.Tensor
-) -> Callable[[], torch.Tensor]:
+_ADD, _FAST_GELU = epilogue.add, epilogue.fast_gelu
+
+
+def _build_fused(input: torch.Tensor, other: torch.Tensor, *, epilogue: Any) -> Callable[[], torch.Tensor]:
     """Build the case of the suite `fused`: a product, two addends, and tanh-approximated GELU."""
     shape = (input.shape[0], other.shape[1])
     output = torch.empty(shape, dtype=input.dtype, device=input.device)
-    functors = [(epilogue.add, (addend,)) for addend in addends]
-    launch = chained(input, other, output, [*functors, (epilogue.fast_gelu, ())])
+    functors = [(_ADD, (addend,)) for addend in epilogue.tensors]
+    launch = chained(input, other, output, [*functors, (_FAST_GELU, ())])
     return lambda: launch.run()[0]
 
 

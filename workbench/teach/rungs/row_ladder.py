@@ -245,7 +245,8 @@ def _sum_builder(rung: Callable[..., Launch]) -> Callable[..., Callable[[], torc
 
 
 def _row_builder(rung: Callable[..., Launch]) -> Callable[..., Callable[[], torch.Tensor]]:
-    def build(input: torch.Tensor, *columns: torch.Tensor, **options: object) -> Callable[[], torch.Tensor]:
+    def build(input: torch.Tensor, *others: object, **options: object) -> Callable[[], torch.Tensor]:
+        columns = (each for each in others if isinstance(each, torch.Tensor))
         launch = rung(input, *columns, torch.empty_like(input))
         return lambda: launch.run()[0]
 
