@@ -78,6 +78,7 @@ NBVAL = ("pytest", "--nbval", "--nbval-current-env", "--nbval-sanitize-with", "t
 # Tests that measure times: each runs with the GPU to itself.
 TIMES = (
     "tests/gpu/test_bench_gpu.py",
+    "tests/gpu/test_overheads_gpu.py",
     "tests/gpu/test_profiler_gpu.py::test_the_best_product_is_timed_kept_and_found_again",
 )
 # Where the tests with the marker `gpu` are. Other tests are not imported, since their packages may be missing
