@@ -19,7 +19,7 @@ from workbench.kernels import gemm
 from workbench.kernels.choosing import gemm as choosing
 from workbench.kernels.rows import softmax
 from workbench.operators import gemm as operators
-from workbench.operators import operation
+from workbench.operators.accuracy import convolution_precision, precision_of
 
 ROOT = Path(__file__).parents[1]
 HIDDEN_GPUS = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "", "ROCR_VISIBLE_DEVICES": ""}
@@ -258,9 +258,9 @@ def test_fp32_products_have_the_precision_of_the_pretended_gpu() -> None:
     x = torch.ones(4, 4)
     switch = torch.backends.cudnn.conv.fp32_precision  # type: ignore[attr-defined]  # torch does not type it
     assert not device.on_gpu(x)
-    assert operation.precision_of(x, lambda: "tf32") == "ieee"
+    assert precision_of(x, lambda: "tf32") == "ieee"
     with device.pretend(H200):
         assert device.on_gpu(x)
-        assert operation.precision_of(x, lambda: "tf32") == "tf32"
-        assert operation.precision_of(x, operation.convolution_precision) == switch
-        assert operation.precision_of(x.double(), lambda: "tf32") == "ieee"
+        assert precision_of(x, lambda: "tf32") == "tf32"
+        assert precision_of(x, convolution_precision) == switch
+        assert precision_of(x.double(), lambda: "tf32") == "ieee"

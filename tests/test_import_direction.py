@@ -47,8 +47,10 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     "kernels": LAUNCHES | {"runtime", "coords", "kernels.tile"},
     "kernels.instances": LAUNCHES | {"kernels"},
     "kernels.choosing": LAUNCHES | {"kernels", "kernels.instances"},
-    "operators": LAUNCHES | KERNELS | {"coords"},
+    "operators": LAUNCHES | KERNELS | {"coords", "bench"},
     "ops": LAUNCHES | KERNELS | {"operators", "runtime", "coords"},
+    "comparing": {"errors", "ops", "operators", "bench"},
+    "measured": LAUNCHES | {"kernels", "runtime", "ops", "operators", "comparing"},
     "lens": LAUNCHES | {"runtime", "coords"},
     "readings": LAUNCHES | {"runtime", "coords", "lens"},
     "bench": LAUNCHES | {"runtime"},
@@ -58,10 +60,11 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     "teach.solutions": LAUNCHES | KERNELS | {"runtime", "coords", "lens", "ops"},  # as a learner's cell may
     "tune": ROOMS,
     "profiler": LAUNCHES | KERNELS | {"operators", "runtime", "lens", "bench", "tune"},
-    "problems": ROOMS - {"viz", "teach", "lens", "readings"},
-    "suites": ROOMS | {"problems", "teach.rungs", "tune"},
-    "explore": ROOMS | {"problems", "tune"},
-    "__main__": ROOMS | {"tune", "profiler", "suites", "explore"},
+    "documentation": {"errors", "device", "operators", "bench", "comparing"},
+    "overheads": {"errors", "device", "operators", "bench", "comparing"},
+    "suites": ROOMS | {"comparing", "measured", "teach.rungs", "tune"},
+    "explore": ROOMS | {"tune"},
+    "__main__": ROOMS | {"tune", "profiler", "documentation", "overheads", "suites", "explore"},
 }
 
 # Imports inside one function, whose caller asks for them by name: module, function, room.
@@ -73,10 +76,8 @@ LOADED = "sys.modules"
 COMPUTED = "a module whose name is computed"
 
 # Modules that compute the names of their imports: a kernel's own module, in a process that gets its
-# text; each family of instances; libraries that are compared; subjects of `explore`; old names.
-MAY_COMPUTE = {
-    "runtime.source", "runtime.compiler", "operators.operation", "bench.baseline", "explore", "renamed",
-}  # fmt: skip
+# text; each page of an operator; subjects of `explore`; old names.
+MAY_COMPUTE = {"runtime.source", "runtime.compiler", "operators.registry", "explore", "renamed"}
 
 # Viz draws plain results: it may import classes of these rooms, and the roofline's arithmetic.
 DRAWN = {"bench", "lens", "readings", "coords", "interpreter"}
@@ -351,6 +352,9 @@ def tree(texts: Mapping[str, str]) -> dict[str, ast.Module]:
         ),  # upwards in a room
         ("kernels.gemm", "from workbench.kernels import instances", "imports kernels.instances"),
         ("kernels.gemm", "from workbench import ops", "kernels.gemm, line 1: imports ops"),
+        ("bench.baseline", "from workbench.operators import spec", "line 1: imports operators.spec"),
+        ("bench.baseline", "importlib.import_module(x)", f"imports {COMPUTED}"),
+        ("comparing", "from workbench import measured", "comparing, line 1: imports measured"),
         ("ops", "from workbench.bench import timing", "ops, line 1: imports bench.timing"),
         (
             "viz.roofline",
@@ -414,7 +418,8 @@ def test_imports_in_the_wrong_direction_are_found(module: str, text: str, said: 
         ("kernels.gemm", "from workbench import kernels\nkernels.tile.transfer.load()"),
         ("kernels.gemm", "import workbench.launch\nworkbench.launch.Launch"),
         ("viz.roofline", "from workbench.bench.recording import Line\nLine.of(1)"),
-        ("bench.baseline", "importlib.import_module(x)"),
+        ("operators.registry", "importlib.import_module(x)"),
+        ("operators.gemm", "from workbench.bench import baseline"),
         ("lens.trace", "importlib.import_module('numpy')\n'numpy' in sys.modules"),
     ],
 )

@@ -75,7 +75,7 @@ def test_lab_names_the_nearest_lesson(capsys: pytest.CaptureFixture[str]) -> Non
 def test_profile_verifies_instances_without_a_gpu(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["profile", "softmax", "--rows", "2", "--cols", "33", "--init", "integer"]) == 0
     printed = capsys.readouterr().out
-    assert printed.startswith("softmax: rows=2, cols=33, fp16, integer")
+    assert printed.startswith("softmax: rows=2, cols=33, dim=-1, fp16, integer")
     assert "5 candidates of softmax on Triton interpreter (CPU): 5 verified" in printed
     assert "2x64_4_warps" in printed
     assert (
@@ -98,7 +98,9 @@ def test_profile_lists_operators_and_their_switches(capsys: pytest.CaptureFixtur
         main(["profile", "conv2d", "--help"])
     assert stopped.value.code == 0
     printed = capsys.readouterr().out
-    assert all(f"--{name}" in printed for name in ("stride", "groups", "verify", "init", "layout", "dtype"))
+    switches = ("stride", "groups", "memory_format", "verify", "init", "dtype")
+    assert all(f"--{name}" in printed for name in switches)
+    assert "default: channels_last" in printed
 
 
 @pytest.mark.parametrize("command", [["tune"], ["profile", "matmul"]], ids=" ".join)
@@ -117,7 +119,11 @@ def test_help_of_tune_and_profile_lists_every_mode_of_timing(
         (["--m", "8", "matmul"], "operator: got '8'. Name it first"),
         (["matmul", "--m", "0"], "--m: got 0. Give a whole number of 1 or more."),
         (["matmul", "--dtype", "fp4"], "--dtype: matmul is not made for 'fp4'. Give one of fp16, bf16,"),
-        (["matmul", "--layout", "nx"], "--layout: 'nx' is not known"),
+        (["matmul", "--layout", "nx"], "--layout: got 'nx'. Give one of nn, nt, tn, tt."),
+        (["add", "--shape", "3,-4"], "--shape: got [3, -4]. Give a list of whole numbers of 0 or more."),
+        (["add", "--alpha", "nan"], "--alpha: got nan. Give a finite number."),
+        (["permute_copy", "--dims", "0,1,1"], "--dims: got [0, 1, 1]. Give every dimension of the shape"),
+        (["group_norm", "--memory_format", "nhwc"], "--memory_format: got 'nhwc'. Give one of contiguous, "),
         (["add", "--init", "ones"], "--init: 'ones' is not known"),
         (
             ["conv2d", "--groups", "3"],
@@ -139,7 +145,7 @@ def test_profile_names_the_wrong_argument(
     assert said in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("switch", [["--m", "many"], ["--q", "3"], ["--layout"]])
+@pytest.mark.parametrize("switch", [["--m", "many"], ["--q", "3"], ["--layout"], ["--m", "3,4"]])
 def test_profile_names_a_switch_that_it_cannot_read(
     switch: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -147,6 +153,25 @@ def test_profile_names_a_switch_that_it_cannot_read(
         main(["profile", "matmul", *switch])
     assert stopped.value.code == 2
     assert switch[0] in capsys.readouterr().err
+
+
+def test_profile_reads_lengths_flags_and_names(capsys: pytest.CaptureFixture[str]) -> None:
+    shape = ["--shape", "1,2,3,5", "--memory_format", "channels_last", "--groups", "2"]
+    assert main(["profile", "group_norm", *shape]) == 0
+    assert "shape=1,2,3,5, memory_format=channels_last, groups=2, fp16" in capsys.readouterr().out
+    assert main(["profile", "attention", "--causal", "1", "--n_q", "17", "--no-verify"]) == 0
+    assert "causal=1" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        main(["profile", "attention", "--causal", "yes"])
+    assert "--causal" in capsys.readouterr().err
+
+
+def test_operators_are_written_to_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["operators", "--output", str(tmp_path / "operators.md")]) == 0
+    assert capsys.readouterr().out == ""
+    assert "| `softmax` | exp(x) / sum" in (tmp_path / "operators.md").read_text()
+    assert main(["operators", "--output", str(tmp_path)]) == 1
+    assert "--output" in capsys.readouterr().err
 
 
 def test_record_refuses_interpreter_time(tmp_path: Path) -> None:

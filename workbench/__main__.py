@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from workbench import device
 from workbench.errors import (
@@ -203,22 +203,20 @@ def profile(options: argparse.Namespace) -> int:
     Instances are timed and kept on a GPU only. The exit status is 1 if the result of one is wrong.
     """
     from workbench import profiler
-    from workbench.operators.operation import operations
+    from workbench.operators.registry import specs
 
     if options.operator is None:
-        print(f"operators: {', '.join(operations())}")
-        print("Their sizes are switches: python -m workbench profile matmul --help")
+        print(f"operators: {', '.join(specs())}")
+        print("The keys of their cases are switches: python -m workbench profile matmul --help")
         return 0
-    if options.operator not in operations() and any(word in operations() for word in options.rest):
+    if options.operator not in specs() and any(word in specs() for word in options.rest):
         given, fix = f"got {options.operator!r}", "Name it first: python -m workbench profile matmul --m 64."
         raise InvalidArgumentError("operator", given, fix)
     chosen = _switches_of(options.operator).parse_args(options.rest)
-    sizes = profiler.default_sizes(profiler.named(options.operator))
-    sizes |= {name: value for name in sizes if (value := getattr(chosen, name)) is not None}
-    arguments = profiler.arguments_of(
-        options.operator, sizes, dtype=chosen.dtype, init=chosen.init, layout=chosen.layout
-    )
-    said = ", ".join(f"{name}={value}" for name, value in sizes.items())
+    case = profiler.default_case(profiler.named(options.operator))
+    case |= {key: value for key in case if (value := getattr(chosen, key)) is not None}
+    arguments = profiler.arguments_of(options.operator, case, dtype=chosen.dtype, init=chosen.init)
+    said = ", ".join(f"{key}={_in_words(value)}" for key, value in case.items())
     print(f"{options.operator}: {said}, {chosen.dtype}, {chosen.init}")
     found = profiler.profile(
         options.operator, arguments, verify=chosen.verify, target=chosen.target, mode=chosen.mode
@@ -230,38 +228,63 @@ def profile(options: argparse.Namespace) -> int:
 def _switches_of(operator: str) -> argparse.ArgumentParser:
     """Return the parser of `profile` for an operator.
 
-    Its switches are the operator's sizes; verify, init, dtype and layout, as in ckProfiler; target and mode.
+    Its switches are the keys of the operator's cases; verify, init and dtype, as in ckProfiler; target and
+    mode.
     """
     from workbench import profiler
     from workbench.bench import data
 
-    operation = profiler.named(operator)
+    spec = profiler.named(operator)
     parser = argparse.ArgumentParser(
         prog=f"python -m workbench profile {operator}", description=profile.__doc__, allow_abbrev=False
     )
-    for name, size in profiler.default_sizes(operation).items():
-        parser.add_argument(f"--{name}", type=int, metavar="SIZE", help=f"default: {size}")
+    for key, value in profiler.default_case(spec).items():
+        parser.add_argument(
+            f"--{key}", type=_parser_of(value), metavar="SIZE", help=f"default: {_in_words(value)}"
+        )
     parser.add_argument(
         "--verify", action=argparse.BooleanOptionalAction, default=True,
         help="compare results with plain torch in float64 (default: yes)",
     )  # fmt: skip
     parser.add_argument("--init", default="normal", help=f"{', '.join(data.INITS)} (default: normal)")
     parser.add_argument(
-        "--dtype", default=operation.dtypes[0], help=f"{', '.join(operation.dtypes)} (default: the first)"
+        "--dtype", default=spec.dtypes[0], help=f"{', '.join(spec.dtypes)} (default: the first)"
     )
-    if operation.layouts:
-        parser.add_argument(
-            "--layout",
-            default=operation.layouts[0],
-            help=f"{', '.join(operation.layouts)} (default: the first)",
-        )
-    else:
-        parser.set_defaults(layout=None)
     parser.add_argument("--target", help="compile for it, such as sm_90 (default: this GPU)")
     parser.add_argument(
         "--mode", choices=("events", "cuda_graph", "burst"), default="events", help="how they are timed"
     )
     return parser
+
+
+def _parser_of(value: object) -> Callable[[str], Any]:
+    """Return the function that reads a value of the same kind: a number, 0 or 1, a name, or lengths."""
+    if isinstance(value, bool):
+        return _flag
+    return _lengths if isinstance(value, tuple) else type(value)
+
+
+def _flag(text: str) -> bool:
+    if text not in ("0", "1"):
+        raise argparse.ArgumentTypeError(f"got {text!r}: give 0 or 1")
+    return text == "1"
+
+
+def _lengths(text: str) -> list[int]:
+    try:
+        return [int(each) for each in text.split(",")]
+    except ValueError:
+        fix = "give whole numbers with commas between, such as 3,4"
+        raise argparse.ArgumentTypeError(f"got {text!r}: {fix}") from None
+
+
+def _in_words(value: Any) -> str:
+    """Return a value as it is typed."""
+    return (
+        ",".join(map(str, value))
+        if isinstance(value, list | tuple)
+        else str(int(value) if isinstance(value, bool) else value)
+    )
 
 
 def roofline(options: argparse.Namespace) -> int:
@@ -361,6 +384,34 @@ def _of_convolution(options: argparse.Namespace) -> dict[str, object]:
     }
 
 
+def operators(options: argparse.Namespace) -> int:
+    """Print the table of all operators, or write it to a file: what they mean and take, and their speed."""
+    from workbench import documentation
+
+    page = documentation.page()
+    if options.output is None:
+        print(page, end="")
+    else:
+        try:
+            Path(options.output).write_text(page)
+        except OSError as error:
+            fix = "Give the path of a file that you can write to."
+            raise InvalidArgumentError("--output", f"{options.output}: {error.strerror}", fix) from None
+    return 0
+
+
+def overheads(options: argparse.Namespace) -> int:
+    """Print what a warm call of each operator costs the CPU, beside torch's call."""
+    from workbench import overheads as measuring
+
+    measured: list[measuring.Overhead] = []
+    for one in measuring.overheads(options.op, dtype=options.dtype):
+        print(one if measured else f"{measuring.HEAD}\n{one}", flush=True)
+        measured.append(one)
+    print(measuring.summary(measured))
+    return 0
+
+
 def progress(options: argparse.Namespace) -> int:
     """Print the learner's progress; with --reset, forget it first."""
     from workbench import teach
@@ -381,6 +432,11 @@ def _parser() -> argparse.ArgumentParser:
     _add_record(commands)
     _add_tune(commands)
     _add_profile(commands)
+    table = _add(commands, "operators", operators, "a table of all operators, from their specs")
+    table.add_argument("--output", help="write it to this file (default: print it)")
+    calls = _add(commands, "overheads", overheads, "the CPU time of a warm call of operators, beside torch's")
+    calls.add_argument("op", nargs="*", help="names of operators (default: all that torch has too)")
+    calls.add_argument("--dtype", default="bf16", help="of the tensors, such as fp16 (default: bf16)")
     _add_roofline(commands)
     _add_access(commands)
     _add_progress(commands)

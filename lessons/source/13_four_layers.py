@@ -25,14 +25,15 @@ from workbench.errors import InvalidArgumentError, NotMeasurableError, Workbench
 from workbench.kernels import gemm
 from workbench.kernels.rows import reduction
 from workbench.teach.rungs import reduction_levels
-from workbench.operators.operation import Accuracy, Operation, given
-from workbench.operators.operation import instances_of, register
+from workbench.operators import Accuracy, OperatorSpec, given, instances_of
+from workbench.operators import register
 from workbench.kernels.tile import levels, reduce
 from workbench.ops.profiled import profiled
-from workbench.profiler.verifying import judge_of
-from workbench.runtime.cache import LaunchCache
-from workbench.runtime.replay import Replay
+from workbench.operators.judging import judge_of
+from workbench.runtime.replay import Replay, start
+from workbench.runtime.warm import source_of
 
+import contextlib
 import inspect
 import re
 import timeit
@@ -395,8 +396,8 @@ for seed, (rows, cols, tile) in enumerate(
 #
 # An instance is a configuration with a name. Nobody knows the best tile for a device on which
 # nothing was measured, so the third layer lists what there is to choose from. The first one is what a
-# call gets. For the profiler it says besides how to make arguments for a problem, what is right,
-# and how near a result must come. All of that is one `Operation`:
+# call gets. Besides, somebody has to say how to make arguments for a problem, what is right, and
+# how near a result must come. All that is known of an operator is one `OperatorSpec`:
 
 # %%
 CONFIGURATIONS = (
@@ -410,8 +411,8 @@ CONFIGURATIONS = (
 )
 
 
-def operation_of(lift, meaning):
-    """Describe the mean of lift(x) of each row to the profiler."""
+def spec_of(name, lift, meaning):
+    """Describe the mean of lift(x) of each row."""
 
     def instances(input):
         output = torch.empty(len(input), dtype=input.dtype, device=input.device)
@@ -419,21 +420,22 @@ def operation_of(lift, meaning):
             partial(launch, input, output, lift=lift), {}, CONFIGURATIONS
         )
 
-    return Operation(
-        sizes={"rows": (6, 65536), "cols": (1000, 4000)},
+    return OperatorSpec(
+        name,
+        meaning,
+        case={"rows": (6, 65536), "cols": (1000, 4000)},
         arguments=lambda draw, rows, cols: given(draw(rows, cols)),
         instances=instances,
-        reference=meaning,
         accuracy=lambda input: (Accuracy(input.shape[1]),),
         dtypes=("fp16", "bf16", "fp32"),
     )
 
 
-register("mean_square", operation_of(squared, reference))
+register(spec_of("mean_square", squared, reference))
 
 # %% [markdown]
-# In the package this mapping would be the file's `OPERATIONS`, and be found by that. `register`
-# is for what lives in a notebook.
+# In the package it would be a page of `workbench/operators`: a file with a tuple `SPECS`, which
+# tests, suites and the profiler find. `register` is for what lives in a notebook.
 #
 # ## Layer 4: the function
 #
@@ -533,11 +535,11 @@ suspects = {
     "begins a column too late": lambda x: launch(x[:, 1:]),
     "|x| in place of x * x": lambda x: launch(x, lift=magnitude),
 }
-operation = operation_of(squared, reference)
+spec = spec_of("mean_square", squared, reference)
 noticed = {}
 for init in ("normal", "integer", "one-hot"):
     problem = profiler.arguments_of("mean_square", {"rows": 6, "cols": 4000}, init=init)
-    judge = judge_of(operation, problem)
+    judge = judge_of(spec, problem)
     for name, suspect in suspects.items():
         noticed[name, init] = judge(suspect(*problem.args).run()) != ""
 for name in suspects:
@@ -888,40 +890,47 @@ print(f"{len(keys)} launches to make, {len(texts)} kernels to compile")
 kernels.reveal(len(texts), because="columns are a multiple of 16, or they are not.")
 
 # %% [markdown]
-# That is why the package keeps two things by two keys: launches by how their tensors lie, and
-# compiled kernels by the kinds of their arguments. A new width makes a launch and compiles
-# nothing.
+# That is why the package keeps two things: calls by how their tensors lie, and compiled kernels
+# by the kinds of their arguments. A new width makes a launch and compiles nothing.
 #
 # ### As the package does it
 #
-# `LaunchCache` is `kept`, safe for several threads; each call runs on its tensors' device and on the
-# stream that is current. In an operator's file it stands beside the invoker, as `run`, and layer 4
-# calls that. On a GPU a
-# warm call then starts the compiled kernel by the function in C that Triton's own launcher ends
-# in. (Where kernels are interpreted each run is watched, which takes a whole launch.)
+# You wrote the key by hand. If it lacks one thing on which the launch depends, a later call starts
+# the wrong kernel, and no error says so. The package has some sixty operators, and writes no key.
+# It *records* a call: the memory that was allocated, the kernels that were started and with what,
+# and torch's own operations in between. From that it writes a function in Python that does the
+# same on other tensors, behind one comparison with all that torch knows of a tensor and of its
+# modes. `@profiled` does this for an operator, and `start` runs a launch so that it is recorded.
+# The first call is not recorded, since most arguments are seen once; the second is, and the third
+# is *warm*.
 
 # %%
-cache = LaunchCache()
-
-
-def run(x, output):
-    """`launch(x).run()` into `output`, kept ready for tensors that lie alike."""
-    cache.run(key_of(x), launch, x, output)
-
-
 @profiled
 def mean_square(input):
     """The mean of input^2 of each row, as input.square().mean(1)."""
     output = torch.empty(len(input), dtype=input.dtype, device=input.device)
-    run(input, output)
+    start(launch, input, output)
     return output
 
 
 x = normals(6, 1000)
-close = torch.allclose(
-    mean_square(x).cpu().double(), reference(x.cpu().double()), rtol=2e-3
-)
-print("right:", close, " instances:", len(mean_square.instances(x)))
+with contextlib.nullcontext() if here.is_gpu else device.pretend("sm_90"):
+    results = [mean_square(x) for call in range(3)]
+    print(*source_of(mean_square))
+expected = reference(x.cpu().double())
+right = [torch.allclose(each.cpu().double(), expected, rtol=2e-3) for each in results]
+print("right:", right, " instances:", len(mean_square.instances(x)))
+
+# %% [markdown]
+# Read it from the top. `t0` is the input. The first line compares it, and what else could change
+# the choice, with the recorded call; if one thing differs, the function gives up, and the operator
+# itself runs. The next compares whether the address is a multiple of 16 bytes, since the compiled
+# kernel was promised that. Then the output is allocated, and the launch started. Names such as
+# `k0` are constants: a dtype, a function of torch, a launch.
+#
+# On a GPU the last lines hold the kernel's grid and all of its arguments, and call the function in
+# C that Triton's own launcher ends in. (Where kernels are interpreted nothing is kept, except for
+# a pretended GPU, as here: each run is watched, which takes a whole launch.)
 
 # %% [markdown]
 # What remains is the first call, which compiles. `warmup` does that ahead of time, before a
@@ -1081,10 +1090,11 @@ def squared_relu(tile):
     return above * above
 
 
-register(
-    "mean_squared_relu",
-    operation_of(squared_relu, lambda input: input.relu().square().mean(1)),
-)
+def meaning(input):
+    return input.relu().square().mean(1)
+
+
+register(spec_of("mean_squared_relu", squared_relu, meaning))
 
 
 @profiled
@@ -1106,9 +1116,9 @@ for init in ("normal", "integer", "one-hot"):
 # Now it is yours. Change `squared_relu` and its reference to what you need, such as the share of
 # elements beyond a threshold. What if it makes 1 of 0? Then the contract of layer 2 is broken, and
 # instances whose tiles hang over are wrong: try `tl.exp`. (Verify in fp32, as here. In bf16, of which
-# rounding hides a hundredth, the check would not see it.) An operator that belongs to everybody is four files in the
-# package instead of four cells, `kernels/tile/`, `kernels/`, `kernels/instances/`, `ops/`, and
-# then `python -m workbench profile` knows it too.
+# rounding hides a hundredth, the check would not see it.) An operator that belongs to everybody is five files in
+# the package instead of four cells, in `kernels/tile/`, `kernels/`, `kernels/instances/`, `operators/` and `ops/`,
+# and then `python -m workbench profile` knows it too.
 #
 # ## Your turn
 #
