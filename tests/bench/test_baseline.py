@@ -260,6 +260,16 @@ def test_precision_is_restored_after_its_context() -> None:
     assert settings.fp32_precision == before
 
 
+@pytest.mark.parametrize("dtype", ["tf32", "fp32", "fp16"])
+def test_cudnn_tries_its_kernels_in_each_precision(dtype: str) -> None:
+    settings: Any = torch.backends.cudnn
+    wanted = "tf32" if dtype == "tf32" else "ieee"
+    with baseline.precision(dtype):
+        call = baseline.benchmarked(lambda: (settings.benchmark, settings.conv.fp32_precision))
+        assert call() == (True, wanted)
+        assert not settings.benchmark
+
+
 def test_int8_is_multiplied_as_int8_not_as_fp8() -> None:
     a = torch.ones(2, 2, dtype=torch.int8)
     assert torch.equal(baseline.product(a, a), a @ a)

@@ -368,9 +368,14 @@ def benchmarked(function: Callable[P, R]) -> Callable[P, R]:
     """Return a function during whose calls cuDNN tries all its kernels once, and takes the fastest."""
 
     def call(*args: P.args, **keywords: P.kwargs) -> R:
-        tf32 = torch.backends.cudnn.allow_tf32
-        with torch.backends.cudnn.flags(enabled=True, benchmark=True, benchmark_limit=0, allow_tf32=tf32):
+        cudnn: Any = torch.backends.cudnn
+        # `cudnn.flags` would read `allow_tf32`, which torch refuses inside :func:`precision`.
+        before = cudnn.benchmark, cudnn.benchmark_limit
+        cudnn.benchmark, cudnn.benchmark_limit = True, 0
+        try:
             return function(*args, **keywords)
+        finally:
+            cudnn.benchmark, cudnn.benchmark_limit = before
 
     return call
 
