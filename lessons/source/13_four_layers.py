@@ -298,8 +298,8 @@ def row_mean_kernel(
 ):
     row = tl.program_id(axis=0) * ROWS + tl.arange(0, ROWS)
     state = tl.zeros([ROWS, COLS], tl.float32)
-    for start in range(0, cols, COLS):
-        col = start + tl.arange(0, COLS)
+    for first in range(0, cols, COLS):
+        col = first + tl.arange(0, COLS)
         state += LIFT(load_rows(x, row, col, rows, cols, row_stride, EXACT))
     tl.store(output + row, tl.sum(state, axis=1) / cols, mask=row < rows)
 
@@ -903,6 +903,7 @@ kernels.reveal(len(texts), because="columns are a multiple of 16, or they are no
 # modes. `@profiled` does this for an operator, and `start` runs a launch so that it is recorded.
 # The first call is not recorded, since most arguments are seen once; the second is, and the third
 # is *warm*.
+
 
 # %%
 @profiled

@@ -560,7 +560,8 @@ def test_any_key_may_be_a_length() -> None:
     """Which keys a case has is up to its operator."""
     recording.check_case({"l": 1, "experts": 8, "window": 3, "pad": 0, "causal": False})
     recording.check_case({"eps": 1e-5, "gated": True, "by": "rows", "heads": [1, 2]})
-    for wrong in (math.nan, None, {}, -1, [1.5], ""):
+    several: tuple[Any, ...] = (math.nan, None, {}, -1, [1.5], "")
+    for wrong in several:
         with pytest.raises(InvalidArgumentError, match="case: got experts"):
             recording.check_case({"experts": wrong})
     assert line(case={"experts": 8, "top": 2}).problem == "experts 8, top 2"

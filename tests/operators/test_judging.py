@@ -53,7 +53,7 @@ def test_attention_is_judged_by_its_mask_and_scale(how: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("window", [Window(), Window(right=0), Window(3, 2, 5), Window(3, 0, from_end=True)])
 def test_attention_of_a_window_is_judged_by_its_rows(window: Window) -> None:
-    spec = named("attention")
+    spec: Any = named("attention")
     query, key, value = HEADS[0][:, :, :150], *HEADS[1:3]
     arguments = given(query, key, value, Scoring(window=window))
     right = spec.meaning(*arguments.args)
@@ -65,7 +65,7 @@ def test_attention_of_a_window_is_judged_by_its_rows(window: Window) -> None:
 
 def test_gradients_of_attention_are_judged_by_their_mask() -> None:
     mask = torch.rand(200, 200) > 0.4
-    spec = named("scaled_dot_product_attention_backward")
+    spec: Any = named("scaled_dot_product_attention_backward")
     right = spec.meaning(*HEADS, attn_mask=mask)
     assert judge(spec, given(*HEADS, attn_mask=mask), right) == ""
     assert judge(spec, given(*HEADS), right) != ""
@@ -91,7 +91,7 @@ def test_results_of_another_dtype_are_wrong(name: str, arguments: Arguments, wro
 @pytest.mark.parametrize("name", ["softmax", "clone", "sum"])
 def test_empty_results_have_the_right_number_shape_and_dtype(name: str) -> None:
     arguments = given(X[:0]) if name == "clone" else given(X[:0], -1)
-    right = named(name).meaning(*arguments.args)
+    right: Any = named(name).meaning(*arguments.args)
     assert said(name, arguments, right) == ""
     assert said(name, arguments) == "0 results, expected 1"
     assert said(name, arguments, right, right) == "2 results, expected 1"
@@ -144,7 +144,7 @@ def _checked(results: Sequence[torch.Tensor], arguments: Arguments) -> str:
 def test_errors_of_weights_grow_with_the_scale_of_scores() -> None:
     _, query, key, value = HEADS
     arguments = given(query, key, value, scale=30.0)
-    attended = functional.scaled_dot_product_attention(*arguments.args, scale=30.0)
+    attended = functional.scaled_dot_product_attention(query, key, value, scale=30.0)
     assert said("scaled_dot_product_attention", arguments, attended) == ""
     attended[0, 0, 0, 0] += 0.01
     assert said("scaled_dot_product_attention", arguments, attended) != ""

@@ -482,10 +482,14 @@ def test_tensors_in_a_users_function_are_not_kept(follows: bool) -> None:
     for number in range(40):
         large = torch.full((4,), float(number))
         alive.append(weakref.ref(large))
-        own = epilogues.own(plus_one, meaning=lambda x, operands, place, large=large: x + 1)
+
+        def meaning(x: Any, operands: Any, place: Any, large: torch.Tensor = large) -> Any:
+            return x + 1
+
+        own = epilogues.own(plus_one, meaning=meaning)
         for _ in range(3):
             ops.fused_matmul(a, a, epilogue=own)
-        del large, own
+        del large, own, meaning
     gc.collect()
     assert [each() for each in alive] == [None] * 40
 
@@ -552,10 +556,14 @@ def test_a_warm_result_has_the_name_of_its_function_in_the_graph() -> None:
 )
 def test_steps_of_training_are_warm(call: Callable[[torch.Tensor], torch.Tensor]) -> None:
     x = torch.randn(1, 2, 8, 8, requires_grad=True)
-    colds = []
+    colds, cold = [], module.Pattern.cold
+
+    def counted(*args: Any) -> Any:
+        colds.append(1)
+        return cold(*args)
+
     with pytest.MonkeyPatch.context() as patch:
-        cold = module.Pattern.cold
-        patch.setattr(module.Pattern, "cold", lambda *args: colds.append(1) or cold(*args))
+        patch.setattr(module.Pattern, "cold", counted)
         for _ in range(6):
             colds.clear()
             call(x).sum().backward()
