@@ -364,18 +364,27 @@ def _preferring(library: str, function: Callable[[], torch.Tensor]) -> Callable[
     return call
 
 
+def _set_benchmark(is_on: bool, limit: int | None) -> None:
+    """Let cuDNN try that many kernels (0: all), or none; None for the limit where torch has no cuDNN.
+
+    `cudnn.flags` would read `allow_tf32`, which torch refuses inside :func:`precision`.
+    """
+    cudnn: Any = torch.backends.cudnn
+    with torch.backends.__allow_nonbracketed_mutation():  # as `flags` does
+        cudnn.benchmark, cudnn.benchmark_limit = is_on, limit
+
+
 def benchmarked(function: Callable[P, R]) -> Callable[P, R]:
     """Return a function during whose calls cuDNN tries all its kernels once, and takes the fastest."""
 
     def call(*args: P.args, **keywords: P.kwargs) -> R:
         cudnn: Any = torch.backends.cudnn
-        # `cudnn.flags` would read `allow_tf32`, which torch refuses inside :func:`precision`.
         before = cudnn.benchmark, cudnn.benchmark_limit
-        cudnn.benchmark, cudnn.benchmark_limit = True, 0
+        _set_benchmark(True, 0)
         try:
             return function(*args, **keywords)
         finally:
-            cudnn.benchmark, cudnn.benchmark_limit = before
+            _set_benchmark(*before)
 
     return call
 
