@@ -261,7 +261,7 @@ def test_the_torch_baseline_calls_torchs_operators() -> None:
 
 @pytest.mark.parametrize("op", measured.SPECS)
 def test_torch_computes_what_only_suites_measure(op: str) -> None:
-    """What torch gives for the other operators is tested with their specs."""
+    """The other operators are compared with torch in the tests of specs."""
     spec = SPECS[op]
     arguments = small(spec)
     for _ in range(2):

@@ -1093,7 +1093,7 @@ def test_a_result_of_another_shape_fails_the_check() -> None:
 
 
 def test_a_result_with_more_rows_than_are_checked_fails_the_check() -> None:
-    """Of products only some rows are checked, and of attention some rows of some heads."""
+    """Only some rows of products are checked, and some rows of some heads of attention."""
     product = case("matmul", m=300, n=8, k=8, layout="nn")
     attended = case("scaled_dot_product_attention", b=1, h=2, h_kv=1, n_q=8, n_k=8, d=16, causal=False)
     for one, dim in ((product, 0), (attended, 1)):

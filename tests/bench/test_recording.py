@@ -557,7 +557,7 @@ def test_a_case_with_wrong_keys_or_values_is_refused(case: Any, said: str) -> No
 
 
 def test_any_key_may_be_a_length() -> None:
-    """Which keys a case has is up to its operator."""
+    """Keys that no operator of the package has are taken, with values of any kind that a case may have."""
     recording.check_case({"l": 1, "experts": 8, "window": 3, "pad": 0, "causal": False})
     recording.check_case({"eps": 1e-5, "gated": True, "by": "rows", "heads": [1, 2]})
     several: tuple[Any, ...] = (math.nan, None, {}, -1, [1.5], "")

@@ -104,7 +104,7 @@ def test_errors_at_both_ends_of_each_result_are_found(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_work_is_known_without_memory(name: str) -> None:
-    """Of the case on a GPU: every tensor is read, and something is written."""
+    """Work on a GPU's case reads every tensor and writes something."""
     spec = named(name)
     arguments = draw_arguments(spec, spec.defaults(is_gpu=True), spec.dtypes[0], "meta")
     work = spec.work_of(arguments)

@@ -373,7 +373,7 @@ def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_lengths_that_grow_leave_room_for_calls_that_repeat(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in decoding: the query keeps its shape, and there is one key more at each step."""
+    """Decoding keeps the query's shape, and has one key more at each step."""
     monkeypatch.setattr(module, "MOST_KEYS", 8)
 
     def doubled(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:

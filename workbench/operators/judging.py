@@ -104,7 +104,7 @@ def _is_any(tensor: torch.Tensor) -> bool:
 
 
 class Wanted(NamedTuple):
-    """What a result, or a part of one, is compared with.
+    """The reference of a result, or of a part of one.
 
     Attributes:
         exact: the result of the meaning; in float64, or if nothing is rounded in the operands' dtype.

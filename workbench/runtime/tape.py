@@ -27,7 +27,7 @@ from workbench.runtime.replay import dispatch_guard
 
 @dataclass(frozen=True, eq=False)
 class Tape:
-    """What a call did, as a function of its tensors.
+    """A recorded call as a function of its tensors.
 
     Attributes:
         call: does the same on tensors like those of the call; does nothing and returns None for others.
